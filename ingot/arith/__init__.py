@@ -1,0 +1,1 @@
+"""Integer expressions: indices, extents, offsets and tensor sizes. Level 1."""

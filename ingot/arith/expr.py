@@ -1,0 +1,360 @@
+"""The grammar of integer expressions, and what can be asked of one without rules.
+
+    e ::= Const(n) | Var(name) | Add(a, b) | Sub(a, b) | Mul(a, b) | FloorDiv(a, b) | Mod(a, b)
+        | Min(a, b) | Max(a, b) | Opaque(payload)
+
+Values are mathematical integers (64-bit at run time; bounds prove that they fit). `//` and `%` floor.
+`Opaque` is the one leaf arith knows nothing about: the loop IR puts a loaded value there, so that a
+gather's index is an ordinary index expression. Nodes are frozen, slotted and hash once.
+
+Operators fold constants and neutral elements as they build; everything deeper is `simplify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, Union
+
+IntLike = Union[int, "Expr"]
+
+
+class Expr:
+    """Base of the integer grammar; compare with `==` (structural)."""
+
+    __slots__ = ("_hash",)
+    _fields: tuple[str, ...] = ()
+    _hash: int
+
+    def _key(self) -> tuple:
+        return tuple(getattr(self, field) for field in self._fields)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def _seal(self, *parts: Hashable) -> None:
+        object.__setattr__(self, "_hash", hash((type(self).__name__, *parts)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, int):
+            return type(self) is Const and self.value == other  # type: ignore[attr-defined]
+        return (
+            type(self) is type(other)
+            and self._hash == other._hash  # type: ignore[attr-defined]
+            and self._key() == other._key()  # type: ignore[attr-defined]
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("integer expressions are frozen")
+
+    def __reduce__(self):
+        return (type(self), self._key())
+
+    def __repr__(self) -> str:
+        return show(self)
+
+    def __add__(self, other: IntLike) -> Expr:
+        return add(self, wrap(other))
+
+    def __radd__(self, other: IntLike) -> Expr:
+        return add(wrap(other), self)
+
+    def __sub__(self, other: IntLike) -> Expr:
+        return sub(self, wrap(other))
+
+    def __rsub__(self, other: IntLike) -> Expr:
+        return sub(wrap(other), self)
+
+    def __neg__(self) -> Expr:
+        return sub(Const(0), self)
+
+    def __mul__(self, other: IntLike) -> Expr:
+        return mul(self, wrap(other))
+
+    def __rmul__(self, other: IntLike) -> Expr:
+        return mul(wrap(other), self)
+
+    def __floordiv__(self, other: IntLike) -> Expr:
+        return floordiv(self, wrap(other))
+
+    def __rfloordiv__(self, other: IntLike) -> Expr:
+        return floordiv(wrap(other), self)
+
+    def __mod__(self, other: IntLike) -> Expr:
+        return mod(self, wrap(other))
+
+    def __rmod__(self, other: IntLike) -> Expr:
+        return mod(wrap(other), self)
+
+
+class Const(Expr):
+    __slots__ = ("value",)
+    _fields = ("value",)
+    value: int
+
+    def __init__(self, value: int):
+        object.__setattr__(self, "value", int(value))
+        object.__setattr__(self, "_hash", hash(self.value))  # Const(3) == 3, so they hash alike
+
+
+class Var(Expr):
+    """A name bound outside: a loop variable, a block axis, or a symbolic size."""
+
+    __slots__ = ("name",)
+    _fields = ("name",)
+    name: str
+
+    def __init__(self, name: str):
+        object.__setattr__(self, "name", name)
+        self._seal(name)
+
+
+class Opaque(Expr):
+    """An integer that only the holder of `payload` can evaluate."""
+
+    __slots__ = ("payload",)
+    _fields = ("payload",)
+    payload: Any
+
+    def __init__(self, payload: Hashable):
+        object.__setattr__(self, "payload", payload)
+        self._seal(payload)
+
+
+class Binary(Expr):
+    __slots__ = ("a", "b")
+    _fields = ("a", "b")
+    symbol = "?"
+    a: Expr
+    b: Expr
+
+    def __init__(self, a: Expr, b: Expr):
+        object.__setattr__(self, "a", a)
+        object.__setattr__(self, "b", b)
+        self._seal(a, b)
+
+
+class Add(Binary):
+    __slots__ = ()
+    symbol = "+"
+
+
+class Sub(Binary):
+    __slots__ = ()
+    symbol = "-"
+
+
+class Mul(Binary):
+    __slots__ = ()
+    symbol = "*"
+
+
+class FloorDiv(Binary):
+    __slots__ = ()
+    symbol = "//"
+
+
+class Mod(Binary):
+    __slots__ = ()
+    symbol = "%"
+
+
+class Min(Binary):
+    __slots__ = ()
+    symbol = "min"
+
+
+class Max(Binary):
+    __slots__ = ()
+    symbol = "max"
+
+
+BINARY: tuple[type[Binary], ...] = (Add, Sub, Mul, FloorDiv, Mod, Min, Max)
+
+
+def wrap(value: IntLike) -> Expr:
+    return value if isinstance(value, Expr) else Const(value)
+
+
+def as_int(value: IntLike) -> int | None:
+    """The number, if the expression is one."""
+    if isinstance(value, Const):
+        return value.value
+    return None if isinstance(value, Expr) else int(value)
+
+
+def is_const(value: IntLike, number: int) -> bool:
+    return as_int(value) == number
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case Const(value=x), Const(value=y):
+            return Const(x + y)
+        case Const(value=0), _:
+            return b
+        case _, Const(value=0):
+            return a
+    return Add(a, b)
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case Const(value=x), Const(value=y):
+            return Const(x - y)
+        case _, Const(value=0):
+            return a
+    return Const(0) if a == b else Sub(a, b)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case Const(value=x), Const(value=y):
+            return Const(x * y)
+        case (Const(value=0), _) | (_, Const(value=0)):
+            return Const(0)
+        case Const(value=1), _:
+            return b
+        case _, Const(value=1):
+            return a
+    return Mul(a, b)
+
+
+def floordiv(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case _, Const(value=0):
+            raise ZeroDivisionError(f"{a} // 0")
+        case Const(value=x), Const(value=y):
+            return Const(x // y)
+        case _, Const(value=1):
+            return a
+    return FloorDiv(a, b)
+
+
+def mod(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case _, Const(value=0):
+            raise ZeroDivisionError(f"{a} % 0")
+        case Const(value=x), Const(value=y):
+            return Const(x % y)
+        case _, Const(value=1):
+            return Const(0)
+    return Mod(a, b)
+
+
+def minimum(a: IntLike, b: IntLike) -> Expr:
+    a, b = wrap(a), wrap(b)
+    match a, b:
+        case Const(value=x), Const(value=y):
+            return Const(min(x, y))
+    return a if a == b else Min(a, b)
+
+
+def maximum(a: IntLike, b: IntLike) -> Expr:
+    a, b = wrap(a), wrap(b)
+    match a, b:
+        case Const(value=x), Const(value=y):
+            return Const(max(x, y))
+    return a if a == b else Max(a, b)
+
+
+def ceildiv(a: IntLike, b: IntLike) -> Expr:
+    a, b = wrap(a), wrap(b)
+    return floordiv(add(a, sub(b, Const(1))), b)
+
+
+def product(values: tuple[IntLike, ...] | list[IntLike]) -> Expr:
+    total: Expr = Const(1)
+    for value in values:
+        total = mul(total, wrap(value))
+    return total
+
+
+BUILD: dict[type[Expr], Callable[[Expr, Expr], Expr]] = {
+    Add: add, Sub: sub, Mul: mul, FloorDiv: floordiv, Mod: mod, Min: minimum, Max: maximum,
+}  # fmt: skip
+
+FOLD: dict[type[Expr], Callable[[int, int], int]] = {
+    Add: lambda x, y: x + y,
+    Sub: lambda x, y: x - y,
+    Mul: lambda x, y: x * y,
+    FloorDiv: lambda x, y: x // y,
+    Mod: lambda x, y: x % y,
+    Min: min,
+    Max: max,
+}
+
+
+def evaluate(
+    expr: IntLike, env: Mapping[str, int], opaque: Callable[[Any], int] | None = None
+) -> int:
+    """The number `expr` stands for; KeyError names an unbound variable."""
+    match expr:
+        case int():
+            return expr
+        case Const(value=value):
+            return value
+        case Var(name=name):
+            return env[name]
+        case Opaque(payload=payload):
+            if opaque is None:
+                raise KeyError(f"opaque value {payload}")
+            return int(opaque(payload))
+        case Binary(a=a, b=b):
+            return FOLD[type(expr)](evaluate(a, env, opaque), evaluate(b, env, opaque))
+    raise TypeError(f"not an integer expression: {expr!r}")
+
+
+def substitute(
+    expr: Expr, env: Mapping[str, IntLike], opaque: Callable[[Any], IntLike] | None = None
+) -> Expr:
+    """`expr` with variables replaced; `opaque` maps payloads to new leaves."""
+    match expr:
+        case Const():
+            return expr
+        case Var(name=name):
+            return wrap(env[name]) if name in env else expr
+        case Opaque(payload=payload):
+            return expr if opaque is None else wrap(opaque(payload))
+        case Binary(a=a, b=b):
+            new_a, new_b = substitute(a, env, opaque), substitute(b, env, opaque)
+            return expr if new_a is a and new_b is b else BUILD[type(expr)](new_a, new_b)
+    raise TypeError(f"not an integer expression: {expr!r}")
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every sub-expression, the whole one first."""
+    yield expr
+    if isinstance(expr, Binary):
+        yield from walk(expr.a)
+        yield from walk(expr.b)
+
+
+def free_vars(expr: IntLike) -> frozenset[str]:
+    if isinstance(expr, int):
+        return frozenset()
+    return frozenset(e.name for e in walk(expr) if isinstance(e, Var))
+
+
+_PRECEDENCE = {Add: 1, Sub: 1, Mul: 2, FloorDiv: 2, Mod: 2}
+
+
+def show(expr: IntLike, opaque: Callable[[Any], str] = repr, outer: int = 0) -> str:
+    """Python source for `expr`."""
+    match expr:
+        case int():
+            return str(expr)
+        case Const(value=value):
+            return str(value) if value >= 0 or outer == 0 else f"({value})"
+        case Var(name=name):
+            return name
+        case Opaque(payload=payload):
+            return opaque(payload)
+        case Min() | Max():
+            return f"{expr.symbol}({show(expr.a, opaque)}, {show(expr.b, opaque)})"
+        case Binary(a=a, b=b):
+            level = _PRECEDENCE[type(expr)]
+            text = f"{show(a, opaque, level)} {expr.symbol} {show(b, opaque, level + 1)}"
+            return f"({text})" if level < outer else text
+    raise TypeError(f"not an integer expression: {expr!r}")

@@ -1,0 +1,1 @@
+"""Models in, graphs out. Level 5."""

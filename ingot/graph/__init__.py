@@ -1,0 +1,1 @@
+"""The graph IR: typed, pure dataflow. Level 3."""

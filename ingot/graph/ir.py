@@ -1,0 +1,113 @@
+"""The grammar of the graph IR: one Node class, SSA values, and a table of operators (opdef.py).
+
+    graph ::= Graph(name, inputs: Value*, outputs: Value*, nodes: Node*, symbols: Symbol*, state)
+    node  ::= Node(op, inputs: (Value | None)*, outputs: Value*, attrs, origin)
+    attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | tuple of attr
+
+Nodes stand in an order that defines before it uses. A sub-graph sees only its own inputs: what it
+needs from outside is passed as an operand. Constants are nodes (`constant`, attr `value: ConstRef`)
+that point into a store; the data is never in the IR. `state` pairs an input with the output that
+replaces it after a run. Graphs are frozen: a pass builds a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
+from typing import Any
+
+from ingot.graph.types import Symbol, TensorType, Type
+from ingot.support.node import Node as Frozen
+from ingot.support.node import node
+
+
+@node
+class Value(Frozen):
+    """A name, unique in its graph, and its type."""
+
+    name: str
+    type: Type
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type, for the many operators that only know tensors."""
+        assert isinstance(self.type, TensorType), f"{self.name} is {self.type}, not a tensor"
+        return self.type
+
+    @property
+    def shape(self) -> tuple:
+        return self.tensor.shape
+
+    @property
+    def dtype(self):
+        return self.tensor.dtype
+
+
+@node
+class ConstRef(Frozen):
+    """A constant's key in the store: the digest of its bytes, with what is needed to read them."""
+
+    digest: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@node
+class Node(Frozen):
+    op: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    attrs: tuple[tuple[str, Any], ...] = ()  # sorted by name
+    origin: str = field(default="", compare=False)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return dict(self.attrs).get(name, default)
+
+    @property
+    def attr_map(self) -> dict[str, Any]:
+        return dict(self.attrs)
+
+    @property
+    def subgraphs(self) -> Iterator[tuple[str, Graph]]:
+        return ((name, value) for name, value in self.attrs if isinstance(value, Graph))
+
+
+@node
+class Graph(Frozen):
+    name: str = field(compare=False)
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    symbols: tuple[Symbol, ...] = ()
+    state: tuple[tuple[str, str], ...] = ()
+
+    def producers(self) -> dict[str, Node]:
+        """Value name → the node that makes it."""
+        return {out.name: n for n in self.nodes for out in n.outputs}
+
+    def uses(self) -> dict[str, list[Node]]:
+        """Value name → the nodes that read it, in order; graph outputs are not counted."""
+        table: dict[str, list[Node]] = {}
+        for n in self.nodes:
+            for value in n.inputs:
+                if value is not None:
+                    table.setdefault(value.name, []).append(n)
+        return table
+
+    @property
+    def symbol_map(self) -> dict[str, Symbol]:
+        return {s.name: s for s in self.symbols}
+
+
+def make_attrs(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Attributes in canonical form: sorted, lists as tuples."""
+    return tuple((name, _freeze(attrs[name])) for name in sorted(attrs))
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_freeze(v) for v in value)
+    return value
+
+
+__all__ = ["ConstRef", "Graph", "Node", "Value", "make_attrs", "replace"]

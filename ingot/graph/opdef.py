@@ -1,0 +1,133 @@
+"""What an operator is: one class holding its types, reference, loops or decomposition, and samples.
+
+An operator is defined once, in `ops/<family>.py`, by subclassing `OpDef` under `@register`. Passes
+ask the definition (`defn(node).kind`), never the name. Level 3: the table is here, its rows in ops/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ingot.graph.ir import Graph, Node, Value
+from ingot.graph.types import TensorType, Type
+from ingot.loops.build import Build
+from ingot.loops.ir import Buffer
+from ingot.support.errors import IngotError
+
+if TYPE_CHECKING:
+    from ingot.graph.builder import GraphBuilder
+
+
+class Kind(Enum):
+    """How an operator may fuse."""
+
+    ELEMENTWISE = "elementwise"  # output point p needs input point p (after broadcasting) only
+    INJECTIVE = "injective"  # each output point needs one point of each input: moves, gathers
+    REDUCTION = "reduction"  # each output point needs many points; can take producers inline
+    CONTRACTION = "contraction"  # a product summed over: matmul, conv; takes an epilogue
+    OPAQUE = "opaque"  # fuses with nothing: control flow, sorting, hand-made loops
+
+
+Attrs = Mapping[str, Any]
+RunGraph = Callable[[Graph, Sequence[np.ndarray]], list[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A small case of an operator: the operator suite runs it on every back end."""
+
+    inputs: tuple[np.ndarray | None, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    rtol: float = 1e-5
+    atol: float = 1e-6
+    fails: str = ""  # the run-time error expected, if any
+
+
+class OpDef:
+    """Base of every operator. Give `infer`, `reference`, and one of `compute` and `decompose`."""
+
+    name: str = ""
+    kind: Kind = Kind.OPAQUE
+    rich: bool = False  # stays whole only where the target keeps it; otherwise decomposes
+    cheap: bool = False  # worth computing again rather than storing (moves, casts, adds)
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        """Output types; raise `type_error` if the operands do not fit. Symbols are allowed."""
+        raise NotImplementedError(self.name)
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        """The answer by numpy: slow, obvious, right."""
+        raise NotImplementedError(self.name)
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        """Append stages to `b` and return the output buffers."""
+        raise NotImplementedError(self.name)
+
+    def decompose(
+        self,
+        g: GraphBuilder,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[TensorType],
+        attrs: Attrs,
+    ) -> list[Value]:
+        """The same in smaller operators, appended to `g`."""
+        raise NotImplementedError(self.name)
+
+    def bind(self, b: Build, inputs: Sequence[Buffer | None], attrs: Attrs) -> Buffer:
+        """For an operator whose output size depends on data: stages that compute an i64 buffer with
+        the value of each symbol in attrs["symbols"]. It runs before `compute`, which may use them."""
+        raise NotImplementedError(self.name)
+
+    def evaluate(
+        self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph
+    ) -> list[np.ndarray]:
+        """The reference of an operator that holds sub-graphs: `run` interprets one."""
+        return self.reference(inputs, attrs)
+
+    def kind_of(self, node: Node) -> Kind:
+        """The kind of this very node; most operators have one kind for all."""
+        return self.kind
+
+    def samples(self) -> list[Sample]:
+        return []
+
+    @property
+    def has_compute(self) -> bool:
+        return type(self).compute is not OpDef.compute
+
+    @property
+    def has_decompose(self) -> bool:
+        return type(self).decompose is not OpDef.decompose
+
+
+TABLE: dict[str, OpDef] = {}
+
+
+def register(cls: type[OpDef]) -> type[OpDef]:
+    """Class decorator: put the operator in the table."""
+    assert cls.name and cls.name not in TABLE, f"operator {cls.name!r} is unnamed or defined twice"
+    TABLE[cls.name] = cls()
+    return cls
+
+
+def lookup(op: str) -> OpDef:
+    if op not in TABLE:
+        raise IngotError(
+            "bad-graph", f"no operator is called {op!r}", hint="import ingot.ops, or register it"
+        )
+    return TABLE[op]
+
+
+def defn(node: Node) -> OpDef:
+    return lookup(node.op)
+
+
+def type_error(op: str, what: str, hint: str = "") -> IngotError:
+    return IngotError("bad-type", f"{op}: {what}", hint=hint)

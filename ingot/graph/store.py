@@ -1,0 +1,45 @@
+"""Constants, kept outside the IR: digest → array. Graphs hold `ConstRef`s into a store.
+
+Equal bytes are stored once. Arrays are read-only; a large one may be a view of a mapped file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.graph.ir import ConstRef
+
+
+class ConstantStore:
+    def __init__(self) -> None:
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def add(self, array: np.ndarray) -> ConstRef:
+        array = np.asarray(array)
+        data = array if array.flags.c_contiguous else array.copy(order="C")
+        dtype = dtypes.from_numpy(data.dtype)
+        head = f"{dtype.name}{data.shape}".encode()
+        digest = hashlib.blake2b(head, digest_size=12)
+        digest.update(data.reshape(-1).view(np.uint8).data)
+        ref = ConstRef(digest.hexdigest(), dtype.name, tuple(data.shape))
+        if ref.digest not in self._arrays:
+            view = data.view()
+            view.flags.writeable = False
+            self._arrays[ref.digest] = view
+        return ref
+
+    def get(self, ref: ConstRef) -> np.ndarray:
+        return self._arrays[ref.digest]
+
+    def __contains__(self, ref: ConstRef) -> bool:
+        return ref.digest in self._arrays
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())

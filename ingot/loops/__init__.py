@@ -1,0 +1,1 @@
+"""The loop IR: one kernel as buffers, loop nests and blocks. Level 2."""

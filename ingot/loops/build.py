@@ -1,0 +1,176 @@
+"""Formulas → loop nests: the `compute` / `reduce` builder. Operators and users write with it.
+
+    b = Build("mm_relu")
+    A, B = b.param("A", f32, (128, 64)), b.param("B", f32, (64, 32))
+    Y = b.reduce("Y", (128, 32), (64,), "add", lambda i, j, k: A[i, k] * B[k, j])
+    Z = b.compute("Z", (128, 32), lambda i, j: relu(Y[i, j]))
+    kernel = b.finish([Z])
+
+Each call appends one stage: a serial loop nest around one block that writes one new buffer. Stages
+say nothing about speed; schedules do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from ingot.arith import expr as arith
+from ingot.dtypes import DType
+from ingot.loops import ir
+from ingot.loops.ir import Axis, AxisKind, Buffer, Expr, IndexLike, Stmt
+
+
+def identity(op: str, dtype: DType) -> ir.Lit:
+    """The neutral element of a named reduction."""
+    values: dict[str, int | float] = {
+        "add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest, "or": 0, "and": -1,
+    }  # fmt: skip
+    value = 1 if op == "and" and dtype.is_bool else values[op]
+    return ir.Lit(float(value) if dtype.is_float else int(value), dtype)
+
+
+class Build:
+    """Collects stages; `finish` closes them into a kernel."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.params: list[Buffer] = []
+        self.locals: list[Buffer] = []
+        self.stages: list[Stmt] = []
+        self._used: Counter[str] = Counter()
+
+    def fresh(self, base: str) -> str:
+        """A name not given before by this builder."""
+        base = base if base.isidentifier() else "v"
+        self._used[base] += 1
+        count = self._used[base]
+        name = base if count == 1 else f"{base}_{count}"
+        return name if count == 1 or name not in self._used else self.fresh(name)
+
+    def param(self, name: str, dtype: DType, shape: Sequence[IndexLike]) -> Buffer:
+        buffer = Buffer(self.fresh(name), dtype, tuple(ir.index_of(d) for d in shape))
+        self.params.append(buffer)
+        return buffer
+
+    def buffer(self, name: str, dtype: DType, shape: Sequence[IndexLike]) -> Buffer:
+        """A new intermediate, to be written by `emit`."""
+        made = Buffer(self.fresh(name), dtype, tuple(ir.index_of(d) for d in shape))
+        self.locals.append(made)
+        return made
+
+    def emit(self, stmt: Stmt) -> None:
+        """Append a hand-made stage."""
+        self.stages.append(stmt)
+
+    def compute(
+        self,
+        name: str,
+        shape: Sequence[IndexLike],
+        fn: Callable[..., Expr],
+        dtype: DType | None = None,
+    ) -> Buffer:
+        """out[i, …] = fn(i, …) for every point of `shape`."""
+        axes = self._axes(shape, AxisKind.SPATIAL, "i")
+        point = [arith.Var(axis.var) for axis in axes]
+        value = fn(*point)
+        out = self.buffer(name, dtype or value.dtype, shape)
+        store = ir.Store(out, tuple(point), value)
+        self.emit(nest(axes, lambda axes: ir.Block(out.name, axes, store), self.fresh))
+        return out
+
+    def reduce(
+        self,
+        name: str,
+        shape: Sequence[IndexLike],
+        over: Sequence[IndexLike],
+        op: str,
+        fn: Callable[..., Expr],
+        init: Expr | None = None,
+    ) -> Buffer:
+        """out[i, …] = op over (k, …) of fn(i, …, k, …), from the op's identity or `init`."""
+
+        def update(*point_and_acc: Expr | arith.Expr) -> list[Expr]:
+            *point, acc = point_and_acc
+            assert isinstance(acc, Expr)
+            return [ir.Binary(op, acc, fn(*point))]
+
+        probe = fn(*[arith.Const(0)] * (len(shape) + len(over)))
+        start = init if init is not None else identity(op, probe.dtype)
+        return self.fold([name], shape, over, [start], update)[0]
+
+    def fold(
+        self,
+        names: Sequence[str],
+        shape: Sequence[IndexLike],
+        over: Sequence[IndexLike],
+        init: Sequence[Expr],
+        fn: Callable[..., Sequence[Expr]],
+    ) -> list[Buffer]:
+        """A reduction of a tuple: accs = fn(i, …, k, …, *accs), from `init`, all updated at once."""
+        spatial = self._axes(shape, AxisKind.SPATIAL, "i")
+        reduced = self._axes(over, AxisKind.REDUCE, "k")
+        point = tuple(arith.Var(axis.var) for axis in spatial)
+        outs = [self.buffer(n, value.dtype, shape) for n, value in zip(names, init)]
+        accs = [out[point] for out in outs]
+        values = fn(*point, *(arith.Var(axis.var) for axis in reduced), *accs)
+        starts = ir.seq(*(ir.Store(out, point, value) for out, value in zip(outs, init)))
+        body = self._store_together(outs, point, values)
+        axes = (*spatial, *reduced)
+        self.emit(nest(axes, lambda axes: ir.Block(outs[0].name, axes, body, starts), self.fresh))
+        return outs
+
+    def check(
+        self,
+        shape: Sequence[IndexLike],
+        bad: Callable[..., Expr],
+        reason: str,
+        values: Callable[..., Sequence[Expr]] = lambda *point: (),
+    ) -> None:
+        """Fail with `reason` if `bad` holds anywhere in `shape`."""
+        axes = self._axes(shape, AxisKind.SPATIAL, "c")
+        point = [arith.Var(axis.var) for axis in axes]
+        body = ir.If(bad(*point), ir.Fail(reason, tuple(values(*point))))
+        self.emit(nest(axes, lambda axes: ir.Block("check", axes, body), self.fresh))
+
+    def finish(
+        self, outputs: Sequence[Buffer], sizes: Sequence[ir.Size] = (), origin: str = ""
+    ) -> ir.Kernel:
+        """The kernel: params are the inputs, then `outputs`; other intermediates are allocated."""
+        names = {buffer.name for buffer in outputs}
+        body = ir.seq(*self.stages)
+        for buffer in reversed(self.locals):
+            if buffer.name not in names:
+                body = ir.Alloc(buffer, body)
+        return ir.Kernel(self.name, (*self.params, *outputs), tuple(sizes), body, origin)
+
+    def _axes(self, extents: Sequence[IndexLike], kind: AxisKind, prefix: str) -> tuple[Axis, ...]:
+        names = [self.fresh(f"v{prefix}") for _ in extents]
+        return tuple(Axis(n, kind, ir.index_of(e), arith.Var(n)) for n, e in zip(names, extents))
+
+    def _store_together(
+        self, outs: Sequence[Buffer], point: tuple[arith.Expr, ...], values: Sequence[Expr]
+    ) -> Stmt:
+        """All values are computed before any is stored, as a tuple assignment is."""
+        if len(outs) == 1:
+            return ir.Store(outs[0], point, values[0])
+        names = [self.fresh("t") for _ in outs]
+        refs = [ir.Ref(n, value.dtype) for n, value in zip(names, values)]
+        body = ir.seq(*(ir.Store(out, point, ref) for out, ref in zip(outs, refs)))
+        for name, value in reversed(list(zip(names, values))):
+            body = ir.Let(name, value, body)
+        return body
+
+
+def nest(
+    axes: Sequence[Axis],
+    make_block: Callable[[tuple[Axis, ...]], Stmt],
+    fresh: Callable[[str], str],
+) -> Stmt:
+    """A serial loop for each axis, outermost first, and the block bound to them."""
+    loops = [fresh(axis.var[1:]) for axis in axes]
+    bound = tuple(ir.replace(a, binding=arith.Var(v)) for a, v in zip(axes, loops))
+    body = make_block(bound)
+    for axis, var in reversed(list(zip(axes, loops))):
+        body = ir.serial(var, axis.extent, body)
+    return body

@@ -1,0 +1,311 @@
+"""Walking and rebuilding loop IR: the one place that knows every node's children.
+
+Rebuilding shares what did not change. Functions given to `map_expr` and `map_stmt` see children
+already rebuilt (post-order). Values inside index arithmetic (`arith.Opaque`) are visited too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar, assert_never
+
+from ingot.arith import expr as arith
+from ingot.loops import ir
+from ingot.loops.ir import Buffer, Expr, Stmt
+
+ExprFn = Callable[[Expr], Expr]
+StmtFn = Callable[[Stmt], Stmt]
+IndexFn = Callable[[arith.Expr], arith.Expr]
+N = TypeVar("N", Expr, Stmt)
+
+
+def rebuild_expr(e: Expr, on_expr: ExprFn, on_index: IndexFn) -> Expr:
+    """`e` with its direct children passed through the two functions."""
+    match e:
+        case ir.Lit() | ir.Ref():
+            return e
+        case ir.Index(expr=i):
+            return _change(e, expr=on_index(i))
+        case (
+            ir.Unary(a=a) | ir.Bitcast(a=a) | ir.Cast(a=a) | ir.Broadcast(a=a) | ir.LaneReduce(a=a)
+        ):
+            return _change(e, a=on_expr(a))
+        case ir.Binary(a=a, b=b) | ir.Compare(a=a, b=b) | ir.Shuffle(a=a, b=b):
+            return _change(e, a=on_expr(a), b=on_expr(b))
+        case ir.Math(args=args):
+            return _change(e, args=_each(args, on_expr))
+        case ir.Lanes(items=items):
+            return _change(e, items=_each(items, on_expr))
+        case ir.Select(cond=cond, a=a, b=b):
+            return _change(e, cond=on_expr(cond), a=on_expr(a), b=on_expr(b))
+        case ir.Fma(a=a, b=b, c=c):
+            return _change(e, a=on_expr(a), b=on_expr(b), c=on_expr(c))
+        case ir.Load():
+            return _change(
+                e,
+                indices=_each(e.indices, on_index),
+                stride=on_index(e.stride),
+                mask=on_expr(e.mask) if e.mask is not None else None,
+                other=on_expr(e.other) if e.other is not None else None,
+            )
+        case ir.Ramp(base=base, stride=stride):
+            return _change(e, base=on_index(base), stride=on_index(stride))
+        case _:
+            assert_never(e)  # type: ignore[arg-type]
+
+
+def rebuild_stmt(s: Stmt, on_stmt: StmtFn, on_expr: ExprFn, on_index: IndexFn) -> Stmt:
+    """`s` with its direct children passed through the three functions."""
+    match s:
+        case ir.For():
+            return _change(s, start=on_index(s.start), stop=on_index(s.stop), body=on_stmt(s.body))
+        case ir.While(cond=cond, body=body):
+            return _change(s, cond=on_expr(cond), body=on_stmt(body))
+        case ir.If(cond=cond, then=then, orelse=orelse):
+            other = on_stmt(orelse) if orelse is not None else None
+            return _change(s, cond=on_expr(cond), then=on_stmt(then), orelse=other)
+        case ir.Let(value=value, body=body):
+            return _change(s, value=on_expr(value), body=on_stmt(body))
+        case ir.Alloc(body=body):
+            return _change(s, body=on_stmt(body))
+        case ir.Store():
+            return _change(
+                s,
+                indices=_each(s.indices, on_index),
+                value=on_expr(s.value),
+                stride=on_index(s.stride),
+                mask=on_expr(s.mask) if s.mask is not None else None,
+            )
+        case ir.Block():
+            return _change(
+                s,
+                axes=_each(s.axes, lambda axis: _map_axis(axis, on_index)),
+                init=on_stmt(s.init) if s.init is not None else None,
+                body=on_stmt(s.body),
+                where=on_expr(s.where) if s.where is not None else None,
+            )
+        case ir.Seq(stmts=stmts):
+            new = _each(stmts, on_stmt)
+            return s if new is stmts else ir.seq(*new)
+        case ir.Call(args=args):
+            return _change(s, args=_each(args, lambda box: _map_slice(box, on_index)))
+        case ir.CopyAsync(dst=dst, src=src):
+            return _change(s, dst=_map_slice(dst, on_index), src=_map_slice(src, on_index))
+        case ir.Fail(values=values):
+            return _change(s, values=_each(values, on_expr))
+        case ir.Sync() | ir.Wait():
+            return s
+        case _:
+            assert_never(s)  # type: ignore[arg-type]
+
+
+def map_index(index: arith.Expr, on_expr: ExprFn) -> arith.Expr:
+    """Rewrite the values inside an index; one that becomes an `Index` dissolves into it."""
+    if not isinstance(index, arith.Binary | arith.Opaque):
+        return index
+    return arith.substitute(index, {}, lambda payload: ir.index_of(map_expr(payload, on_expr)))
+
+
+def map_expr(e: Expr, fn: ExprFn) -> Expr:
+    """Rewrite an expression bottom-up."""
+    return fn(rebuild_expr(e, lambda x: map_expr(x, fn), lambda i: map_index(i, fn)))
+
+
+def map_stmt(s: Stmt, on_stmt: StmtFn | None = None, on_expr: ExprFn | None = None) -> Stmt:
+    """Rewrite a statement bottom-up, its expressions too where `on_expr` is given."""
+
+    def stmt(x: Stmt) -> Stmt:
+        new = rebuild_stmt(x, stmt, expr, index)
+        return on_stmt(new) if on_stmt else new
+
+    def expr(x: Expr) -> Expr:
+        return map_expr(x, on_expr) if on_expr else x
+
+    def index(i: arith.Expr) -> arith.Expr:
+        return map_index(i, on_expr) if on_expr else i
+
+    return stmt(s)
+
+
+def substitute(n: N, env: Mapping[str, arith.IntLike]) -> N:
+    """Replace loop variables and sizes by index expressions, everywhere they are read.
+
+    Names are unique within a kernel, so nothing is captured.
+    """
+
+    def index(i: arith.Expr) -> arith.Expr:
+        return arith.substitute(i, env, lambda payload: ir.index_of(expr(payload)))
+
+    def expr(e: Expr) -> Expr:
+        return rebuild_expr(e, expr, index)
+
+    def stmt(s: Stmt) -> Stmt:
+        return rebuild_stmt(s, stmt, expr, index)
+
+    if not env:
+        return n
+    return stmt(n) if isinstance(n, Stmt) else expr(n)  # type: ignore[return-value]
+
+
+def replace_buffers(n: N, env: Mapping[str, Buffer]) -> N:
+    """Replace buffers by name; indices stay, so the new buffer has the same rank."""
+
+    def on_expr(e: Expr) -> Expr:
+        if isinstance(e, ir.Load) and e.buffer.name in env:
+            return ir.replace(e, buffer=env[e.buffer.name])
+        return e
+
+    def box(s: ir.Slice) -> ir.Slice:
+        return ir.replace(s, buffer=env.get(s.buffer.name, s.buffer))
+
+    def on_stmt(s: Stmt) -> Stmt:
+        match s:
+            case ir.Store() | ir.Alloc() if s.buffer.name in env:
+                return ir.replace(s, buffer=env[s.buffer.name])
+            case ir.Call(args=args):
+                return ir.replace(s, args=tuple(box(a) for a in args))
+            case ir.CopyAsync(dst=dst, src=src):
+                return ir.replace(s, dst=box(dst), src=box(src))
+        return s
+
+    if isinstance(n, Stmt):
+        return map_stmt(n, on_stmt, on_expr)
+    return map_expr(n, on_expr)
+
+
+def replace_stmt(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
+    """`root` with the very object `old` replaced (by identity); None removes it from its Seq.
+
+    Copies only the path to the root.
+    """
+
+    def stmt(s: Stmt) -> Stmt:
+        if s is old:
+            return new if new is not None else ir.Seq(())
+        return rebuild_stmt(s, stmt, lambda e: e, lambda i: i)
+
+    return stmt(root)
+
+
+def walk_exprs(e: Expr) -> Iterator[Expr]:
+    """Every value in an expression, the whole first, those inside indices included."""
+    yield e
+    found: list[Expr] = []
+
+    def on_expr(x: Expr) -> Expr:
+        found.append(x)
+        return x
+
+    def on_index(i: arith.Expr) -> arith.Expr:
+        found.extend(opaque_values(i))
+        return i
+
+    rebuild_expr(e, on_expr, on_index)
+    for child in found:
+        yield from walk_exprs(child)
+
+
+def opaque_values(i: arith.Expr) -> list[Expr]:
+    return [x.payload for x in arith.walk(i) if isinstance(x, arith.Opaque)]
+
+
+def walk_stmts(s: Stmt) -> Iterator[Stmt]:
+    """Every statement, the whole first, in program order."""
+    yield s
+    for child in sub_stmts(s):
+        yield from walk_stmts(child)
+
+
+def sub_stmts(s: Stmt) -> list[Stmt]:
+    """The direct sub-statements, in program order (a block's init before its body)."""
+    match s:
+        case ir.For(body=body) | ir.While(body=body) | ir.Let(body=body) | ir.Alloc(body=body):
+            return [body]
+        case ir.If(then=then, orelse=orelse):
+            return [then] if orelse is None else [then, orelse]
+        case ir.Block(init=init, body=body):
+            return [body] if init is None else [init, body]
+        case ir.Seq(stmts=stmts):
+            return list(stmts)
+    return []
+
+
+def own_exprs(s: Stmt) -> list[Expr]:
+    """The values a statement itself reads, not those of its sub-statements."""
+    found: list[Expr] = []
+
+    def on_expr(x: Expr) -> Expr:
+        found.append(x)
+        return x
+
+    def on_index(i: arith.Expr) -> arith.Expr:
+        found.extend(opaque_values(i))
+        return i
+
+    rebuild_stmt(s, lambda x: x, on_expr, on_index)
+    return found
+
+
+def all_exprs(s: Stmt) -> Iterator[Expr]:
+    """Every value anywhere in a statement."""
+    for sub in walk_stmts(s):
+        for e in own_exprs(sub):
+            yield from walk_exprs(e)
+
+
+def loads(s: Stmt) -> Iterator[ir.Load]:
+    return (e for e in all_exprs(s) if isinstance(e, ir.Load))
+
+
+def stores(s: Stmt) -> Iterator[ir.Store]:
+    return (x for x in walk_stmts(s) if isinstance(x, ir.Store))
+
+
+def blocks(s: Stmt) -> Iterator[ir.Block]:
+    return (x for x in walk_stmts(s) if isinstance(x, ir.Block))
+
+
+def written(s: Stmt) -> set[str]:
+    """Names of buffers written anywhere in `s`, boxes of instructions and copies included."""
+    names = {x.buffer.name for x in stores(s)}
+    for x in walk_stmts(s):
+        if isinstance(x, ir.Call):
+            written_params = written(x.instruction.meaning.body)
+            pairs = zip(x.instruction.meaning.params, x.args)
+            names |= {box.buffer.name for param, box in pairs if param.name in written_params}
+        elif isinstance(x, ir.CopyAsync):
+            names.add(x.dst.buffer.name)
+    return names
+
+
+def read(s: Stmt) -> set[str]:
+    """Names of buffers read anywhere in `s`."""
+    names = {x.buffer.name for x in loads(s)}
+    for x in walk_stmts(s):
+        if isinstance(x, ir.Call):
+            read_params = read(x.instruction.meaning.body)
+            pairs = zip(x.instruction.meaning.params, x.args)
+            names |= {box.buffer.name for param, box in pairs if param.name in read_params}
+        elif isinstance(x, ir.CopyAsync):
+            names.add(x.src.buffer.name)
+    return names
+
+
+def _change(n, **fields):
+    """`replace`, but the same object when nothing changed."""
+    if all(getattr(n, name) is value for name, value in fields.items()):
+        return n
+    return ir.replace(n, **fields)
+
+
+def _each(items, fn):
+    new = tuple(fn(x) for x in items)
+    return items if all(a is b for a, b in zip(items, new)) else new
+
+
+def _map_axis(axis: ir.Axis, on_index: IndexFn) -> ir.Axis:
+    return _change(axis, extent=on_index(axis.extent), binding=on_index(axis.binding))
+
+
+def _map_slice(box: ir.Slice, on_index: IndexFn) -> ir.Slice:
+    return _change(box, offsets=_each(box.offsets, on_index), extents=_each(box.extents, on_index))

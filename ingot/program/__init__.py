@@ -1,0 +1,1 @@
+"""The program IR: kernels in order over planned memory; it becomes one native function. Level 3."""
