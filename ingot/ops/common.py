@@ -1,0 +1,182 @@
+"""What operator families share: broadcasting, axes, dtype checks, widening, sample data.
+
+In: types, buffers and numpy arrays. Out: the same, checked or combined. Called by every ops/ file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.dtypes import DType
+from ingot.graph.opdef import type_error
+from ingot.graph.types import Dim, DimLike, TensorType, Type
+from ingot.loops import ir
+from ingot.loops.ir import Buffer, Expr, Load
+from ingot.support.errors import IngotError
+
+# --- types --------------------------------------------------------------------------------------
+
+
+def tensor_type(op: str, type: Type | None, what: str = "operand") -> TensorType:
+    """`type`, known to be a tensor; a type error if it is absent or something else."""
+    if not isinstance(type, TensorType):
+        shown = "absent" if type is None else str(type)
+        raise type_error(op, f"{what} is {shown}, not a tensor")
+    return type
+
+
+def tensor_types(op: str, types: Sequence[Type | None], count: int) -> list[TensorType]:
+    """Exactly `count` tensors, all present."""
+    if len(types) != count:
+        raise type_error(op, f"wants {count} operands, got {len(types)}")
+    return [tensor_type(op, t, f"operand {i}") for i, t in enumerate(types)]
+
+
+def require_same_dtype(op: str, *types: TensorType) -> DType:
+    """The one element type of all operands."""
+    names = {t.dtype.name for t in types}
+    if len(names) != 1:
+        raise type_error(op, f"operands differ in element type: {', '.join(sorted(names))}", "cast")
+    return types[0].dtype
+
+
+def require_dtype(op: str, type: TensorType, *allowed: DType) -> None:
+    if type.dtype not in allowed:
+        names = ", ".join(d.name for d in allowed)
+        raise type_error(op, f"element type {type.dtype} is not one of {names}")
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def normalize_axis(op: str, axis: int, rank: int) -> int:
+    """`axis` counted from the front; a type error if there is no such axis."""
+    if not -rank <= axis < rank:
+        raise type_error(op, f"axis {axis} does not exist in a tensor of rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def normalize_axes(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Every axis counted from the front, in the order given; no axis twice."""
+    found = tuple(normalize_axis(op, axis, rank) for axis in axes)
+    if len(set(found)) != len(found):
+        raise type_error(op, f"an axis is named twice in {tuple(axes)}")
+    return found
+
+
+def same_dim(a: DimLike, b: DimLike) -> bool:
+    """Whether two sizes are known to be equal for every value of their symbols."""
+    return arith.wrap(a) == arith.wrap(b)
+
+
+def broadcast_dims(a: Dim, b: Dim) -> Dim:
+    """Numpy's rule for one dimension: equal, or one of them is 1."""
+    if arith.is_const(a, 1):
+        return b
+    if arith.is_const(b, 1) or same_dim(a, b):
+        return a
+    raise type_error(
+        "broadcast",
+        f"sizes {a} and {b} are neither equal nor 1",
+        "give both dimensions one name if they are always equal",
+    )
+
+
+def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape all `shapes` broadcast to, aligned at the last axis."""
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = [arith.Const(1)] * rank
+    for shape in shapes:
+        for axis, dim in enumerate(shape, start=rank - len(shape)):
+            result[axis] = broadcast_dims(result[axis], arith.wrap(dim))
+    return tuple(result)
+
+
+def broadcast_load(buffer: Buffer, point: Sequence[arith.Expr]) -> Load:
+    """The element of `buffer` at `point` of a shape it broadcasts to."""
+    tail = tuple(point)[len(point) - buffer.rank :]
+    zero = arith.Const(0)
+    pairs = zip(buffer.shape, tail)
+    return Load(buffer, tuple(zero if arith.is_const(d, 1) else i for d, i in pairs))
+
+
+# --- narrow floats ------------------------------------------------------------------------------
+# f16, bf16 and float8 are storage formats: arithmetic on them is done in f32 and rounded once.
+
+
+def is_narrow(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits < 32
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """The element type arithmetic on `dtype` is done in."""
+    return dtypes.f32 if is_narrow(dtype) else dtype
+
+
+def widen(e: Expr) -> Expr:
+    """`e` as f32 if it is a narrow float; anything else as it is."""
+    return ir.Cast(e, dtypes.f32) if is_narrow(e.dtype) else e
+
+
+def narrow(e: Expr, dtype: DType) -> Expr:
+    """`e` rounded back to the storage type `dtype`."""
+    return e if e.dtype is dtype else ir.Cast(e, dtype)
+
+
+def widen_array(x: np.ndarray) -> np.ndarray:
+    """`widen`, for the numpy references."""
+    return x.astype(np.float32) if is_narrow(dtypes.from_numpy(x.dtype)) else x
+
+
+# --- run-time failure ---------------------------------------------------------------------------
+
+
+def run_failed(reason: str) -> IngotError:
+    """What a reference raises where compiled code would `Fail(reason)`."""
+    return IngotError("run-failed", reason)
+
+
+# --- sample data --------------------------------------------------------------------------------
+
+
+def rng(*key: object) -> np.random.Generator:
+    """A generator seeded by `key`: the same numbers in every process."""
+    return np.random.default_rng(zlib.crc32(repr(key).encode()))
+
+
+def floats(*shape: int, dtype: DType = dtypes.f32, key: object = 0) -> np.ndarray:
+    """Normally distributed numbers of any float type."""
+    return np.asarray(rng(shape, dtype.name, key).standard_normal(shape)).astype(dtype.numpy)
+
+
+def integers(
+    *shape: int, dtype: DType = dtypes.i64, low: int = -9, high: int = 9, key: object = 0
+) -> np.ndarray:
+    """Whole numbers in low … high (low is raised to 0 for an unsigned type)."""
+    start = low if dtype.is_signed else max(0, low)
+    values = rng(shape, dtype.name, key).integers(start, high, shape, endpoint=True)
+    return np.asarray(values).astype(dtype.numpy)
+
+
+def bools(*shape: int, key: object = 0) -> np.ndarray:
+    return np.asarray(rng(shape, "bool", key).integers(0, 2, shape)).astype(np.bool_)
+
+
+def data(*shape: int, dtype: DType = dtypes.f32, key: object = 0) -> np.ndarray:
+    """Numbers of any element type."""
+    if dtype.is_bool:
+        return bools(*shape, key=key)
+    make = floats if dtype.is_float else integers
+    return make(*shape, dtype=dtype, key=key)
+
+
+def awkward(dtype: DType = dtypes.f32) -> np.ndarray:
+    """The values that break careless float code."""
+    inf, nan = float("inf"), float("nan")
+    values = [nan, inf, -inf, -0.0, 0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.0, -1.0, 88.0, -88.0]
+    return np.array(values, dtype=np.float64).astype(dtype.numpy)
