@@ -1,0 +1,56 @@
+"""LLVM IR text → object bytes, in this process. The only module that touches llvmlite.
+
+LLVM's own vectorisers and unroller are off: legalize has done that work. Runs inside a worker
+process (llvm_worker.py) or, with one job, in the compiler itself.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import llvmlite
+import llvmlite.binding as llvm
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+llvm.initialize_native_asmparser()
+
+VERSION = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+def host() -> tuple[str, str, str]:
+    """Triple, CPU name and feature list of the machine we run on."""
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.get_default_triple(), llvm.get_host_cpu_name(), features
+
+
+@lru_cache(maxsize=16)
+def _machine(triple: str, cpu: str, features: str, level: int) -> llvm.TargetMachine:
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small"
+    )
+
+
+def compile_text(text: str, triple: str, cpu: str, features: str, level: int) -> bytes:
+    """Parse, verify, optimise and emit one module; RuntimeError says what LLVM said."""
+    machine = _machine(triple, cpu, features, level)
+    module = _optimised(text, machine, triple, level)
+    return machine.emit_object(module)
+
+
+def assembly(text: str, triple: str, cpu: str, features: str, level: int) -> str:
+    machine = _machine(triple, cpu, features, level)
+    return machine.emit_assembly(_optimised(text, machine, triple, level))
+
+
+def _optimised(text: str, machine: llvm.TargetMachine, triple: str, level: int) -> llvm.ModuleRef:
+    module = llvm.parse_assembly(f'target triple = "{triple}"\n{text}')
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.slp_vectorization = False
+    options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module

@@ -1,0 +1,38 @@
+"""The binary contract between emitted code and the runtime: field offsets in bytes, 8 a field.
+
+The entry is `i32 run(ctx*)`; each thread of a call has a ctx of its own. docs/program.md explains.
+"""
+
+from __future__ import annotations
+
+CTX = {
+    "thread": 0,
+    "threads": 8,
+    "buffers": 16,  # table of the caller's arrays
+    "symbols": 24,  # i64 table, a copy for each thread
+    "constants": 32,  # base of the constant blob
+    "arenas": 40,  # table of arena bases
+    "scratch": 48,  # this thread's scratch
+    "sync": 56,  # shared: see SYNC
+    "error": 64,  # this thread's record: see ERROR
+    "kernels": 72,  # table of function pointers
+    "services": 80,  # see SERVICES
+    "dynamics": 88,  # table of DYNAMIC records
+}
+CTX_BYTES = 128
+
+SYNC = {"arrived": 0, "generation": 64, "parked": 68, "failed": 128}  # i32 each
+SYNC_BYTES = 192
+
+ERROR = {"launch": 0, "reason": 8, "value0": 16, "value1": 24}  # reason 0: no error
+ERROR_BYTES = 64
+
+SERVICES = {"park": 0, "wake": 8, "alloc": 16, "grow": 24, "host": 32}
+
+DYNAMIC = {"data": 0, "rows": 8, "capacity": 16}
+DYNAMIC_BYTES = 24
+
+ALIGNMENT = 64  # of arenas, scratch, constants and every buffer placed in them
+
+# reasons the entry itself gives, beside a kernel's own (which count from 1)
+BAD_SIZE, NO_MEMORY = -1, -2
