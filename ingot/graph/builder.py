@@ -33,10 +33,11 @@ class GraphBuilder:
 
     def fresh(self, base: str) -> str:
         """A value name not yet in the graph."""
-        name, count = base, 1
+        name = base
         while name in self._used:
-            name, count = f"{base}.{count}", count + 1
-        self._used[name] += 1
+            name = f"{base}.{self._used[base]}"
+            self._used[base] += 1
+        self._used[name] = 1
         return name
 
     def input(self, name: str, type: Type) -> Value:

@@ -2,7 +2,7 @@
 
     graph ::= Graph(name, inputs: Value*, outputs: Value*, nodes: Node*, symbols: Symbol*, state)
     node  ::= Node(op, inputs: (Value | None)*, outputs: Value*, attrs, origin)
-    attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | tuple of attr
+    attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | attr*
 
 Nodes stand in an order that defines before it uses. A sub-graph sees only its own inputs: what it
 needs from outside is passed as an operand. Constants are nodes (`constant`, attr `value: ConstRef`)
@@ -12,9 +12,12 @@ replaces it after a run. Graphs are frozen: a pass builds a new one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
+
+import numpy as np
 
 from ingot.graph.types import Symbol, TensorType, Type
 from ingot.support.node import Node as Frozen
@@ -100,13 +103,17 @@ class Graph(Frozen):
 
 
 def make_attrs(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Attributes in canonical form: sorted, lists as tuples."""
+    """Attributes in canonical form: sorted, lists as tuples, numpy scalars as Python's."""
     return tuple((name, _freeze(attrs[name])) for name in sorted(attrs))
 
 
 def _freeze(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_freeze(v) for v in value)
+    if isinstance(value, np.generic) and not isinstance(value, float):
+        value = value.item()
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else float(value)  # one NaN, so that it equals itself
     return value
 
 

@@ -1,7 +1,7 @@
 """What an operator is: one class holding its types, reference, loops or decomposition, and samples.
 
 An operator is defined once, in `ops/<family>.py`, by subclassing `OpDef` under `@register`. Passes
-ask the definition (`defn(node).kind`), never the name. Level 3: the table is here, its rows in ops/.
+ask the definition (`defn(node).kind`), never the name. The table is here, its rows are in ops/.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.types import TensorType, Type
 from ingot.loops.build import Build
@@ -81,9 +82,22 @@ class OpDef:
         raise NotImplementedError(self.name)
 
     def bind(self, b: Build, inputs: Sequence[Buffer | None], attrs: Attrs) -> Buffer:
-        """For an operator whose output size depends on data: stages that compute an i64 buffer with
-        the value of each symbol in attrs["symbols"]. It runs before `compute`, which may use them."""
+        """For an operator whose output size depends on data: stages that compute an i64 buffer
+        with the value of each symbol in attrs["symbols"]. It runs before `compute`, which may use
+        them."""
         raise NotImplementedError(self.name)
+
+    def bound_values(
+        self, outputs: Sequence[np.ndarray], types: Sequence[Type], attrs: Attrs
+    ) -> list[int]:
+        """The same for the interpreter: each symbol's value, read off the results. Here it is the
+        size of an output's axis whose declared size is the bare symbol."""
+        sizes: dict[str, int] = {}
+        for array, type in zip(outputs, types):
+            if isinstance(type, TensorType):
+                dims = zip(type.shape, array.shape)
+                sizes |= {d.name: n for d, n in dims if isinstance(d, arith.Var)}
+        return [sizes[name] for name in attrs["symbols"]]
 
     def evaluate(
         self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph

@@ -6,15 +6,16 @@ operator sees is logical; `layout` says how the elements lie in memory and only 
 
 from __future__ import annotations
 
+import json
 from dataclasses import field, replace
-from typing import Union
 
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.support.node import Node, node
 
 Dim = arith.Expr
-DimLike = Union[int, arith.Expr]
+DimLike = int | arith.Expr
 
 
 @node
@@ -58,9 +59,9 @@ class TensorType(Node):
         return arith.product(list(self.shape))
 
     def __str__(self) -> str:
-        dims = ", ".join(arith.show(d) for d in self.shape)
-        extra = [f"layout={self.layout.axes}"] if self.layout else []
-        extra += [f"device={self.device}"] if self.device != "cpu" else []
+        dims = ", ".join(show_dim(d) for d in self.shape)
+        extra = [f"layout={_show_list(self.layout.axes)}"] if self.layout else []
+        extra += [f"device={json.dumps(self.device)}"] if self.device != "cpu" else []
         extra += [f"quant={_show_quant(self.quant)}"] if self.quant else []
         return f"{self.dtype}[{dims}]" + (f"{{{'; '.join(extra)}}}" if extra else "")
 
@@ -83,7 +84,7 @@ class OptionalType(Node):
         return f"opt<{self.element}>"
 
 
-Type = Union[TensorType, SequenceType, OptionalType]
+Type = TensorType | SequenceType | OptionalType
 
 
 @node
@@ -110,5 +111,32 @@ def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> 
     return replace(type, shape=tuple(arith.wrap(d) for d in shape))
 
 
+# Bare words that mean something else where a size may stand; a symbol so called is quoted.
+WORDS = frozenset(dtypes.TABLE) | {
+    "none", "true", "false", "inf", "nan", "min", "max", "graph", "seq", "opt",
+}  # fmt: skip
+
+
+def show_dim(dim: DimLike, outer: int = 0) -> str:
+    """Text for a size: as `arith.show`, with symbol names quoted where they are not plain words."""
+    match dim:
+        case arith.Var(name=name):
+            plain = name.isidentifier() and name.isascii() and name not in WORDS
+            return name if plain else "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
+        case arith.Min() | arith.Max():
+            return f"{dim.symbol}({show_dim(dim.a)}, {show_dim(dim.b)})"
+        case arith.Binary(a=a, b=b):
+            level = 2 if isinstance(dim, arith.Mul | arith.FloorDiv | arith.Mod) else 1
+            text = f"{show_dim(a, level)} {dim.symbol} {show_dim(b, level + 1)}"
+            return f"({text})" if level < outer else text
+    return arith.show(dim, outer=outer)
+
+
+def _show_list(items: object) -> str:
+    if isinstance(items, tuple):
+        return f"[{', '.join(_show_list(i) for i in items)}]"
+    return "none" if items is None else repr(items)
+
+
 def _show_quant(quant: Quant) -> str:
-    return f"({quant.scale}, {quant.zero_point}, {quant.axis}, {quant.block})"
+    return _show_list((quant.scale, quant.zero_point, quant.axis, quant.block))
