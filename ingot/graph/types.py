@@ -113,7 +113,7 @@ def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> 
 
 # Bare words that mean something else where a size may stand; a symbol so called is quoted.
 WORDS = frozenset(dtypes.TABLE) | {
-    "none", "true", "false", "inf", "nan", "min", "max", "graph", "seq", "opt",
+    "none", "true", "false", "inf", "nan", "min", "max", "graph",
 }  # fmt: skip
 
 
