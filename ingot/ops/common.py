@@ -6,7 +6,7 @@ In: types, buffers and numpy arrays. Out: the same, checked or combined. Called 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ingot.dtypes import DType
 from ingot.graph.opdef import type_error
 from ingot.graph.types import Dim, DimLike, TensorType, Type
 from ingot.loops import ir
-from ingot.loops.ir import Buffer, Expr, Load
+from ingot.loops.build import Build, nest
+from ingot.loops.ir import Axis, AxisKind, Buffer, Expr, Load, Stmt
 from ingot.support.errors import IngotError
 
 # --- types --------------------------------------------------------------------------------------
@@ -72,6 +73,14 @@ def normalize_axes(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
 def same_dim(a: DimLike, b: DimLike) -> bool:
     """Whether two sizes are known to be equal for every value of their symbols."""
     return arith.wrap(a) == arith.wrap(b)
+
+
+def numbers(op: str, values: Sequence[DimLike]) -> tuple[int, ...]:
+    """Sizes as numbers, for a reference: by the time it runs, every symbol has its value."""
+    found = [arith.as_int(v) for v in values]
+    if None in found:
+        raise IngotError("bad-graph", f"{op}: sizes {tuple(values)} still hold symbols")
+    return tuple(found)  # type: ignore[arg-type]
 
 
 def broadcast_dims(a: Dim, b: Dim) -> Dim:
@@ -175,8 +184,32 @@ def data(*shape: int, dtype: DType = dtypes.f32, key: object = 0) -> np.ndarray:
     return make(*shape, dtype=dtype, key=key)
 
 
+def scalar(value: float, dtype: DType = dtypes.f32) -> np.ndarray:
+    """A tensor of rank 0."""
+    return np.array(value).astype(dtype.numpy)
+
+
 def awkward(dtype: DType = dtypes.f32) -> np.ndarray:
     """The values that break careless float code."""
     inf, nan = float("inf"), float("nan")
     values = [nan, inf, -inf, -0.0, 0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.0, -1.0, 88.0, -88.0]
     return np.array(values, dtype=np.float64).astype(dtype.numpy)
+
+
+# --- hand-made stages ---------------------------------------------------------------------------
+
+
+def stage(
+    b: Build,
+    name: str,
+    extents: Sequence[ir.IndexLike],
+    body: Callable[..., Stmt],
+    kinds: AxisKind | Sequence[AxisKind] = AxisKind.SPATIAL,
+) -> None:
+    """Append a serial nest over `extents` around one block with the statement `body(i, …)`."""
+    each = [kinds] * len(extents) if isinstance(kinds, AxisKind) else list(kinds)
+    names = [b.fresh("vs") for _ in extents]
+    pairs = zip(names, each, extents)
+    axes = [Axis(n, kind, ir.index_of(e), arith.Var(n)) for n, kind, e in pairs]
+    inner = body(*(arith.Var(n) for n in names))
+    b.emit(nest(axes, lambda bound: ir.Block(b.fresh(name), bound, inner), b.fresh))

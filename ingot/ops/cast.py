@@ -1,0 +1,108 @@
+"""`cast`: the elementwise operator that changes the element type.
+
+In: a tensor. Out: its values as `to`. Called by ops/__init__.py.
+
+Float to integer truncates towards zero and saturates (NaN gives 0), or wraps if `mode` is "wrap";
+integer to integer wraps; anything to bool is `!= 0`; float to float rounds to nearest even, and
+float8 and narrower saturate instead of overflowing unless `mode` is "wrap".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from ingot import dtypes
+from ingot.dtypes import DType
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.types import TensorType, Type
+from ingot.loops import ir
+from ingot.loops.build import Build
+from ingot.loops.ir import Buffer
+from ingot.ops import common
+
+MODES = ("saturate", "wrap")
+
+
+@register
+class Cast(OpDef):
+    """x as element type `to`."""
+
+    name = "cast"
+    kind = Kind.ELEMENTWISE
+    cheap = True
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = common.tensor_types(self.name, inputs, 1)
+        if not isinstance(attrs.get("to"), DType):
+            raise type_error(self.name, f"attribute to={attrs.get('to')!r} is not an element type")
+        if attrs.get("mode", "saturate") not in MODES:
+            raise type_error(self.name, f"attribute mode={attrs['mode']!r} is not one of {MODES}")
+        return [TensorType(attrs["to"], x.shape)]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        return [cast_array(np.asarray(inputs[0]), attrs["to"], attrs.get("mode", "saturate"))]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        (x,) = inputs
+        assert x is not None
+        to, mode = outputs[0].dtype, attrs.get("mode", "saturate")
+
+        def formula(*point):
+            return x[point] if x.dtype is to else ir.Cast(x[point], to, mode)
+
+        return [b.compute("cast", outputs[0].shape, formula)]
+
+    def samples(self) -> list[Sample]:
+        edge = np.array([np.nan, np.inf, -np.inf, -0.0, 0.9, -0.9, 1e20, -1e20, 127.5, 255.6])
+        targets = [dtypes.f32, dtypes.f64, dtypes.f16, dtypes.bf16, dtypes.i8, dtypes.u8]
+        targets += [dtypes.i32, dtypes.i64, dtypes.bool_]
+        found = [Sample((edge.astype(np.float32),), {"to": to}) for to in targets]
+        found += [Sample((common.awkward(dtypes.f16),), {"to": to}) for to in targets]
+        found += [Sample((common.awkward(dtypes.bf16),), {"to": to}) for to in targets]
+        wide = np.array([0, 1, -1, 127, 128, 255, 256, -129, 2**31, -(2**40)])
+        found += [Sample((wide,), {"to": to}) for to in targets]
+        found += [Sample((common.bools(2, 3),), {"to": to}) for to in targets]
+        found.append(Sample((np.array([1.5, -2.5, 300.0, -129.0], np.float32),),
+                            {"to": dtypes.i8, "mode": "wrap"}))  # fmt: skip
+        found.append(Sample((common.scalar(-3.99),), {"to": dtypes.i32}))
+        found.append(Sample((common.floats(0, 2),), {"to": dtypes.i64}))
+        return found
+
+
+def cast_array(x: np.ndarray, to: DType, mode: str) -> np.ndarray:
+    source = dtypes.from_numpy(x.dtype)
+    if to.is_bool:
+        return common.widen_array(x) != 0
+    if source.is_float and to.is_int:
+        return _float_to_int(x.astype(np.float64), to, mode)
+    with np.errstate(all="ignore"):
+        if source.is_float and to.bits <= 8 and mode == "saturate":
+            x = _clamp_to_finite(x.astype(np.float64), to)
+        return x.astype(to.numpy)
+
+
+def _float_to_int(x: np.ndarray, to: DType, mode: str) -> np.ndarray:
+    low, high = int(to.lowest), int(to.highest)
+
+    def one(value: float) -> int:
+        if np.isnan(value):
+            return 0
+        if mode == "saturate":
+            if np.isinf(value):
+                return high if value > 0 else low
+            return min(max(int(value), low), high)
+        whole = 0 if np.isinf(value) else int(value) % (1 << to.bits)
+        return whole - (1 << to.bits) if whole > high else whole
+
+    flat = [one(float(value)) for value in x.reshape(-1)]
+    return np.array(flat, np.uint64 if high > 2**63 else np.int64).reshape(x.shape).astype(to.numpy)
+
+
+def _clamp_to_finite(x: np.ndarray, to: DType) -> np.ndarray:
+    info = ml_dtypes.finfo(to.numpy)
+    return np.clip(x, float(info.min), float(info.max))
