@@ -314,7 +314,11 @@ def _container(r: _Reader) -> Type:
 
 
 def _extras(r: _Reader) -> dict[str, Any]:
-    makers = {"layout": Layout, "device": str, "quant": lambda parts: Quant(*parts)}
+    makers: dict[str, Callable[[Any], Any]] = {
+        "layout": Layout,
+        "device": str,
+        "quant": lambda parts: Quant(*parts),
+    }
     found: dict[str, Any] = {}
     while not r.accept("}"):
         if found:

@@ -21,6 +21,7 @@ import json
 import re
 from typing import Any
 
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.graph.ir import ConstRef, Graph, Node, Value
@@ -106,9 +107,7 @@ def _is_plain_constant(node: Node) -> bool:
     ref = node.attr("value")
     if not isinstance(ref, ConstRef) or not _PLAIN.match("x" + ref.digest):
         return False
-    type = node.outputs[0].type
-    dims = [arith.Const(n) for n in ref.shape]
-    return type == tensor(type.dtype, *dims) and type.dtype.name == ref.dtype
+    return node.outputs[0].type == tensor(dtypes.of(ref.dtype), *ref.shape)
 
 
 def _typed(value: Value) -> str:
