@@ -1,0 +1,271 @@
+"""The simplifier's rules, as named rows. In: one `//`, `%`, `min` or `max` with simple operands.
+
+`simplify` puts sums in canonical shape, asks `RULES` at every other node and `SUM_RULES` at every
+sum. Each row is fuzzed on its own against `evaluate` (tests/arith/test_rules.py). All are exact over
+the integers with floor semantics, given a divisor that is not zero and the ranges in `facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd
+from typing import Any, NamedTuple
+
+from ingot.arith import expr as ir
+from ingot.arith import sums
+from ingot.arith.expr import Const, Expr, as_int
+from ingot.arith.facts import Facts
+from ingot.arith.sums import ONE, Product, Sum
+from ingot.support.rewrite import Rule, RuleSet, Variable, op
+
+HEADS: dict[type[Expr], str] = {
+    ir.Const: "const", ir.Var: "var", ir.Opaque: "opaque", ir.Add: "add", ir.Sub: "sub",
+    ir.Mul: "mul", ir.FloorDiv: "floordiv", ir.Mod: "mod", ir.Min: "min", ir.Max: "max",
+}  # fmt: skip
+
+
+class ArithTerms:
+    """How the rewrite engine takes an integer expression apart."""
+
+    def head(self, term: Expr) -> str:
+        return HEADS[type(term)]
+
+    def children(self, term: Expr) -> Sequence[Expr]:
+        return (term.a, term.b) if isinstance(term, ir.Binary) else ()
+
+    def rebuild(self, term: Expr, children: Sequence[Expr]) -> Expr:
+        return ir.BUILD[type(term)](*children)
+
+    def literal(self, value: Any) -> Expr:
+        return ir.wrap(value)
+
+
+TERMS = ArithTerms()
+x, y, z = Variable("x"), Variable("y"), Variable("z")
+c, d, k = Variable("c", as_int), Variable("d", as_int), Variable("k", as_int)
+
+
+def known_quotient(x: Expr, y: Expr, facts: Facts) -> int | None:
+    """x // y, where the ranges leave only one value."""
+    plain = facts.range(ir.FloorDiv(x, y))
+    if plain.low is not None and plain.low == plain.high:
+        return plain.low
+    if not facts.lasts and isinstance(y, Const):
+        return None
+    top, divisor = facts.normal(x), facts.normal(y)
+    if not facts.at_least(divisor, 1):
+        return None
+    if facts.at_least(top, 0) and facts.at_least(sums.plus(divisor, top, -1), 1):
+        return 0
+    if facts.at_least(sums.scaled(top, -1), 1) and facts.at_least(sums.plus(divisor, top), 0):
+        return -1
+    return None
+
+
+def mod_known(x: Expr, y: Expr, facts: Facts) -> Expr | None:
+    quotient = known_quotient(x, y, facts)
+    return None if quotient is None else x - y * quotient
+
+
+def div_multiples(x: Expr, y: Expr, facts: Facts) -> Expr | None:
+    parts = sums.take_out_multiples(facts.normal(x), facts.normal(y))
+    if parts is None:
+        return None
+    return ir.add(sums.to_expr(parts[0]), ir.floordiv(sums.to_expr(parts[1]), y))
+
+
+def mod_multiples(x: Expr, y: Expr, facts: Facts) -> Expr | None:
+    parts = sums.take_out_multiples(facts.normal(x), facts.normal(y))
+    return None if parts is None else ir.mod(sums.to_expr(parts[1]), y)
+
+
+def common_factor(top: Sum, number: int, facts: Facts) -> tuple[int, Sum, Sum] | None:
+    """(g, y, r) with top = g·y + r, g dividing `number`, and 0 ≤ r < g; the largest such g > 1."""
+    candidates = {gcd(weight, number) for product, weight in top.items() if product}
+    for g in sorted(candidates, reverse=True):
+        if g <= 1:
+            break
+        multiple = {p: w // g for p, w in top.items() if p and w % g == 0}
+        rest = {p: w for p, w in top.items() if not p or w % g}
+        share, left = divmod(rest.pop(ONE, 0), g)
+        sums.add_to(multiple, sums.constant(share))
+        sums.add_to(rest, sums.constant(left))
+        low, high = facts.range_of(rest)
+        if low is not None and high is not None and low >= 0 and high < g:
+            return g, multiple, rest
+    return None
+
+
+def div_common(x: Expr, d: int, facts: Facts) -> Expr | None:
+    found = common_factor(facts.normal(x), d, facts)
+    if found is None:
+        return None
+    g, multiple, _ = found
+    return ir.floordiv(sums.to_expr(multiple), Const(d // g))
+
+
+def mod_common(x: Expr, d: int, facts: Facts) -> Expr | None:
+    found = common_factor(facts.normal(x), d, facts)
+    if found is None:
+        return None
+    g, multiple, rest = found
+    return ir.mod(sums.to_expr(multiple), Const(d // g)) * g + sums.to_expr(rest)
+
+
+def mod_inner_mods(x: Expr, d: int, facts: Facts) -> Expr | None:
+    """(k·(a % c) + r) % d  →  (k·a + r) % d  where k·c is a multiple of d."""
+    total = facts.normal(x)
+    result = dict(total)
+    for product, weight in total.items():
+        for factor in product:
+            number = as_int(factor.b) if isinstance(factor, ir.Mod) else None
+            if not number or weight * number % d:
+                continue
+            assert isinstance(factor, ir.Mod)
+            rest = sums.divide_product(product, (factor,)) or ONE
+            sums.add_to(result, {product: weight}, -1)
+            sums.add_to(result, sums.times(facts.normal(factor.a), {rest: weight}))
+            break
+    return None if result == total else ir.mod(sums.to_expr(result), Const(d))
+
+
+def flatten(term: Expr, facts: Facts) -> Expr:
+    """Nested min (max): each operand once, none that another one covers, in order."""
+    build = ir.BUILD[type(term)]
+    operands = sorted(set(_operands(term, type(term))), key=sums.order, reverse=True)
+    kept: list[Expr] = []
+    for i, one in enumerate(operands):
+        others = kept + operands[i + 1 :]
+        if not any(_covers(type(term), other, one, facts) for other in others):
+            kept.append(one)
+    result = kept[0]
+    for one in kept[1:]:
+        result = build(one, result)
+    return result
+
+
+def _operands(term: Expr, kind: type[Expr]) -> list[Expr]:
+    if type(term) is kind and isinstance(term, ir.Binary):
+        return [*_operands(term.a, kind), *_operands(term.b, kind)]
+    return [term]
+
+
+def _covers(kind: type[Expr], a: Expr, b: Expr, facts: Facts) -> bool:
+    return facts.at_most(a, b) if kind is ir.Min else facts.at_most(b, a)
+
+
+def _is_positive(z: Expr, facts: Facts) -> bool:
+    return facts.at_least(facts.normal(z), 1)
+
+
+# fmt: off
+RULES = RuleSet(
+    [
+        Rule("div_in_one_step", x // y, known_quotient),
+        Rule("div_by_negative", x // d, lambda x, d: -x // -d, when=lambda d: d < 0),
+        Rule("div_of_multiples", x // y, div_multiples),
+        Rule("div_by_common_factor", x // d, div_common),
+        Rule("div_of_div", (x // y) // z, lambda x, y, z: x // (y * z),
+             when=lambda y, z, facts: y != 0 and _is_positive(z, facts)),
+        Rule("div_of_shifted_div", (x // c + k) // d, lambda x, c, k, d: (x + k * c) // (c * d),
+             when=lambda c, d: c != 0 and d > 0),
+        Rule("div_of_mod", (x % c) // d, lambda x, c, d: (x // d) % (c // d),
+             when=lambda c, d: c > 0 and d > 0 and c % d == 0),
+        Rule("mod_in_one_step", x % y, mod_known),
+        Rule("mod_by_negative", x % d, lambda x, d: -(-x % -d), when=lambda d: d < 0),
+        Rule("mod_of_multiples", x % y, mod_multiples),
+        Rule("mod_of_mods", x % d, mod_inner_mods),
+        Rule("mod_by_common_factor", x % d, mod_common),
+        Rule("min_of_many", op("min", x, y), flatten),
+        Rule("max_of_many", op("max", x, y), flatten),
+    ],
+    TERMS,
+)
+# fmt: on
+
+
+class SumRule(NamedTuple):
+    """A rule over a whole sum: a cheaper equal sum, or None."""
+
+    name: str
+    apply: Callable[[Sum, Facts], Sum | None]
+
+
+def cost(total: Sum) -> int:
+    """Terms, and four times as much for each `//`, `%`, `min` or `max` among their factors."""
+    return sum(1 + sum(4 for atom in product if isinstance(atom, ir.Binary)) for product in total)
+
+
+def _factors(total: Sum, kind: type[ir.Binary]) -> list[tuple[ir.Binary, Product, int]]:
+    """Each (atom, the other factors, weight) with an atom of this kind."""
+    found = []
+    for product, weight in total.items():
+        for atom in dict.fromkeys(product):
+            if isinstance(atom, kind) and atom.b != 0:
+                found.append((atom, sums.divide_product(product, (atom,)) or ONE, weight))
+    return found
+
+
+def _remainder_identity(atom: ir.Binary, facts: Facts) -> Sum:
+    """a - b·(a // b) - a % b, which is zero, in canonical terms."""
+    a, b = atom.a, atom.b
+    quotient = sums.times(facts.normal(b), facts.normal(ir.floordiv(a, b)))
+    total = sums.plus(facts.normal(a), quotient, -1)
+    return sums.plus(total, facts.normal(ir.mod(a, b)), -1)
+
+
+def join_div_and_mod(total: Sum, facts: Facts) -> Sum | None:
+    """(a // b)·b + a % b  →  a"""
+    for atom, rest, weight in _factors(total, ir.Mod):
+        zero = _remainder_identity(atom, facts)
+        better = sums.plus(total, sums.times(zero, {rest: weight}))
+        if cost(better) < cost(total):
+            return better
+    return None
+
+
+def remainder_from_div(total: Sum, facts: Facts) -> Sum | None:
+    """a - (a // b)·b  →  a % b"""
+    for atom, rest, weight in _factors(total, ir.FloorDiv):
+        number = as_int(atom.b)
+        share = weight // number if number is not None and weight % number == 0 else 0
+        if number is None:
+            lead = sums.divide_product(rest, (atom.b,))
+            rest, share = (rest, 0) if lead is None else (lead, weight)
+        if not share:
+            continue
+        zero = _remainder_identity(atom, facts)
+        better = sums.plus(total, sums.times(zero, {rest: share}))
+        if cost(better) < cost(total):
+            return better
+    return None
+
+
+def join_digits(total: Sum, facts: Facts) -> Sum | None:
+    """a % c + ((a // c) % d)·c  →  a % (c·d)   for numbers c, d > 0"""
+    mods = _factors(total, ir.Mod)
+    for low, rest, weight in mods:
+        size = as_int(low.b)
+        if size is None or size <= 0:
+            continue
+        upper = facts.normal(ir.floordiv(low.a, low.b))
+        for high, other, heavier in mods:
+            base = as_int(high.b)
+            if base is None or base <= 0 or other != rest or heavier != weight * size:
+                continue
+            if facts.normal(high.a) != upper:
+                continue
+            better = dict(total)
+            for atom, share in ((low, weight), (high, heavier)):
+                sums.add_to(better, {sums.join((atom,), rest): share}, -1)
+            whole = facts.normal(ir.mod(low.a, Const(size * base)))
+            better = sums.plus(better, sums.times(whole, {rest: weight}))
+            return better if cost(better) < cost(total) else None
+    return None
+
+
+SUM_RULES = (
+    SumRule("join_div_and_mod", join_div_and_mod),
+    SumRule("remainder_from_div", remainder_from_div),
+    SumRule("join_digits", join_digits),
+)

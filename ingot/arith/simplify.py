@@ -1,0 +1,133 @@
+"""Expressions → canonical expressions. In: an expression and ranges. Out: an equal, simpler one.
+
+    simplify((4*i + j) // 4, {"j": Interval(0, 3)})  →  i
+
+Sums are put in one shape (`sums`), rules act on everything else (`rules`). Exact over all integers
+with floor semantics wherever the variables are in their ranges and no divisor is zero. The answer
+depends on the arguments alone: not on hash seeds, not on what was simplified before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from ingot.arith import expr as ir
+from ingot.arith import sums
+from ingot.arith.expr import Expr, IntLike, wrap
+from ingot.arith.facts import Facts, OpaqueRange
+from ingot.arith.interval import Interval
+from ingot.arith.rules import RULES, SUM_RULES
+from ingot.arith.sums import Sum
+
+Env = Mapping[str, Interval]
+Limits = Mapping[str, Expr]
+_KEEP = 1 << 15  # expressions remembered for one set of ranges
+
+
+class Simplifier(Facts):
+    """The canonical sum of any expression under fixed ranges, each computed once."""
+
+    def __init__(
+        self, env: Env, lasts: Mapping[str, Sum] | None = None, opaque: OpaqueRange | None = None
+    ):
+        super().__init__(env, lasts, opaque)
+        self._sums: dict[Expr, Sum] = {}
+        self._exprs: dict[Expr, Expr] = {}
+
+    def simplify(self, expr: Expr) -> Expr:
+        found = self._exprs.get(expr)
+        if found is None:
+            self._forget_if_full()
+            found = self._exprs[expr] = sums.to_expr(self.normal(expr))
+        return found
+
+    def normal(self, expr: Expr) -> Sum:
+        """The canonical sum; callers must not change it."""
+        found = self._sums.get(expr)
+        if found is None:
+            found = self._sums[expr] = self._normal(expr)
+        return found
+
+    def _normal(self, expr: Expr) -> Sum:
+        match expr:
+            case ir.Const(value=value):
+                return sums.constant(value)
+            case ir.Var() | ir.Opaque():
+                number = self.range(expr).value
+                return sums.atom(expr) if number is None else sums.constant(number)
+            case ir.Add() | ir.Sub():
+                return self._improve(self._addends(expr))
+            case ir.Mul(a=a, b=b):
+                return self._improve(sums.times(self.normal(a), self.normal(b)))
+            case ir.FloorDiv() | ir.Mod() | ir.Min() | ir.Max():
+                return self._by_rules(expr)
+        raise TypeError(f"not an integer expression: {expr!r}")
+
+    def _addends(self, expr: ir.Binary) -> Sum:
+        """A chain of + and - in one go: intermediate sums are not worth improving."""
+        total: Sum = {}
+        todo: list[tuple[Expr, int]] = [(expr, 1)]
+        while todo:
+            term, sign = todo.pop()
+            if isinstance(term, ir.Add | ir.Sub):
+                todo.append((term.a, sign))
+                todo.append((term.b, sign if isinstance(term, ir.Add) else -sign))
+            else:
+                sums.add_to(total, self.normal(term), sign)
+        return total
+
+    def _improve(self, total: Sum) -> Sum:
+        if not any(isinstance(atom, ir.Mod | ir.FloorDiv) for p in total for atom in p):
+            return total
+        for rule in SUM_RULES:
+            better = rule.apply(total, self)
+            if better is not None:
+                return self._improve(better)
+        return total
+
+    def _by_rules(self, expr: ir.Binary) -> Sum:
+        a, b = sums.to_expr(self.normal(expr.a)), sums.to_expr(self.normal(expr.b))
+        if isinstance(expr, ir.FloorDiv | ir.Mod) and b == 0:
+            return sums.atom(type(expr)(a, b))  # has no value: left for whoever evaluates it
+        simple = ir.BUILD[type(expr)](a, b)
+        if type(simple) is not type(expr):
+            return self.normal(simple)
+        step = RULES.first(simple, self)
+        return sums.atom(simple) if step is None else self.normal(step[1])
+
+    def _forget_if_full(self) -> None:
+        if len(self._sums) > _KEEP:
+            for table in (self._sums, self._exprs, self._ranges):
+                table.clear()
+
+
+def simplify(expr: IntLike, env: Env | None = None, limits: Limits | None = None) -> Expr:
+    """`expr` in canonical form. `env` has ranges of variables, `limits` exclusive symbolic stops."""
+    return simplifier(env, limits).simplify(wrap(expr))
+
+
+def simplifier(
+    env: Env | None = None, limits: Limits | None = None, opaque: OpaqueRange | None = None
+) -> Simplifier:
+    """The simplifier for these ranges; the same one for the same ranges."""
+    if opaque is not None:  # callbacks are made anew by most callers: remembering them is a leak
+        return _make(dict(env or {}), dict(limits or {}), opaque)
+    return _remembered(frozenset((env or {}).items()), frozenset((limits or {}).items()))
+
+
+@lru_cache(maxsize=512)
+def _remembered(
+    env: frozenset[tuple[str, Interval]], limits: frozenset[tuple[str, Expr]]
+) -> Simplifier:
+    return _make(dict(env), dict(limits), None)
+
+
+def _make(env: Env, limits: Limits, opaque: OpaqueRange | None) -> Simplifier:
+    """Stops are simplified with the plain ranges only: no rule then depends on who asked first."""
+    if not limits:
+        return Simplifier(env, None, opaque)
+    plain = simplifier(env, None, opaque)
+    minus_one = sums.constant(-1)
+    lasts = {name: sums.plus(plain.normal(wrap(stop)), minus_one) for name, stop in limits.items()}
+    return Simplifier(env, dict(sorted(lasts.items())), opaque)
