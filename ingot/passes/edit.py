@@ -1,0 +1,226 @@
+"""What passes share: copy a graph node by node while replacing values and sizes. In: a Graph. Out:
+a new one with the same input and output names. Called by every file in passes/.
+
+    edit = Editor(graph, store)
+    for node in graph.nodes:
+        node = edit.current(node)              # operands and sizes as they are now
+        if is_identity(node):
+            edit.replace(node, [node.inputs[0]])
+        else:
+            edit.keep(node)
+    return edit.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import OptionalType, SequenceType, TensorType, Type
+from ingot.graph.verify import attr_dims, type_dims, without_symbols
+
+Env = Mapping[str, arith.IntLike]
+
+
+class Editor:
+    """A graph being rebuilt. `g` takes new nodes; inputs and outputs keep their names."""
+
+    def __init__(self, graph: Graph, store: ConstantStore, taken: Iterable[str] = ()):
+        names = [v.name for v in values_of(graph)]
+        self.graph, self.store = graph, store
+        self.g = GraphBuilder(graph.name, store, [*names, *taken])
+        self.g.inputs = list(graph.inputs)
+        self.g.symbols = dict(graph.symbol_map)
+        self.sizes: dict[str, arith.IntLike] = {}
+        self._new: dict[str, Value] = {}
+        self._made: dict[str, Node] = {}
+        self._seen = 0
+
+    def current(self, node: Node) -> Node:
+        """The node with replaced operands and sizes."""
+        sized = substitute_node(node, self.sizes) if self.sizes else node
+        inputs = tuple(v if v is None else self.latest(v) for v in sized.inputs)
+        return sized if inputs == sized.inputs else replace(sized, inputs=inputs)
+
+    def latest(self, value: Value) -> Value:
+        """What stands for a value now."""
+        return self._new.get(value.name, value)
+
+    def keep(self, node: Node) -> None:
+        """Append a node as it is; its outputs are now known by its types."""
+        self.g.nodes.append(node)
+        self._new.update({v.name: v for v in node.outputs})
+
+    def replace(self, node: Node, values: Sequence[Value]) -> None:
+        """Uses of the node's outputs read `values` from here on."""
+        self._new.update({old.name: new for old, new in zip(node.outputs, values, strict=True)})
+
+    def maker(self, value: Value | None) -> Node | None:
+        """The new graph's node that makes a value; None for an input or an absent operand."""
+        for node in self.g.nodes[self._seen :]:
+            self._made.update({v.name: node for v in node.outputs})
+        self._seen = len(self.g.nodes)
+        return None if value is None else self._made.get(value.name)
+
+    def constant(self, value: Value | None) -> np.ndarray | None:
+        """The numbers of a value made by a constant."""
+        maker = self.maker(value)
+        ref = constant_ref(maker) if maker is not None else None
+        return None if ref is None else self.store.get(ref)
+
+    def finish(self) -> Graph:
+        """The new graph. An output whose value now has another name gets its own name back, by
+        renaming the value where nothing else claims it, else through an `identity`."""
+        fixed = {v.name for v in self.graph.inputs} | {v.name for v in self.graph.outputs}
+        renamed: dict[str, Value] = {}
+        for old in dict.fromkeys(self.graph.outputs):
+            value = self.latest(old)
+            if value.name == old.name:
+                continue
+            wanted = Value(old.name, substitute_type(old.type, self.sizes))
+            if value.name in fixed or value.name in renamed or self.maker(value) is None:
+                origin = self.graph.producers()[old.name].origin
+                value = renamed.get(value.name, value)
+                self.g.nodes.append(Node("identity", (value,), (wanted,), (), origin))
+            else:
+                renamed[value.name] = wanted
+        nodes = [rename_values(n, renamed) for n in self.g.nodes]
+        made = {v.name: v for n in nodes for v in n.outputs} | {v.name: v for v in self.g.inputs}
+        outputs = [made[v.name] for v in self.graph.outputs]
+        symbols = {n: s for n, s in self.g.symbols.items() if n not in self.sizes}
+        return replace(
+            self.graph,
+            nodes=tuple(nodes),
+            outputs=tuple(outputs),
+            symbols=tuple(symbols.values()),
+        )
+
+
+def values_of(graph: Graph) -> Iterator[Value]:
+    yield from graph.inputs
+    for node in graph.nodes:
+        yield from node.outputs
+
+
+def symbol_names(graph: Graph) -> set[str]:
+    """The symbols declared here or in any sub-graph."""
+    names = {s.name for s in graph.symbols}
+    for node in graph.nodes:
+        for _, inner in node.subgraphs:
+            names |= symbol_names(inner)
+    return names
+
+
+def map_subgraphs(node: Node, fn: Callable[[Graph], Graph]) -> Node:
+    """The node with `fn` applied to each sub-graph; the same object if nothing changed."""
+    attrs = tuple((k, fn(v) if isinstance(v, Graph) else v) for k, v in node.attrs)
+    same = all(a[1] is b[1] for a, b in zip(attrs, node.attrs))
+    return node if same else replace(node, attrs=attrs)
+
+
+def rename_values(node: Node, renamed: Mapping[str, Value]) -> Node:
+    if not renamed:
+        return node
+    inputs = tuple(v if v is None else renamed.get(v.name, v) for v in node.inputs)
+    outputs = tuple(renamed.get(v.name, v) for v in node.outputs)
+    return replace(node, inputs=inputs, outputs=outputs)
+
+
+def constant_ref(node: Node) -> ConstRef | None:
+    """What a `constant` node refers to; None for any other node."""
+    ref = node.attr("value") if node.op == "constant" else None
+    return ref if isinstance(ref, ConstRef) else None
+
+
+def mentioned_symbols(node: Node, *, outputs: bool = True) -> set[str]:
+    """Symbols that a node's types and attributes mention, its sub-graphs' included; those it only
+    binds are not."""
+    dims = [d for v in node.outputs for d in type_dims(v.type)] if outputs else []
+    dims += attr_dims(without_symbols(node))
+    names = {n for d in dims for n in arith.free_vars(d)}
+    for _, inner in node.subgraphs:
+        names |= outer_symbols(inner)
+    return names
+
+
+def outer_symbols(graph: Graph) -> set[str]:
+    """Symbols a sub-graph mentions, whoever declares them."""
+    names = {n for v in graph.inputs for d in type_dims(v.type) for n in arith.free_vars(d)}
+    for node in graph.nodes:
+        names |= mentioned_symbols(node)
+    return names
+
+
+def same_shape(a: Type, b: Type) -> bool:
+    """Whether two tensors are known to have one shape, for every value of the symbols."""
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.rank != b.rank:
+        return False
+    return all(same_size(x, y) for x, y in zip(a.shape, b.shape))
+
+
+def same_size(a: arith.Expr, b: arith.Expr) -> bool:
+    return a == b or (bool(arith.free_vars(a)) and simplify(a) == simplify(b))
+
+
+def same_type(a: Type, b: Type) -> bool:
+    """Whether one value may stand for the other: equal in all but the spelling of sizes."""
+    if a == b:
+        return True
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+        return False
+    return same_shape(a, b) and replace(a, shape=b.shape) == b
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+
+def substitute_graph(graph: Graph, env: Env) -> Graph:
+    """The graph with symbols replaced by sizes; the replaced ones are no longer declared."""
+    symbols = tuple(s for s in graph.symbols if s.name not in env)
+    return replace(
+        graph,
+        inputs=tuple(_substitute_value(v, env) for v in graph.inputs),
+        outputs=tuple(_substitute_value(v, env) for v in graph.outputs),
+        nodes=tuple(substitute_node(n, env) for n in graph.nodes),
+        symbols=symbols,
+    )
+
+
+def substitute_node(node: Node, env: Env) -> Node:
+    inputs = tuple(v if v is None else _substitute_value(v, env) for v in node.inputs)
+    outputs = tuple(_substitute_value(v, env) for v in node.outputs)
+    attrs = tuple((k, _substitute_attr(v, env)) for k, v in node.attrs)
+    return replace(node, inputs=inputs, outputs=outputs, attrs=attrs)
+
+
+def substitute_type(type: Type, env: Env) -> Type:
+    match type:
+        case TensorType():
+            shape = tuple(arith.substitute(d, env) for d in type.shape)
+            return type if shape == type.shape else replace(type, shape=shape)
+        case SequenceType(element=element):
+            return SequenceType(cast(TensorType, substitute_type(element, env)))
+        case OptionalType(element=element):
+            inner = cast(TensorType | SequenceType, substitute_type(element, env))
+            return OptionalType(inner)
+
+
+def _substitute_value(value: Value, env: Env) -> Value:
+    type = substitute_type(value.type, env)
+    return value if type is value.type else Value(value.name, type)
+
+
+def _substitute_attr(value: Any, env: Env) -> Any:
+    if isinstance(value, arith.Expr):
+        new = arith.substitute(value, env)
+        return new.value if isinstance(new, arith.Const) else new
+    if isinstance(value, tuple):
+        return tuple(_substitute_attr(v, env) for v in value)
+    return substitute_graph(value, env) if isinstance(value, Graph) else value

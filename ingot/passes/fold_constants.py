@@ -1,0 +1,115 @@
+"""Graph → Graph in which what can be computed now is a constant. Called by the pipeline, several times.
+
+The numbers come from the operators' references. Models are untrusted, so a result must be small:
+its size is known from the declared types before anything is computed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.graph.interp import run_node
+from ingot.graph.ir import Graph, Node, Value, make_attrs
+from ingot.graph.opdef import defn
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import Symbol, TensorType
+from ingot.graph.verify import bound_symbols, type_dims
+from ingot.passes.edit import Editor, constant_ref, map_subgraphs, mentioned_symbols
+from ingot.support.errors import IngotError
+
+SMALL_BYTES = 64 << 10
+GROWTH = 4
+
+
+def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
+    """A node whose operands are all constants, and whose attributes are numbers, is a constant: if
+    its results take at most `limit_bytes`, and either little (64 KiB) or no more than four times its
+    operands. Sizes such a node binds become numbers. A node that fails is left to fail when run."""
+    return _fold(graph, store, limit_bytes, frozenset())
+
+
+def _fold(graph: Graph, store: ConstantStore, limit_bytes: int, fixed: frozenset[str]) -> Graph:
+    """`fixed` are symbols that must stay: a sub-graph's result types are known outside."""
+    edit = Editor(graph, store)
+    for original in graph.nodes:
+        node = map_subgraphs(
+            edit.current(original),
+            lambda g: _fold(g, store, limit_bytes, _result_symbols(g)),
+        )
+        arrays = _results(edit, node, limit_bytes, fixed)
+        if arrays is None:
+            edit.keep(node)
+            continue
+        edit.sizes |= _bound(node, arrays)
+        for value, array in zip(edit.current(node).outputs, arrays):
+            edit.keep(_constant(value, array, store, node.origin))
+    return edit.finish()
+
+
+def _results(
+    edit: Editor, node: Node, limit_bytes: int, fixed: frozenset[str]
+) -> list[np.ndarray] | None:
+    """The node's values, if they can and may be computed now."""
+    if constant_ref(node) is not None or any(True for _ in node.subgraphs):
+        return None
+    own = set(bound_symbols(node))
+    if mentioned_symbols(node) - own or own & fixed:
+        return None
+    inputs = [edit.constant(v) for v in node.inputs]
+    if any(a is None and v is not None for a, v in zip(inputs, node.inputs)):
+        return None
+    if not _is_small_enough(node, inputs, edit.g.symbols, limit_bytes):
+        return None
+    try:
+        arrays = run_node(node, edit.store, inputs, {})
+    except IngotError:
+        return None
+    return arrays if all(_fits(v, a) for v, a in zip(node.outputs, arrays)) else None
+
+
+def _is_small_enough(
+    node: Node,
+    inputs: list[np.ndarray | None],
+    symbols: dict[str, Symbol],
+    limit_bytes: int,
+) -> bool:
+    given = sum(a.nbytes for a in inputs if a is not None)
+    made = sum(_most_bytes(v, symbols) for v in node.outputs)
+    return made <= limit_bytes and made <= max(SMALL_BYTES, GROWTH * given)
+
+
+def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:
+    """The largest a value can be; infinite where a symbol has no upper end."""
+    if not isinstance(value.type, TensorType):
+        return math.inf
+    highs = {n: symbols[n].high for d in value.shape for n in arith.free_vars(d)}
+    if None in highs.values():
+        return math.inf
+    sizes = {n: high for n, high in highs.items() if high is not None}
+    return arith.evaluate(value.type.numel, sizes) * value.dtype.storage_bytes
+
+
+def _fits(value: Value, array: np.ndarray) -> bool:
+    """A reference that answers in another type is not to be trusted with a constant."""
+    return array.dtype == value.dtype.numpy and array.ndim == value.tensor.rank
+
+
+def _bound(node: Node, arrays: list[np.ndarray]) -> dict[str, int]:
+    names = bound_symbols(node)
+    if not names:
+        return {}
+    types = [v.type for v in node.outputs]
+    return dict(zip(names, defn(node).bound_values(arrays, types, node.attr_map), strict=True))
+
+
+def _result_symbols(graph: Graph) -> frozenset[str]:
+    return frozenset(
+        n for v in graph.outputs for d in type_dims(v.type) for n in arith.free_vars(d)
+    )
+
+
+def _constant(value: Value, array: np.ndarray, store: ConstantStore, origin: str) -> Node:
+    return Node("constant", (), (value,), make_attrs({"value": store.add(array)}), origin)

@@ -1,0 +1,54 @@
+"""Graph → Graph with sizes fixed or narrowed, as `ingot.compile(shapes=…)` asks. Runs first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingot.graph.ir import Graph, replace
+from ingot.graph.types import Symbol
+from ingot.passes.edit import substitute_graph
+from ingot.support.errors import IngotError
+
+Wanted = int | tuple[int, int | None]
+
+
+def specialize(graph: Graph, shapes: Mapping[str, Wanted]) -> Graph:
+    """A symbol given a number is that number everywhere; one given (low, high) has its range cut to
+    that. Only sizes of inputs can be given."""
+    known = {s.name: s for s in graph.symbols if s.source == "input"}
+    for name in shapes:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            what = f"the model has no size called {name!r}"
+            raise IngotError("bad-option", what, where="shapes", hint=f"its sizes are: {names}")
+    narrowed = {n: _narrow(known[n], want) for n, want in shapes.items() if _is_range(want)}
+    fixed = {n: _fixed(known[n], want) for n, want in shapes.items() if not _is_range(want)}
+    fixed |= {n: s.low for n, s in narrowed.items() if s.low == s.high}
+    symbols = tuple(narrowed.get(s.name, s) for s in graph.symbols)
+    return substitute_graph(replace(graph, symbols=symbols), fixed)
+
+
+def _is_range(want: Wanted) -> bool:
+    return not isinstance(want, int)
+
+
+def _fixed(symbol: Symbol, want: Wanted) -> int:
+    assert isinstance(want, int)
+    _narrow(symbol, (want, want))
+    return want
+
+
+def _narrow(symbol: Symbol, want: Wanted) -> Symbol:
+    assert not isinstance(want, int)
+    low = max(symbol.low, want[0])
+    highs = [h for h in (symbol.high, want[1]) if h is not None]
+    high = min(highs) if highs else None
+    step = symbol.divisor
+    low = -(-low // step) * step
+    high = None if high is None else high // step * step
+    if high is not None and high < low:
+        limit = "" if symbol.high is None else symbol.high
+        why = f"the model allows {symbol.low}..{limit}"
+        why += f" in steps of {step}" if step != 1 else ""
+        raise IngotError("bad-option", f"size {symbol.name!r} cannot be {want}", why=why)
+    return replace(symbol, low=low, high=high)
