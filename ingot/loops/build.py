@@ -107,7 +107,7 @@ class Build:
         init: Sequence[Expr],
         fn: Callable[..., Sequence[Expr]],
     ) -> list[Buffer]:
-        """A reduction of a tuple: accs = fn(i, …, k, …, *accs), from `init`, all updated at once."""
+        """A reduction of a tuple, updated at once: accs = fn(i, …, k, …, *accs), from `init`."""
         spatial = self._axes(shape, AxisKind.SPATIAL, "i")
         reduced = self._axes(over, AxisKind.REDUCE, "k")
         point = tuple(arith.Var(axis.var) for axis in spatial)

@@ -168,9 +168,8 @@ def replace_buffers(n: N, env: Mapping[str, Buffer]) -> N:
                 return ir.replace(s, dst=box(dst), src=box(src))
         return s
 
-    if isinstance(n, Stmt):
-        return map_stmt(n, on_stmt, on_expr)
-    return map_expr(n, on_expr)
+    new = map_stmt(n, on_stmt, on_expr) if isinstance(n, Stmt) else map_expr(n, on_expr)
+    return new  # type: ignore[return-value]
 
 
 def replace_stmt(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
@@ -207,6 +206,30 @@ def walk_exprs(e: Expr) -> Iterator[Expr]:
 
 def opaque_values(i: arith.Expr) -> list[Expr]:
     return [x.payload for x in arith.walk(i) if isinstance(x, arith.Opaque)]
+
+
+def index_vars(i: arith.Expr) -> set[str]:
+    """Names of the variables and sizes an index depends on, those inside its values included."""
+    names = set(arith.free_vars(i))
+    for payload in opaque_values(i):
+        names |= value_vars(payload)
+    return names
+
+
+def value_vars(e: Expr) -> set[str]:
+    """Names of the variables and sizes a value depends on."""
+    names: set[str] = set()
+
+    def on_expr(x: Expr) -> Expr:
+        names.update(value_vars(x))
+        return x
+
+    def on_index(i: arith.Expr) -> arith.Expr:
+        names.update(index_vars(i))
+        return i
+
+    rebuild_expr(e, on_expr, on_index)
+    return names
 
 
 def walk_stmts(s: Stmt) -> Iterator[Stmt]:

@@ -1,0 +1,365 @@
+"""Python source → loop IR, the inverse of `script_print`. In: text of one function. Out: a Kernel.
+
+The text is read by Python's own `ast` and never executed. Nodes are built exactly as written: an
+index `0 + i` stays an addition, so that `parse(show(k)) == k`. What cannot be understood is an
+`IngotError("bad-text")` with its line and column; whether the kernel is legal is `verify`'s matter.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ingot.arith import expr as arith
+from ingot.loops import ir
+from ingot.loops.ir import AxisKind, LoopKind, Stmt
+from ingot.loops.script_print import AXES, LOOPS
+from ingot.loops.script_values import Binding, Values, Variable
+from ingot.support.errors import IngotError
+
+_LOOP_KINDS = {word: kind for kind, word in LOOPS.items()} | {"range": LoopKind.SERIAL}
+_AXIS_KINDS = {word: kind for kind, word in AXES.items()}
+_AUGMENTED: dict[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div",
+}  # fmt: skip
+
+
+def parse(text: str, constants: Mapping[str, int] | None = None) -> ir.Kernel:
+    """The kernel that `text` defines; `constants` are integers it may mention by name."""
+    source = textwrap.dedent(text)
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        where = f"line {error.lineno}, column {error.offset}"
+        raise IngotError("bad-text", f"not Python: {error.msg}", where=where) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise IngotError("bad-text", f"not Python: {error}", where="line 1, column 1") from None
+    lines = source.splitlines()
+    match tree.body:
+        case [ast.FunctionDef() as function]:
+            return _Parser(lines, constants or {}).kernel(function)
+    raise IngotError(
+        "bad-text", "the text is not one function definition", where="line 1, column 1"
+    )
+
+
+class _Parser(Values):
+    """Statements; expressions and errors are in the base class."""
+
+    def __init__(self, lines: list[str], constants: Mapping[str, int]):
+        super().__init__(lines, constants)
+        self.instructions: dict[str, ir.Instruction] = {}
+
+    @contextmanager
+    def scope(self, names: Mapping[str, Binding] | None = None):
+        before = self.names
+        self.names = before | dict(names or {})
+        yield
+        self.names = before
+
+    # --- functions ---
+
+    def kernel(self, f: ast.FunctionDef) -> ir.Kernel:
+        options = self.decorator(f, "kernel", ("name", "origin"))
+        sizes = tuple(self.size(a) for a in f.args.args if self.is_size(a))
+        self.names = {size.name: Variable() for size in sizes}
+        params = tuple(self.param(a) for a in f.args.args if not self.is_size(a))
+        self.names |= {buffer.name: buffer for buffer in params}
+        self.no_more_arguments(f)
+        body = list(f.body)
+        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body = body[1:]  # a docstring
+        while body and isinstance(body[0], ast.FunctionDef):
+            self.instruction(body.pop(0))  # type: ignore[arg-type]
+        name = options.get("name", f.name)
+        return ir.Kernel(name, params, sizes, self.suite(body), options.get("origin", ""))
+
+    def no_more_arguments(self, f: ast.FunctionDef) -> None:
+        a = f.args
+        if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or a.defaults:
+            self.fail(f, "a kernel has plain parameters only: no defaults, *args or keyword-only")
+
+    def instruction(self, node: ast.stmt) -> None:
+        assert isinstance(node, ast.FunctionDef)
+        options = self.decorator(node, "instruction", ("name", "emit"))
+        inner = _Parser(self.lines, self.constants)
+        inner_def = ast.FunctionDef(**{**dict(ast.iter_fields(node)), "decorator_list": []})
+        meaning = inner.kernel(ast.copy_location(inner_def, node))
+        made = ir.Instruction(options.get("name", node.name), meaning, options.get("emit", ""))
+        self.instructions[node.name] = made
+
+    def decorator(self, f: ast.FunctionDef, word: str, allowed: tuple[str, ...]) -> dict[str, str]:
+        options: dict[str, str] = {}
+        for node in f.decorator_list:
+            call = node if isinstance(node, ast.Call) else None
+            head = call.func if call else node
+            found = head.attr if isinstance(head, ast.Attribute) else getattr(head, "id", None)
+            if found != word or (call and call.args):
+                self.fail(node, f"expected @{word}")
+            for keyword in call.keywords if call else []:
+                if keyword.arg not in allowed:
+                    self.fail(node, f"@{word} has no option {keyword.arg}")
+                options[keyword.arg] = self.string(keyword.value)
+        return options
+
+    def is_size(self, a: ast.arg) -> bool:
+        note = a.annotation
+        head = note.func if isinstance(note, ast.Call) else note
+        return isinstance(head, ast.Name) and head.id == "size"
+
+    def size(self, a: ast.arg) -> ir.Size:
+        if not isinstance(a.annotation, ast.Call):
+            return ir.Size(a.arg)
+        args, options = self.call(a.annotation, "size", (0, 2), ("divisor",))
+        low, high, *_ = [*map(self.integer, args), *(None,) * 2][:2]
+        divisor = self.integer(options["divisor"]) if "divisor" in options else 1
+        return ir.Size(a.arg, low or 0, high, divisor)
+
+    def param(self, a: ast.arg) -> ir.Buffer:
+        note = a.annotation
+        if note is None:
+            self.fail(a, f"parameter {a.arg} needs a type, such as f32[128, 64] or size")
+        if isinstance(note, ast.Call):
+            args, _ = self.call(note, "buffer", (2, 2))
+            return self.buffer(a.arg, args[0], self.string(args[1]))
+        return self.buffer(a.arg, note, ir.GLOBAL)
+
+    def buffer(self, name: str, node: ast.expr, scope: str) -> ir.Buffer:
+        if not isinstance(node, ast.Subscript):
+            self.fail(node, "expected an element type and a shape, such as f32[128, 64]")
+        dims = tuple(self.index(d) for d in self.items(node))
+        return ir.Buffer(name, self.dtype(node.value), dims, scope)
+
+    # --- statements ---
+
+    def suite(self, nodes: list[ast.stmt]) -> Stmt:
+        """The statements of an indented block; what follows a flat Let or Alloc is its body."""
+        with self.scope():
+            return self.flat(nodes)
+
+    def flat(self, nodes: list[ast.stmt]) -> Stmt:
+        groups: list[list[Stmt]] = [[]]
+        wraps: list[Any] = []  # for each group but the first, the Let or Alloc around it
+        for node in nodes:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=bound):
+                    wraps.append(self.binder(name, bound))
+                    groups.append([])
+                case _:
+                    groups[-1].append(self.stmt(node))
+        body = _seq(groups.pop())
+        for wrap in reversed(wraps):
+            body = _seq([*groups.pop(), wrap(body)])
+        return body
+
+    def binder(self, name: str, node: ast.expr):
+        """Bind `name` from here on; gives the function that closes the statement over its body."""
+        if isinstance(node, ast.Call) and self.head(node) == "alloc":
+            args, _ = self.call(node, "alloc", (1, 2))
+            scope = self.string(args[1]) if len(args) > 1 else ir.GLOBAL
+            buffer = self.buffer(name, args[0], scope)
+            self.names[name] = buffer
+            return lambda body: ir.Alloc(buffer, body)
+        bound = self.value(node)
+        self.names[name] = ir.Ref(name, bound.dtype, bound.lanes)
+        return lambda body: ir.Let(name, bound, body)
+
+    def stmt(self, node: ast.stmt) -> Stmt:
+        match node:
+            case ast.For():
+                return self.loop(node)
+            case ast.While(test=test, body=body, orelse=[]):
+                return ir.While(self.value(test), self.suite(body))
+            case ast.If(test=test, body=body, orelse=orelse):
+                other = self.suite(orelse) if orelse else None
+                return ir.If(self.value(test), self.suite(body), other)
+            case ast.With(items=[item], body=body):
+                return self.with_stmt(item, body)
+            case ast.Assign(targets=[ast.Subscript() as place], value=stored):
+                buffer, indices = self.place(place)
+                return ir.Store(buffer, indices, self.value(stored, buffer.dtype))
+            case ast.AugAssign(target=ast.Subscript() as place, op=op, value=by):
+                if type(op) not in _AUGMENTED:
+                    self.fail(node, "only +=, -=, *= and /= update a place")
+                buffer, indices = self.place(place)
+                new = self.value(by, buffer.dtype)
+                old = ir.Load(buffer, indices)
+                return ir.Store(buffer, indices, ir.Binary(_AUGMENTED[type(op)], old, new))
+            case ast.Expr(value=ast.Call() as call):
+                return self.effect(call)
+            case ast.Pass():
+                return ir.Seq(())
+        self.fail(node, "not a statement of the loop IR")
+
+    def effect(self, node: ast.Call) -> Stmt:
+        word = self.head(node)
+        match word:
+            case "store":
+                return self.store(node)
+            case "call":
+                if not node.args or not isinstance(node.args[0], ast.Name):
+                    self.fail(node, "call(…) starts with an instruction's name")
+                name = node.args[0].id
+                if name not in self.instructions:
+                    self.fail(node, f"there is no instruction {name} in this kernel")
+                boxes = tuple(self.box(a) for a in node.args[1:])
+                return ir.Call(self.instructions[name], boxes)
+            case "sync":
+                args, _ = self.call(node, word, (1, 1))
+                return ir.Sync(self.string(args[0]))
+            case "copy_async":
+                args, _ = self.call(node, word, (3, 3))
+                return ir.CopyAsync(self.box(args[0]), self.box(args[1]), self.string(args[2]))
+            case "wait":
+                args, _ = self.call(node, word, (1, 1))
+                return ir.Wait(self.string(args[0]))
+            case "fail":
+                args, _ = self.call(node, word, (1, 3))
+                return ir.Fail(self.string(args[0]), tuple(self.value(a) for a in args[1:]))
+        self.fail(node, f"{word}(…) is not a statement")
+
+    def store(self, node: ast.Call) -> Stmt:
+        args, options = self.call(node, "store", (2, 2), ("stride", "mask"))
+        buffer, indices = self.place(args[0])
+        stride = self.index(options["stride"]) if "stride" in options else arith.Const(1)
+        mask = self.value(options["mask"]) if "mask" in options else None
+        return ir.Store(buffer, indices, self.value(args[1], buffer.dtype), stride, mask)
+
+    def loop(self, node: ast.For) -> Stmt:
+        if node.orelse or not isinstance(node.iter, ast.Call):
+            self.fail(node, "a loop is `for i in serial(n):`, parallel, vectorized, … or grid")
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        names = [self.name(t) for t in targets]
+        word = self.head(node.iter)
+        if word == "grid":
+            args, _ = self.call(node.iter, word, (len(names), len(names)))
+            stops = [self.index(a) for a in args]
+            with self.scope({n: Variable(stop) for n, stop in zip(names, stops)}):
+                body = self.suite(node.body)
+            for name, stop in reversed(list(zip(names, stops))):
+                body = ir.For(name, arith.Const(0), stop, body)
+            return body
+        if word not in _LOOP_KINDS or len(names) != 1:
+            self.fail(node.iter, f"{word}(…) is not a kind of loop for {len(names)} variables")
+        return self.one_loop(node, names[0], _LOOP_KINDS[word], word, node.iter)
+
+    def one_loop(
+        self, node: ast.For, var: str, kind: LoopKind, word: str, call: ast.Call
+    ) -> ir.For:
+        bound = kind is LoopKind.BOUND
+        args, options = self.call(call, word, (1 + bound, 2 + bound), ("tag", "notes"))
+        tag = self.string(args.pop(0)) if bound else ""
+        tag = self.string(options["tag"]) if "tag" in options else tag
+        stop = self.index(args[-1])
+        start = self.index(args[0]) if len(args) == 2 else arith.Const(0)
+        implied = stop if arith.is_const(start, 0) else None
+        with self.scope({var: Variable(implied)}):
+            body = self.suite(node.body)
+        return ir.For(var, start, stop, body, kind, tag, self.notes(options))
+
+    def with_stmt(self, item: ast.withitem, body: list[ast.stmt]) -> Stmt:
+        node = item.context_expr
+        word = self.head(node) if isinstance(node, ast.Call) else None
+        match word:
+            case "block":
+                return self.block(node, item.optional_vars, body)  # type: ignore[arg-type]
+            case "seq":
+                return ir.Seq(tuple(self.stmt_or_suite(s) for s in body))
+            case "alloc" | "let" if item.optional_vars is not None:
+                bound = node.args[0] if word == "let" and node.args else node  # type: ignore
+                with self.scope():
+                    wrap = self.binder(self.name(item.optional_vars), bound)
+                    return wrap(self.suite(body))
+        self.fail(node, "expected `with block(…)`, `alloc(…) as`, `let(…) as` or `seq()`")
+
+    def stmt_or_suite(self, node: ast.stmt) -> Stmt:
+        match node:
+            case ast.Assign(targets=[ast.Name()]):
+                self.fail(
+                    node, "inside seq() a name is bound by `with let(…) as` or `with alloc(…) as`"
+                )
+        return self.stmt(node)
+
+    # --- blocks ---
+
+    def block(self, node: ast.Call, target: ast.expr | None, body: list[ast.stmt]) -> ir.Block:
+        words = ("axes", "notes", *_AXIS_KINDS)
+        args, options = self.call(node, "block", (1, 1), words)
+        made = [pair for word, group in options.items() for pair in self.axes(word, group)]
+        names = [] if target is None else [self.name(t) for t in self.elements(target)]
+        if len(names) != len(made):
+            self.fail(node, f"the block has {len(made)} axes and names {len(names)}")
+        axes = tuple(ir.Axis(name, *rest) for name, rest in zip(names, made))
+        where = init = None
+        rest = list(body)
+        with self.scope({axis.var: Variable() for axis in axes}):
+            if rest and (call := _effect(rest[0], "where")) is not None:
+                where = self.value(self.call(call, "where", (1, 1))[0][0])
+                rest.pop(0)
+            if rest and (inner := _init(rest[0])) is not None:
+                init = self.suite(inner)
+                rest.pop(0)
+            stmt = self.suite(rest)
+        return ir.Block(self.string(args[0]), axes, stmt, init, where, self.notes(options))
+
+    def axes(self, word: str, node: ast.expr) -> list[tuple[AxisKind, arith.Expr, arith.Expr]]:
+        if word == "notes":
+            return []
+        if word != "axes":
+            return [(_AXIS_KINDS[word], *self.axis(a, "axis")) for a in self.elements(node)]
+        found = []
+        for a in self.elements(node):
+            kind = self.head(a) if isinstance(a, ast.Call) else ""
+            if kind not in _AXIS_KINDS:
+                self.fail(a, f"expected one of {', '.join(_AXIS_KINDS)}")
+            found.append((_AXIS_KINDS[kind], *self.axis(a, kind)))
+        return found
+
+    def axis(self, node: ast.expr, word: str) -> tuple[arith.Expr, arith.Expr]:
+        """(extent, binding); the extent of a bare loop variable is that of its loop."""
+        extent = None
+        if isinstance(node, ast.Call) and self.head(node) == word:
+            args, _ = self.call(node, word, (1, 2))
+            node = args[0]
+            extent = self.index(args[1]) if len(args) == 2 else None
+        binding = self.index(node)
+        if extent is None and isinstance(binding, arith.Var):
+            known = self.names.get(binding.name)
+            extent = known.stop if isinstance(known, Variable) else None
+        if extent is None:
+            self.fail(node, f"the extent is not known here: write {word}({ast.unparse(node)}, n)")
+        return extent, binding
+
+    def notes(self, options: Mapping[str, ast.expr]) -> ir.Annotations:
+        node = options.get("notes")
+        if node is None:
+            return ()
+        if not isinstance(node, ast.Dict):
+            self.fail(node, "notes are a dict of names and values")
+        pairs = []
+        for key, item in zip(node.keys, node.values):
+            if key is None:
+                self.fail(node, "notes are a dict of names and values")
+            pairs.append((self.string(key), self.note(item)))
+        return tuple(pairs)
+
+
+def _seq(stmts: list[Stmt]) -> Stmt:
+    return stmts[0] if len(stmts) == 1 else ir.Seq(tuple(stmts))
+
+
+def _effect(node: ast.stmt, word: str) -> ast.Call | None:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name == word:
+            return call
+    return None
+
+
+def _init(node: ast.stmt) -> list[ast.stmt] | None:
+    match node:
+        case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Name(id="init")))]):
+            return node.body
+    return None
