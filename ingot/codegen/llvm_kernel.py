@@ -46,7 +46,7 @@ class _Printer:
         params += ["i64 %low", "i64 %high", "ptr noalias %scratch", "ptr noalias %error"]
         self.stmt(self.kernel.body)
         self.fn.do("ret i32 0")
-        head = f"define i32 @{symbol}({', '.join(params)}) nounwind"
+        head = f"define i32 @{symbol}({', '.join(params)}) nounwind \"no-builtins\""
         return self.fn.text(head) + "\n".join(self.fn.declares) + "\n"
 
     def stmt(self, s: ir.Stmt) -> None:

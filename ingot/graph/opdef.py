@@ -55,6 +55,7 @@ class OpDef:
     name: str = ""
     kind: Kind = Kind.OPAQUE
     rich: bool = False  # stays whole only where the target keeps it; otherwise decomposes
+    is_view: bool = False  # the output is the first operand's bytes under another shape
     cheap: bool = False  # worth computing again rather than storing (moves, casts, adds)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

@@ -592,6 +592,7 @@ class Kernel(Node):
     sizes: tuple[Size, ...]
     body: Stmt
     origin: str = field(default="", compare=False)
+    family: str = field(default="", compare=False)  # of the anchor: names the schedule rule
 
 
 # --- small constructors -------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Program → program with arenas and barriers. Runs after legalize. Level 7."""

@@ -1,0 +1,89 @@
+"""A fusion group → one kernel in formulas: each operator's `compute`, one after the other.
+
+A contraction or reduction that ends its group gets a copy stage after it, so that its accumulator
+is always an intermediate: schedules then keep it in registers and store a finished tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.arith import expr as arith
+from ingot.graph import opdef
+from ingot.graph.ir import Node, Value
+from ingot.graph.opdef import Kind
+from ingot.graph.types import Symbol
+from ingot.loops import ir, visit
+from ingot.loops.build import Build
+
+
+def group_kernel(
+    name: str, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value],
+    symbols: dict[str, Symbol],
+) -> ir.Kernel:  # fmt: skip
+    """The kernel of a group: parameters are `inputs`, then `outputs`."""
+    b = Build(name)
+    made: dict[str, ir.Buffer] = {
+        value.name: b.param(value.name, value.dtype, value.shape) for value in inputs
+    }
+    for node in nodes:
+        operands = [made[v.name] if v is not None else None for v in node.inputs]
+        types = [out.tensor for out in node.outputs]
+        results = opdef.defn(node).compute(b, operands, types, node.attr_map)
+        made.update(zip((out.name for out in node.outputs), results))
+    finals = [_final(b, made[v.name], nodes[-1]) for v in outputs]
+    origin = "; ".join(dict.fromkeys(n.origin for n in nodes if n.origin))
+    return close(b, finals, symbols, origin)
+
+
+def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
+    """The kernel that computes the values of the symbols a node binds: one i64 output."""
+    b = Build(name)
+    operands = [
+        None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs
+    ]
+    out = opdef.defn(node).bind(b, operands, node.attr_map)
+    return close(b, [_final(b, out, node)], symbols, node.origin)
+
+
+def close(
+    b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin: str
+) -> ir.Kernel:
+    draft = b.finish(outputs, (), origin)
+    used = kernel_symbols(draft)
+    sizes = tuple(
+        ir.Size(s.name, s.low, s.high, s.divisor) for s in symbols.values() if s.name in used
+    )
+    return ir.replace(draft, sizes=sizes)
+
+
+def kernel_symbols(kernel: ir.Kernel) -> set[str]:
+    """The free variables of a kernel: the sizes it must be given."""
+    bound, used = set(), set()
+    shapes = [d for p in kernel.params for d in p.shape]
+    for stmt in visit.walk_stmts(kernel.body):
+        match stmt:
+            case ir.For(var=var):
+                bound.add(var)
+            case ir.Block(axes=axes):
+                bound.update(axis.var for axis in axes)
+            case ir.Alloc(buffer=buffer):
+                shapes.extend(buffer.shape)
+        visit.rebuild_stmt(stmt, lambda s: s, lambda e: e, lambda i: shapes.append(i) or i)  # type: ignore[func-returns-value]
+    for e in visit.all_exprs(kernel.body):
+        visit.rebuild_expr(e, lambda x: x, lambda i: shapes.append(i) or i)  # type: ignore[func-returns-value]
+    for expr in shapes:
+        used |= arith.free_vars(expr)
+    return used - bound
+
+
+def _final(b: Build, buffer: ir.Buffer, last: Node) -> ir.Buffer:
+    """What the group stores: a parameter (an operator that returned its operand) and an
+    accumulator are copied, so that outputs are always buffers of their own."""
+    needs_copy = buffer in b.params or opdef.defn(last).kind_of(last) in (
+        Kind.CONTRACTION,
+        Kind.REDUCTION,
+    )
+    if not needs_copy:
+        return buffer
+    return b.compute(f"{buffer.name}_out", buffer.shape, lambda *point: buffer[point])

@@ -1,0 +1,208 @@
+"""The walk: fusion groups become launches, views share a buffer, control flow becomes statements.
+
+In: a graph and its groups. Out: an unplanned Program. Called by pipeline.STAGES["lower"].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph import opdef
+from ingot.graph.ir import ConstRef, Graph, Node, Value
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import Symbol, tensor
+from ingot.loops import ir as loops
+from ingot.lower.kernels import bind_kernel, group_kernel
+from ingot.passes.fuse import Group, fuse
+from ingot.program import ir
+
+
+def lower(graph: Graph, store: ConstantStore) -> ir.Program:
+    """Graph → kernels + program without places or barriers."""
+    return Lowering(graph, store).program()
+
+
+class Lowering:
+    """One program under construction: buffers, kernels and the statements so far."""
+
+    def __init__(self, graph: Graph, store: ConstantStore):
+        self.graph, self.store = graph, store
+        self.symbols: dict[str, Symbol] = dict(graph.symbol_map)
+        self.buffers: dict[str, ir.Buffer] = {}
+        self.kernels: dict[str, loops.Kernel] = {}
+        self.constants: dict[ConstRef, str] = {}
+        self.stmts: list[ir.Stmt] = []
+        self.home: dict[str, str] = {}  # value name → buffer name, in the graph being walked
+
+    def program(self) -> ir.Program:
+        state = dict(self.graph.state)
+        for value in self.graph.inputs:
+            storage = ir.Storage.STATE if value.name in state else ir.Storage.INPUT
+            self.home[value.name] = self.buffer(value.name, value, storage)
+        wanted = {value.name: ir.Storage.OUTPUT for value in self.graph.outputs}
+        for output in state.values():
+            wanted.pop(output, None)
+        self.walk(self.graph, wanted)
+        outputs = [self.output(value) for value in self.graph.outputs]
+        outputs = self.update_state(state, outputs)
+        return ir.Program(
+            self.graph.name,
+            tuple(self.symbols.values()),
+            tuple(self.buffers.values()),
+            tuple(self.kernels.items()),
+            ir.seq(*self.stmts),
+            tuple(value.name for value in self.graph.inputs),
+            tuple(outputs),
+            self.graph.state,
+        )
+
+    def output(self, value: Value) -> str:
+        """The buffer a graph output is in; one that lies in an input or constant is copied."""
+        home = self.buffers[self.home[value.name]]
+        if home.name == value.name and home.storage is ir.Storage.OUTPUT:
+            return home.name
+        if home.storage in (ir.Storage.TEMP, ir.Storage.DYNAMIC) and self.is_unknown(value):
+            return home.name  # its size is known only after the run: the runtime fetches it
+        if value.name in dict(self.graph.state).values():
+            return home.name
+        name = self.buffer(value.name, value, ir.Storage.OUTPUT)
+        self.stmts.append(ir.Copy(name, home.name))
+        return name
+
+    def update_state(self, state: dict[str, str], outputs: list[str]) -> list[str]:
+        """After the run each state array holds its successor."""
+        homes = {value.name: home for value, home in zip(self.graph.outputs, outputs)}
+        copies = [
+            ir.Copy(old, homes[new]) for old, new in state.items() if homes[new] != old
+        ]
+        # a state that is another's successor is read before it is overwritten
+        for copy in copies:
+            if any(copy.src == other.dst for other in copies):
+                spare = self.temporary(copy.src, self.buffers[copy.src])
+                self.stmts.append(ir.Copy(spare, copy.src))
+                copies = [ir.Copy(c.dst, spare) if c.src == copy.src else c for c in copies]
+        self.stmts.extend(copies)
+        back = {new: old for old, new in state.items()}
+        return [back.get(value.name, home) for value, home in zip(self.graph.outputs, outputs)]
+
+    # --- buffers ------------------------------------------------------------------------------
+
+    def fresh(self, base: str, taken: dict) -> str:
+        name, count = base, 1
+        while name in taken:
+            name, count = f"{base}.{count}", count + 1
+        return name
+
+    def buffer(
+        self, base: str, value: Value, storage: ir.Storage, constant: ConstRef | None = None
+    ) -> str:
+        name = self.fresh(base, self.buffers)
+        self.buffers[name] = ir.Buffer(name, value.dtype, value.shape, storage, constant)
+        return name
+
+    def temporary(self, base: str, like: ir.Buffer | Value) -> str:
+        name = self.fresh(base, self.buffers)
+        self.buffers[name] = ir.Buffer(name, like.dtype, tuple(like.shape), ir.Storage.TEMP)
+        return name
+
+    def is_unknown(self, value: Value) -> bool:
+        """Whether the value's size depends on data, so that no caller can provide the array."""
+        names = {n for d in value.shape for n in arith.free_vars(d)}
+        return any(self.symbols[n].source == "node" for n in names)
+
+    # --- the walk -----------------------------------------------------------------------------
+
+    def walk(self, graph: Graph, wanted: dict[str, ir.Storage]) -> None:
+        """Lower a graph's groups in order. `wanted` gives the storage of outputs made in place."""
+        self.symbols.update(graph.symbol_map)
+        for node in graph.nodes:
+            if node.op == "constant":
+                self.home[node.outputs[0].name] = self.constant(node.outputs[0], node.attr("value"))
+        for group in fuse(graph):
+            node = group.nodes[-1]
+            handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
+            if handler is not None:
+                handler(self, node)
+            elif opdef.defn(node).is_view and len(group.nodes) == 1:
+                source = next(v for v in node.inputs if v is not None)
+                self.home[node.outputs[0].name] = self.home[source.name]
+            else:
+                self.launch_group(group, wanted)
+
+    def constant(self, value: Value, ref: ConstRef) -> str:
+        """The buffer of a constant; equal ones share it."""
+        if ref not in self.constants:
+            self.constants[ref] = self.buffer(value.name, value, ir.Storage.CONSTANT, ref)
+        return self.constants[ref]
+
+    def true_flag(self) -> str:
+        return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
+
+    def launch_group(self, group: Group, wanted: dict[str, ir.Storage]) -> None:
+        for node in group.nodes:
+            if node.attr("symbols"):
+                self.bind_symbols(node)
+        for value in group.outputs:
+            storage = wanted.get(value.name, ir.Storage.TEMP)
+            if self.is_unknown(value) and storage is ir.Storage.OUTPUT:
+                storage = ir.Storage.TEMP
+            self.home[value.name] = self.buffer(value.name, value, storage)
+        name = self.fresh(kernel_name(group), self.kernels)
+        kernel = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols)
+        self.launch(name, loops.replace(kernel, family=group.family), group)
+
+    def launch(self, name: str, kernel: loops.Kernel, group: Group) -> None:
+        args = tuple(self.home[value.name] for value in (*group.inputs, *group.outputs))
+        self.kernels[name] = kernel
+        sizes = tuple(arith.Var(size.name) for size in kernel.sizes)
+        self.stmts.append(ir.Launch(name, args, sizes, origin=kernel.origin))
+
+    def bind_symbols(self, node: Node) -> None:
+        """Run the kernel that computes a node's data-dependent sizes, then bind them."""
+        names = node.attr("symbols")
+        name = self.fresh(f"{node.op}_sizes", self.kernels)
+        kernel = bind_kernel(name, node, self.symbols)
+        result = self.fresh(f"{node.outputs[0].name}_sizes", self.buffers)
+        out = kernel.params[-1]
+        self.buffers[result] = ir.Buffer(result, out.dtype, out.shape, ir.Storage.TEMP)
+        args = [self.home[v.name] for v in node.inputs if v is not None]
+        self.kernels[name] = kernel
+        sizes = tuple(arith.Var(size.name) for size in kernel.sizes)
+        self.stmts.append(ir.Launch(name, (*args, result), sizes, origin=node.origin))
+        for index, symbol in enumerate(names):
+            self.stmts.append(ir.Bind(symbol, result, index, origin=node.origin))
+
+    def nested(self, graph: Graph, homes: dict[str, str]) -> tuple[ir.Stmt, list[str]]:
+        """Lower a sub-graph into a statement of its own; gives the buffers of its outputs."""
+        outer_home, outer_stmts = self.home, self.stmts
+        self.home, self.stmts = dict(homes), []
+        self.walk(graph, {})
+        results = [self.home[value.name] for value in graph.outputs]
+        body = ir.seq(*self.stmts)
+        self.home, self.stmts = outer_home, outer_stmts
+        return body, results
+
+
+def kernel_name(group: Group) -> str:
+    """A readable name: the operators of the group, the anchor first."""
+    ops = [n.op for n in group.nodes]
+    name = "_".join(ops[:4]) + (f"_and_{len(ops) - 4}_more" if len(ops) > 4 else "")
+    return name
+
+
+Handler = Callable[[Lowering, Node], None]
+CONTROL: dict[str, Handler] = {}
+
+
+def control(op: str) -> Callable[[Handler], Handler]:
+    """Register how a control-flow operator becomes statements."""
+
+    def add(handler: Handler) -> Handler:
+        CONTROL[op] = handler
+        return handler
+
+    return add

@@ -1,0 +1,61 @@
+"""Barriers: one wherever a statement may meet, on the same bytes, a thread that is behind.
+
+In: a program with places. Out: the same with Barrier statements. Last step of planning.
+"""
+
+from __future__ import annotations
+
+from ingot.program import ir
+from ingot.program.access import Access, Accesses
+
+Pending = list[Access]  # what threads may still be doing since the last barrier
+
+
+def insert_barriers(program: ir.Program) -> ir.Program:
+    """s; t  →  s; barrier; t   where an access of t conflicts with one of s"""
+    body, _ = _Barriers(Accesses(program)).stmt(program.body, [])
+    return ir.replace(program, body=body)
+
+
+class _Barriers:
+    def __init__(self, accesses: Accesses):
+        self.accesses = accesses
+
+    def stmt(self, s: ir.Stmt, pending: Pending) -> tuple[ir.Stmt, Pending]:
+        """The statement, with barriers before and inside it, and what is pending after it."""
+        if isinstance(s, ir.Seq):
+            return self.sequence(s, pending)
+        if isinstance(s, ir.Loop):  # it waits before each test and before each turn
+            body, _ = self.stmt(s.body, [])
+            return ir.replace(s, body=body), []
+        mine = self.accesses.of(s)
+        wait = self.needs_barrier(pending, mine)
+        pending = [] if wait else pending
+        if isinstance(s, ir.If):
+            then, after_then = self.stmt(s.then, [*pending, *mine])
+            orelse, after_else = self.stmt(s.orelse, [*pending, *mine])
+            new: ir.Stmt = ir.replace(s, then=then, orelse=orelse)
+            return _after(wait, new), _merged(after_then, after_else)
+        if isinstance(s, ir.Par):
+            raise AssertionError("nothing makes Par statements yet")
+        if isinstance(s, ir.Reserve):  # everyone must see the new arena
+            return ir.seq(_after(wait, s), ir.Barrier()), []
+        return _after(wait, s), [*pending, *mine]
+
+    def sequence(self, s: ir.Seq, pending: Pending) -> tuple[ir.Stmt, Pending]:
+        done: list[ir.Stmt] = []
+        for each in s.stmts:
+            new, pending = self.stmt(each, pending)
+            done.append(new)
+        return ir.seq(*done), pending
+
+    def needs_barrier(self, pending: Pending, mine: list[Access]) -> bool:
+        return any(self.accesses.conflict(a, b) for a in pending for b in mine)
+
+
+def _after(wait: bool, s: ir.Stmt) -> ir.Stmt:
+    return ir.seq(ir.Barrier(), s) if wait else s
+
+
+def _merged(a: Pending, b: Pending) -> Pending:
+    return list(dict.fromkeys([*a, *b]))

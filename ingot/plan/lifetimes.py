@@ -1,0 +1,93 @@
+"""When each buffer's content matters: an interval of positions in the program's order.
+
+A buffer that a loop's body shares with the outside is alive for the whole loop; one used in the
+body alone lives within it. An output that the runtime fetches lives to the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.program import ir
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    first: int
+    last: int  # inclusive
+
+    def overlaps(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.position = 0
+        self.uses: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
+        self.loops: list[int] = []
+        self.ends: dict[int, int] = {}
+
+    def use(self, *names: str | None) -> None:
+        for name in names:
+            if name is not None:
+                self.uses.setdefault(name, []).append((self.position, tuple(self.loops)))
+
+    def stmt(self, s: ir.Stmt) -> None:
+        self.position += 1
+        match s:
+            case ir.Seq(stmts=stmts):
+                for each in stmts:
+                    self.stmt(each)
+            case ir.Launch(args=args) | ir.HostStep(args=args):
+                self.use(*args)
+            case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src):
+                self.use(dst, src)
+            case ir.Bind(buffer=buffer):
+                self.use(buffer)
+            case ir.If(flag=flag, then=then, orelse=orelse):
+                self.use(flag)
+                self.stmt(then)
+                self.stmt(orelse)
+            case ir.Loop():
+                self.loop(s)
+            case ir.Par(branches=branches):
+                for branch in branches:
+                    self.stmt(branch)
+
+    def loop(self, s: ir.Loop) -> None:
+        start = self.position
+        self.use(s.counter, s.trips, s.keep_going)
+        self.loops.append(start)
+        self.stmt(s.body)
+        self.position += 1
+        self.ends[start] = self.position
+        self.loops.pop()
+        self.use(s.counter, s.trips, s.keep_going)
+
+
+def lifetimes(program: ir.Program) -> dict[str, Lifetime]:
+    walk = _Walk()
+    walk.stmt(program.body)
+    spans = {}
+    for name, uses in walk.uses.items():
+        common = _common_loops([loops for _, loops in uses])
+        first, last = uses[0][0], uses[-1][0]
+        for _, loops in uses:
+            for loop in loops[len(common) :]:  # shared with the outside of this loop
+                first, last = min(first, loop), max(last, walk.ends[loop])
+        spans[name] = Lifetime(first, last)
+    for name in program.outputs:
+        if name in spans:
+            spans[name] = Lifetime(spans[name].first, walk.position + 1)
+    missing = Lifetime(0, 0)
+    return {b.name: spans.get(b.name, missing) for b in program.buffers}
+
+
+def _common_loops(nests: list) -> tuple:
+    shared = nests[0]
+    for nest in nests[1:]:
+        size = 0
+        while size < min(len(shared), len(nest)) and shared[size] == nest[size]:
+            size += 1
+        shared = shared[:size]
+    return shared

@@ -1,0 +1,162 @@
+"""Places for buffers: constants in the blob, temporaries in arenas by lifetime.
+
+In: a legal program. Out: the same with arenas, a place for every constant and temporary, and a
+Reserve after each Bind that new sizes depend on. One arena for what the inputs' sizes determine
+(`main`, reserved by the host) and one for each place where data-dependent sizes become known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
+from ingot.arith.simplify import simplify
+from ingot.plan.lifetimes import Lifetime, lifetimes
+from ingot.program import ir
+from ingot.program.tables import CONSTANTS
+from ingot.support.abi import ALIGNMENT
+
+MAIN = "main"
+
+
+def place_buffers(program: ir.Program) -> ir.Program:
+    """Every constant and temporary gets a place; arenas get sizes."""
+    env = {s.name: Interval(s.low, s.high) for s in program.symbols}
+    places = _constant_places(program)
+    spans = lifetimes(program)
+    arenas = []
+    for name, symbols in _arena_symbols(program).items():
+        members = [
+            b for b in program.buffers
+            if b.storage is ir.Storage.TEMP and _home(b, program) == name
+        ]  # fmt: skip
+        if not members and name != MAIN:
+            continue
+        found, size = assign([(b.name, b.size_bytes, spans[b.name]) for b in members], env)
+        places.update({n: ir.Place(name, offset) for n, offset in found.items()})
+        arenas.append(ir.Arena(name, size))
+    buffers = tuple(ir.replace(b, place=places.get(b.name)) for b in program.buffers)
+    body = _reserve(program.body, {a.name: a for a in arenas})
+    return ir.replace(program, buffers=buffers, arenas=tuple(arenas), body=body)
+
+
+def _constant_places(program: ir.Program) -> dict[str, ir.Place]:
+    places, offset = {}, 0
+    for buffer in program.buffers:
+        if buffer.storage is ir.Storage.CONSTANT:
+            places[buffer.name] = ir.Place(CONSTANTS, arith.Const(offset))
+            size = arith.as_int(buffer.size_bytes)
+            assert size is not None, f"constant {buffer.name} has a symbolic size"
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
+    return places
+
+
+def arena_after(symbol: str) -> str:
+    return f"after {symbol}"
+
+
+def _arena_symbols(program: ir.Program) -> dict[str, set[str]]:
+    """Arena name → the data-dependent symbols whose binding opens it."""
+    table: dict[str, set[str]] = {MAIN: set()}
+    for symbol in program.symbols:
+        if symbol.source == "node":
+            table[arena_after(symbol.name)] = {symbol.name}
+    return table
+
+
+def _home(buffer: ir.Buffer, program: ir.Program) -> str:
+    """The arena of a temporary: that of the last symbol, in order of binding, it depends on."""
+    used = {n for d in buffer.shape for n in arith.free_vars(d)}
+    bound = [s.name for s in _binding_order(program) if s.name in used]
+    return arena_after(bound[-1]) if bound else MAIN
+
+
+def _binding_order(program: ir.Program) -> list:
+    symbols = {s.name: s for s in program.symbols}
+    from ingot.program.tables import walk
+
+    names = [s.symbol for s in walk(program.body) if isinstance(s, ir.Bind)]
+    return [symbols[n] for n in dict.fromkeys(names)]
+
+
+def _reserve(s: ir.Stmt, arenas: dict[str, ir.Arena]) -> ir.Stmt:
+    """bind n  →  bind n; reserve the arena that n opens"""
+    match s:
+        case ir.Seq(stmts=stmts):
+            return ir.seq(*(_reserve(x, arenas) for x in stmts))
+        case ir.If(then=then, orelse=orelse):
+            return ir.replace(s, then=_reserve(then, arenas), orelse=_reserve(orelse, arenas))
+        case ir.Loop(body=body):
+            return ir.replace(s, body=_reserve(body, arenas))
+        case ir.Bind(symbol=symbol) if arena_after(symbol) in arenas:
+            arena = arenas[arena_after(symbol)]
+            return ir.seq(s, ir.Reserve(arena.name, arena.size_bytes))
+    return s
+
+
+# --- offsets ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Slot:
+    """A stretch of an arena: its size, and the lifetimes of those who share it."""
+
+    size: arith.Expr
+    tenants: list[Lifetime]
+
+
+Request = tuple[str, arith.Expr, Lifetime]
+
+
+def assign(
+    requests: list[Request], env: dict[str, Interval]
+) -> tuple[dict[str, arith.Expr], arith.Expr]:
+    """Offsets for buffers, and the arena's size. Known sizes are packed; symbolic ones share slots."""
+    known = [(n, size, span) for n, size, span in requests if arith.as_int(size) is not None]
+    symbolic = [r for r in requests if arith.as_int(r[1]) is None]
+    offsets, total = _pack(known)
+    base: arith.Expr = arith.Const(total)
+    for slot, names in _slots(symbolic, env):
+        for name in names:
+            offsets[name] = base
+        base = simplify(base + slot.size, env)
+    return offsets, base
+
+
+def _pack(requests: list[Request]) -> tuple[dict[str, arith.Expr], int]:
+    """Largest first, each at the lowest offset free during its whole life."""
+    placed: list[tuple[int, int, Lifetime]] = []
+    offsets: dict[str, arith.Expr] = {}
+    order = sorted(requests, key=lambda r: (-_aligned(r[1]), r[2].first, r[0]))
+    for name, size, span in order:
+        need, offset = _aligned(size), 0
+        for start, stop, other in sorted(placed, key=lambda p: (p[0], p[1])):
+            if other.overlaps(span) and start < offset + need and offset < stop:
+                offset = stop
+        placed.append((offset, offset + need, span))
+        offsets[name] = arith.Const(offset)
+    return offsets, max((stop for _, stop, _ in placed), default=0)
+
+
+def _aligned(size: arith.Expr) -> int:
+    number = arith.as_int(size)
+    assert number is not None
+    return max(1, -(-number // ALIGNMENT)) * ALIGNMENT
+
+
+def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slot, list[str]]]:
+    """Buffers of symbolic size share a slot when their lives are apart and it is provably large
+    enough; so no comparison of sizes is left to run time."""
+    slots: list[tuple[_Slot, list[str]]] = []
+    for name, size, span in sorted(requests, key=lambda r: (r[2].first, r[0])):
+        need = simplify(arith.ceildiv(size, ALIGNMENT) * ALIGNMENT, env)
+        for slot, names in slots:
+            free = not any(tenant.overlaps(span) for tenant in slot.tenants)
+            if free and (need == slot.size or prove("le", need, slot.size, env)):
+                slot.tenants.append(span)
+                names.append(name)
+                break
+        else:
+            slots.append((_Slot(need, [span]), [name]))
+    return slots

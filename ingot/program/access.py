@@ -1,0 +1,102 @@
+"""What each statement of a program touches: byte ranges, read or written, and by which threads.
+
+The planner inserts barriers from this and the verifier checks them against it, each in its own way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
+from ingot.loops import visit
+from ingot.program import ir
+
+
+class Who(Enum):
+    """Which threads perform an access."""
+
+    FIRST = "first"  # thread 0 alone
+    SPLIT = "split"  # each thread its share; which bytes fall to whom is not analysed
+    ALL = "all"  # every thread the same
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes start … stop-1 of `root`: an arena, or a buffer with memory of its own."""
+
+    buffer: str
+    root: str
+    start: arith.Expr
+    stop: arith.Expr
+    is_write: bool
+    who: Who
+
+
+class Accesses:
+    """Answers for one program; kernels' written parameters are looked up once."""
+
+    def __init__(self, program: ir.Program):
+        self.program = program
+        self.buffers = program.buffer_map
+        self.env = {
+            s.name: Interval(s.low, s.high) for s in program.symbols
+        }
+        self._roles: dict[str, tuple[set[int], set[int]]] = {}
+
+    def roles(self, kernel: str) -> tuple[set[int], set[int]]:
+        """Positions of the parameters a kernel reads, and of those it writes."""
+        if kernel not in self._roles:
+            body = self.program.kernel_map[kernel].body
+            reads, writes = visit.read(body), visit.written(body)
+            names = [p.name for p in self.program.kernel_map[kernel].params]
+            self._roles[kernel] = (
+                {i for i, n in enumerate(names) if n in reads},
+                {i for i, n in enumerate(names) if n in writes},
+            )
+        return self._roles[kernel]
+
+    def of(self, s: ir.Stmt) -> list[Access]:
+        """The accesses of one statement itself (not of those inside it)."""
+        match s:
+            case ir.Launch(kernel=kernel, args=args):
+                who = Who.FIRST if arith.is_const(s.extent, 1) else Who.SPLIT
+                reads, writes = self.roles(kernel)
+                found = [self.access(args[i], False, who) for i in sorted(reads)]
+                return found + [self.access(args[i], True, who) for i in sorted(writes)]
+            case ir.Copy(dst=dst, src=src):
+                return [self.access(src, False, Who.SPLIT), self.access(dst, True, Who.SPLIT)]
+            case ir.Append(dst=dst, src=src):
+                return [self.access(src, False, Who.FIRST), self.access(dst, True, Who.FIRST)]
+            case ir.If(flag=flag):
+                return [self.access(flag, False, Who.ALL)]
+            case ir.Bind(buffer=buffer):
+                return [self.access(buffer, False, Who.ALL)]
+            case ir.Reserve(arena=arena):
+                zero = arith.Const(0)
+                return [Access("", arena, zero, arith.Const(1 << 62), True, Who.FIRST)]
+            case ir.HostStep(args=args):
+                return [self.access(name, True, Who.FIRST) for name in args]
+        return []
+
+    def access(self, name: str, is_write: bool, who: Who) -> Access:
+        buffer = self.buffers[name]
+        if buffer.place is None:
+            return Access(name, f"buffer {name}", arith.Const(0), buffer.size_bytes, is_write, who)
+        start = buffer.place.offset
+        return Access(name, buffer.place.arena, start, start + buffer.size_bytes, is_write, who)
+
+    def may_overlap(self, a: Access, b: Access) -> bool:
+        if a.root != b.root:
+            return False
+        apart = prove("le", a.stop, b.start, self.env) or prove("le", b.stop, a.start, self.env)
+        return not apart
+
+    def conflict(self, earlier: Access, later: Access) -> bool:
+        """Whether two threads could meet on the same bytes, one of them writing."""
+        if not (earlier.is_write or later.is_write):
+            return False
+        if earlier.who is Who.FIRST and later.who is Who.FIRST:
+            return False
+        return self.may_overlap(earlier, later)

@@ -1,0 +1,58 @@
+"""The numbering that emitted code and runtime share: which table entry each thing of a program is.
+
+Derived from the program alone, so that the entry printer and the packager cannot disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.program import ir
+
+CONSTANTS = "constants"  # the arena name of placed constants
+
+
+@dataclass(frozen=True)
+class Tables:
+    slots: dict[str, int]  # caller's arrays
+    dynamics: dict[str, int]
+    arenas: dict[str, int]
+    symbols: dict[str, int]
+    kernels: dict[str, int]
+    launches: list[ir.Launch | ir.Bind]  # whatever can fail with an origin, in program order
+
+
+def tables(program: ir.Program) -> Tables:
+    caller = (ir.Storage.INPUT, ir.Storage.OUTPUT, ir.Storage.STATE)
+    slots = [b.name for b in program.buffers if b.storage in caller]
+    dynamics = [b.name for b in program.buffers if b.storage is ir.Storage.DYNAMIC]
+    return Tables(
+        number(slots),
+        number(dynamics),
+        number([a.name for a in program.arenas]),
+        number([s.name for s in program.symbols]),
+        number([name for name, _ in program.kernels]),
+        [s for s in walk(program.body) if isinstance(s, ir.Launch | ir.Bind)],
+    )
+
+
+def number(names: list[str]) -> dict[str, int]:
+    return {name: i for i, name in enumerate(names)}
+
+
+def walk(s: ir.Stmt):
+    """Every statement, the whole first, in program order."""
+    yield s
+    match s:
+        case ir.Seq(stmts=stmts):
+            children = stmts
+        case ir.If(then=then, orelse=orelse):
+            children = (then, orelse)
+        case ir.Loop(body=body):
+            children = (body,)
+        case ir.Par(branches=branches):
+            children = branches
+        case _:
+            children = ()
+    for child in children:
+        yield from walk(child)
