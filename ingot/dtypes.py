@@ -1,7 +1,8 @@
 """Element types: their width, family, limits and numpy counterparts. Level 0; used by every IR.
 
-A `DType` is a value: compare with `==` or `is` (they are interned). Sub-byte types are logical here;
-loops handle their nibbles explicitly. `numpy` has no bfloat16, float8 or int4: `ml_dtypes` does.
+A `DType` is a value: compare with `==` or `is` (they are interned). Sub-byte types are logical
+here; loops handle their nibbles explicitly. `numpy` has no bfloat16, float8 or int4: `ml_dtypes`
+does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """One element type. `name` is the spelling in every text form: f32, i64, bf16, f8e4m3fn, bool."""
+    """One element type. `name` is its spelling in every text form: f32, i64, bf16, f8e4m3fn."""
 
     name: str
     family: Family

@@ -3,9 +3,9 @@
     e ::= Const(n) | Var(name) | Add(a, b) | Sub(a, b) | Mul(a, b) | FloorDiv(a, b) | Mod(a, b)
         | Min(a, b) | Max(a, b) | Opaque(payload)
 
-Values are mathematical integers (64-bit at run time; bounds prove that they fit). `//` and `%` floor.
-`Opaque` is the one leaf arith knows nothing about: the loop IR puts a loaded value there, so that a
-gather's index is an ordinary index expression. Nodes are frozen, slotted and hash once.
+Values are mathematical integers (64-bit at run time; bounds prove that they fit). `//` and `%`
+floor. `Opaque` is the one leaf arith knows nothing about: the loop IR puts a loaded value there, so
+that a gather's index is an ordinary index expression. Nodes are frozen, slotted and hash once.
 
 Operators fold constants and neutral elements as they build; everything deeper is `simplify`.
 """

@@ -1,11 +1,12 @@
 """What is known about the variables, and what follows for an expression's range.
 
 In: ranges of variables (`env`), symbolic last values (`lasts`: v ≤ last), ranges of opaque leaves.
-Out: intervals, and lower bounds sharp enough for symbolic sizes. `rules`, `simplify` and `bounds` ask.
+Out: intervals, and lower bounds sharp enough for symbolic sizes. Asked by `rules`, `simplify` and
+`bounds`.
 
 The sharp bound is a small search. If e = a·v + r with a ≥ 0 and v ≥ L at every point, then
-e ≥ a·L + r; so replacing one atom by a symbolic bound of itself gives a smaller expression, in which
-terms often cancel: n - i with i < n becomes n - (n - 1) = 1.
+e ≥ a·L + r; so replacing one atom by a symbolic bound of itself gives a smaller expression, in
+which terms often cancel: n - i with i < n becomes n - (n - 1) = 1.
 """
 
 from __future__ import annotations
@@ -123,9 +124,9 @@ class Facts:
             case ir.Max(a=a, b=b) if not upper:
                 yield self.normal(a)
                 yield self.normal(b)
-            case ir.Mod(b=b) if self._is_positive(b):
+            case ir.Mod(b=b) if self.is_positive(b):
                 yield sums.plus(self.normal(b), sums.constant(-1)) if upper else {}
-            case ir.FloorDiv(a=a, b=b) if self._is_positive(b):
+            case ir.FloorDiv(a=a, b=b) if self.is_positive(b):
                 for bound in self._one_step(self.normal(a), upper):
                     yield _plain_quotient(bound, b, self.normal(b))
 
@@ -139,16 +140,20 @@ class Facts:
                     continue
                 factor = linear_part(moved, atom)
                 sign = self.range_of(factor)
-                if upper and sign.low is not None and sign.low >= 0:
-                    moved = _replace(moved, atom, factor, last)
-                elif not upper and sign.high is not None and sign.high <= 0:
+                if _has_sign(sign, 1 if upper else -1):
                     moved = _replace(moved, atom, factor, last)
         if moved is not total:
             yield moved
 
-    def _is_positive(self, expr: Expr) -> bool:
+    def is_positive(self, expr: Expr) -> bool:
         low = self.range(expr).low
         return low is not None and low >= 1
+
+
+def _has_sign(range_: Interval, sign: int) -> bool:
+    """Is every value ≥ 0 (sign 1) or ≤ 0 (sign -1)?"""
+    end = range_.low if sign > 0 else range_.high
+    return end is not None and sign * end >= 0
 
 
 def linear_part(total: Mapping[Product, int], atom: Expr) -> Sum:
@@ -200,9 +205,9 @@ class _Search:
         best: End = -INF
         factor = linear_part(total, atom)
         sign = self.facts.range_of(factor)
-        if sign.low is not None and sign.low >= 0:
+        if _has_sign(sign, 1):
             bounds = self.facts.symbolic_bounds(atom, upper=False)
-        elif sign.high is not None and sign.high <= 0:
+        elif _has_sign(sign, -1):
             bounds = self.facts.symbolic_bounds(atom, upper=True)
         else:
             bounds = iter(())
@@ -211,7 +216,23 @@ class _Search:
             best = max(best, self.low(_replace(total, atom, factor, bound), depth + 1))
             if best >= self.goal or self.steps <= 0:
                 return best
+        best = max(best, self._by_floor(total, atom, factor, sign, depth))
         return max(best, self._by_cases(total, atom, factor, depth))
+
+    def _by_floor(self, total: Sum, atom: Expr, factor: Sum, sign: Interval, depth: int) -> End:
+        """b·(a // b) is at most a and at least a - b + 1, for b > 0; factor = share·b."""
+        if not isinstance(atom, ir.FloorDiv) or not self.facts.is_positive(atom.b):
+            return -INF
+        divisor = self.facts.normal(atom.b)
+        share, left = sums.take_out_multiples(factor, divisor) or ({}, factor)
+        bound = self.facts.normal(atom.a)
+        if left or not (_has_sign(sign, 1) or _has_sign(sign, -1)):
+            return -INF
+        if not _has_sign(sign, -1):
+            bound = sums.plus(sums.plus(bound, divisor, -1), sums.constant(1))
+        self.steps -= 1
+        rest = {product: weight for product, weight in total.items() if atom not in product}
+        return self.low(sums.plus(rest, sums.times(share, bound)), depth + 1)
 
     def _by_cases(self, total: Sum, atom: Expr, factor: Sum, depth: int) -> End:
         """A min or a max is one of its operands; the sum is at least the smaller outcome."""

@@ -1,7 +1,7 @@
 """Ranges of integers and how the operators act on them. In: intervals. Out: intervals.
 
-Pure arithmetic; `facts` and `bounds` use it. An interval holds every value its expression can take and
-maybe more. A divisor is never zero, so zero is left out of a divisor's range.
+Pure arithmetic; `facts` and `bounds` use it. An interval holds every value its expression can take
+and maybe more. A divisor is never zero, so zero is left out of a divisor's range.
 """
 
 from __future__ import annotations

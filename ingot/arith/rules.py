@@ -1,8 +1,8 @@
 """The simplifier's rules, as named rows. In: one `//`, `%`, `min` or `max` with simple operands.
 
 `simplify` puts sums in canonical shape, asks `RULES` at every other node and `SUM_RULES` at every
-sum. Each row is fuzzed on its own against `evaluate` (tests/arith/test_rules.py). All are exact over
-the integers with floor semantics, given a divisor that is not zero and the ranges in `facts`.
+sum. Each row is fuzzed on its own against `evaluate` (tests/arith/test_rules.py). All are exact
+over the integers with floor semantics, given a divisor that is not zero and the ranges in `facts`.
 """
 
 from __future__ import annotations

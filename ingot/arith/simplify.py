@@ -103,7 +103,7 @@ class Simplifier(Facts):
 
 
 def simplify(expr: IntLike, env: Env | None = None, limits: Limits | None = None) -> Expr:
-    """`expr` in canonical form. `env` has ranges of variables, `limits` exclusive symbolic stops."""
+    """`expr` in canonical form; `env` has ranges of variables, `limits` symbolic stops: v < stop."""
     return simplifier(env, limits).simplify(wrap(expr))
 
 

@@ -1,7 +1,7 @@
 """Ingot's errors: each says what, where, why and what to try, and has a stable code.
 
-Every error the package raises on purpose is an `IngotError`. Codes are listed in `CODES`; scripts may
-match on `error.code`, people read the text.
+Every error the package raises on purpose is an `IngotError`. Codes are listed in `CODES`; scripts
+may match on `error.code`, people read the text.
 """
 
 from __future__ import annotations

@@ -16,13 +16,14 @@ class Node:
     """Base class: structural equality, hash computed once."""
 
     __slots__ = ("_hash",)
+    _hash: int
 
     def _key(self) -> tuple:
         return tuple(getattr(self, name) for name in compared_fields(type(self)))
 
     def __hash__(self) -> int:
         try:
-            return self._hash  # type: ignore[has-type]
+            return self._hash
         except AttributeError:
             value = hash((type(self).__name__, self._key()))
             object.__setattr__(self, "_hash", value)

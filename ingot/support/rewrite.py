@@ -7,8 +7,8 @@ A rule is a row of data: a name, a pattern, what to build, and when. `build` and
 they need by parameter name: a pattern variable, `term` (the whole match) or `facts` (whatever the
 caller passes: bounds, a graph's users). A `build` that answers None did not apply.
 
-Terms are any type a `TermProtocol` can take apart; `ingot.arith.rules` is the first user, graph rules
-use operator names as heads.
+Terms are any type a `TermProtocol` can take apart; `ingot.arith.rules` is the first user, graph
+rules use operator names as heads.
 """
 
 from __future__ import annotations

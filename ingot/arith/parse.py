@@ -1,0 +1,56 @@
+"""Text → integer expressions: the inverse of `expr.show`. The IRs' text forms call it.
+
+Any Python integer expression over + - * // % min max is read. What the grammar has no word for (a
+loaded value) goes to the `opaque` callback as a Python syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from ingot.arith import expr as ir
+from ingot.arith.expr import Expr
+from ingot.support.errors import IngotError
+
+OpaqueReader = Callable[[ast.expr], Expr]
+
+_OPERATORS: dict[type[ast.operator], type[ir.Binary]] = {
+    ast.Add: ir.Add, ast.Sub: ir.Sub, ast.Mult: ir.Mul, ast.FloorDiv: ir.FloorDiv, ast.Mod: ir.Mod,
+}  # fmt: skip
+_CALLS: dict[str, type[ir.Binary]] = {"min": ir.Min, "max": ir.Max}
+
+
+def parse(text: str, opaque: OpaqueReader | None = None) -> Expr:
+    """The expression that `show` prints as `text`."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise IngotError(
+            "bad-text", f"not an integer expression: {text!r}", why=str(error)
+        ) from None
+    return read(tree.body, opaque)
+
+
+def read(tree: ast.expr, opaque: OpaqueReader | None = None) -> Expr:
+    """The expression a Python syntax tree spells; nothing is folded: text comes back as it was."""
+    match tree:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return ir.Const(number)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
+            return ir.Const(-number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return ir.Sub(ir.Const(0), read(operand, opaque))
+        case ast.Name(id=name):
+            return ir.Var(name)
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+            return _OPERATORS[type(operator)](read(left, opaque), read(right, opaque))
+        case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS:
+            return _CALLS[name](read(a, opaque), read(b, opaque))
+    if opaque is not None:
+        return opaque(tree)
+    raise IngotError(
+        "bad-text",
+        f"not an integer expression: {ast.unparse(tree)}",
+        hint="integers, names, + - * // %, min(a, b) and max(a, b) are",
+    )

@@ -1,0 +1,40 @@
+"""The only dynamic import: modules that need a heavy library, found by a short name.
+
+`import ingot` must touch neither onnx nor torch nor llvmlite; who needs one says `load("onnx")`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ingot.support.errors import IngotError
+
+TABLE: dict[str, str] = {
+    "onnx": "ingot.frontends.onnx.walker:import_model",
+    "codegen.llvm": "ingot.codegen.llvm",
+    "backends.cpu": "ingot.backends.cpu:BACKEND",
+    "pipeline": "ingot.pipeline",
+}
+
+_PACKAGES = {"onnx": "onnx", "torch": "torch", "llvmlite": "llvmlite"}
+
+
+def load(name: str) -> Any:
+    """The module, or the attribute of one, that `TABLE` names."""
+    try:
+        module_name, _, attribute = TABLE[name].partition(":")
+    except KeyError:
+        raise KeyError(f"{name!r} is not in ingot.support.lazy.TABLE: {sorted(TABLE)}") from None
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        package = _PACKAGES.get((error.name or "").partition(".")[0])
+        if package is None:
+            raise
+        raise IngotError(
+            "bad-option",
+            f"{name} needs the package {package}, which is not installed",
+            hint=f"pip install {package}",
+        ) from error
+    return getattr(module, attribute) if attribute else module
