@@ -1,1 +1,1 @@
-"""ONNX models → graph. `walker.py` goes over the nodes; one file per family spells its operators."""
+"""ONNX models → graph. `walker.py` goes over the nodes; one file per family spells operators."""

@@ -1,0 +1,159 @@
+"""Functions of the model and of the standard, and the list of operators nobody can spell.
+
+In: a ModelProto. Out: the body a node stands for, or None; one error with every missing operator.
+Called by walker. A standard operator without a spelling is replaced by the body that its schema
+gives, if that body needs no types and everything in it can be spelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import onnx
+from onnx import defs
+
+from ingot.frontends.onnx import registry
+from ingot.frontends.onnx.loading import Source, opsets
+from ingot.frontends.onnx.reading import Frame, attributes_of, bare_node, schema_of
+from ingot.frontends.onnx.registry import OnnxNode
+from ingot.frontends.onnx.structure import check_depth, graphs_of
+from ingot.support.errors import IngotError
+
+Function = onnx.FunctionProto
+Key = tuple[str, str, str]  # domain, name, overload
+
+SHOWN_NAMES = 5  # of the nodes with a missing operator
+
+
+class Library:
+    """The model's own functions, by name."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self.local: dict[Key, Function] = {}
+        for function in source.model.functions:
+            key = (_standard(function.domain), function.name, function.overload)
+            if key in self.local:
+                where = f"function {function.name!r}"
+                raise IngotError("bad-model", "the function is defined twice", where=where)
+            self.local[key] = function
+
+    def local_body(self, proto: onnx.NodeProto) -> Function | None:
+        return self.local.get((_standard(proto.domain), proto.op_type, proto.overload))
+
+    def body(self, proto: onnx.NodeProto, node: OnnxNode) -> Function | None:
+        """The function a node calls: the model's own, or the standard's if there is no spelling."""
+        local = self.local_body(proto)
+        if local is not None or registry.lookup(node.domain, node.op, node.opset) is not None:
+            return local
+        return standard_body(node.domain, node.op, node.opset)
+
+    def call_frame(self, function: Function, proto: onnx.NodeProto, frame: Frame) -> Frame:
+        """The frame a function's body is read in, for one call."""
+        check_depth(frame.depth + 1)
+        node = bare_node(proto, 0, frame)
+        given = attributes_of(proto, frame, node.where)
+        defaults = {a.name: a for a in function.attribute_proto}
+        schema = schema_of(node.domain, node.op, node.opset)
+        if schema is not None:
+            defaults |= {
+                name: rule.default_value
+                for name, rule in schema.attributes.items()
+                if rule.default_value.name
+            }
+        versions = opsets(function.opset_import) or dict(frame.versions)
+        return replace(frame, versions=versions, call=defaults | given, depth=frame.depth + 1)
+
+    def check_all(self, graph: onnx.GraphProto, frame: Frame) -> None:
+        """Refuse the model if any operator is missing, naming all of them."""
+        survey = _Survey(self)
+        survey.nodes(graph.node, frame)
+        if survey.missing:
+            raise survey.error()
+
+
+class _Survey:
+    def __init__(self, library: Library):
+        self.library = library
+        self.missing: dict[tuple[str, str, int], list[str]] = {}
+        self.seen: set[Key] = set()
+
+    def nodes(self, nodes: Iterable[onnx.NodeProto], frame: Frame) -> None:
+        check_depth(frame.depth)
+        for index, proto in enumerate(nodes):
+            self.node(proto, bare_node(proto, index, frame), frame)
+            for graph in graphs_of(proto):
+                self.nodes(graph.node, replace(frame, depth=frame.depth + 1))
+
+    def node(self, proto: onnx.NodeProto, node: OnnxNode, frame: Frame) -> None:
+        local = self.library.local_body(proto)
+        if local is not None:
+            self.function(local, frame)
+        elif not is_spelled(node.domain, node.op, node.opset):
+            self.missing.setdefault((node.domain, node.op, node.opset), []).append(node.name)
+
+    def function(self, function: Function, frame: Frame) -> None:
+        key = (_standard(function.domain), function.name, function.overload)
+        if key not in self.seen:
+            self.seen.add(key)
+            versions = opsets(function.opset_import) or dict(frame.versions)
+            inside = replace(frame, versions=versions, path=f"{function.name}/")
+            self.nodes(function.node, replace(inside, depth=frame.depth + 1))
+
+    def error(self) -> IngotError:
+        rows = sorted(self.missing.items())
+        total = len(rows)
+        what = f"the model uses {total} operator{'s' * (total > 1)} that Ingot does not have"
+        lines = [_row(domain, op, opset, names) for (domain, op, opset), names in rows]
+        return IngotError(
+            "unsupported-op",
+            what,
+            where=self.library.source.name,
+            why="\n         ".join(lines),
+            hint="docs/add-an-op.md shows how to add an operator",
+        )
+
+
+def _row(domain: str, op: str, opset: int, names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:SHOWN_NAMES])
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    count = f"{len(names)} node{'s' * (len(names) > 1)}"
+    return f"{domain or 'ai.onnx'}.{op} (opset {opset}), {count}: {shown}{more}"
+
+
+@cache
+def is_spelled(domain: str, op: str, opset: int) -> bool:
+    """Whether the standard operator can be imported: a spelling, or a body made of spelled ones."""
+    if registry.lookup(domain, op, opset) is not None:
+        return True
+    return standard_body(domain, op, opset) is not None
+
+
+@cache
+def standard_body(domain: str, op: str, opset: int) -> Function | None:
+    """The schema's own definition of an operator, if everything in it can be spelled."""
+    schema = schema_of(domain, op, opset)
+    body = _context_free_body(schema) if schema is not None else None
+    if body is None:
+        return None
+    versions = opsets(body.opset_import)
+    inner = [(_standard(n.domain), n.op_type) for n in body.node]
+    if (domain, op) in inner or any(True for n in body.node for _ in graphs_of(n)):
+        return None
+    return body if all(is_spelled(d, o, versions.get(d, 1)) for d, o in inner) else None
+
+
+def _context_free_body(schema: defs.OpSchema) -> Function | None:
+    """A body that is the same for every type of operand."""
+    if not schema.has_function or schema.deprecated:  # type: ignore[attr-defined]
+        return None
+    body = schema.function_body
+    if not body.opset_import:
+        body.opset_import.add(domain="", version=schema.since_version)
+    return body
+
+
+def _standard(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain

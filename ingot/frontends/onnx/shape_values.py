@@ -1,0 +1,378 @@
+"""What is known of small tensors while a model is imported: numbers, or expressions over sizes.
+
+In: the nodes just added to a graph. Out: their elements, where derivable, and the same nodes with
+every known small value replaced by `constant` or `index_tensor`. Called by walker after each ONNX
+node, so that a shape computed as Shape → Gather → Mul → Concat → Reshape is a shape, not data.
+
+The table is keyed on Ingot's operators, not ONNX's: however an operator is spelled, its parts are
+followed. An element that comes from data is an opaque leaf naming its tensor and place; the walker
+binds such a leaf to a symbol when a size needs it, once, so equal sizes stay equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.expr import Expr, Opaque, Var
+from ingot.dtypes import DType
+from ingot.frontends.onnx.elements import Elements, Ratio, lift
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
+from ingot.graph.opdef import Kind, lookup
+from ingot.graph.types import TensorType, tensor
+from ingot.support.errors import IngotError
+
+MAX_ELEMENTS = 1024  # of an integer tensor that is followed
+MAX_FLOATS = 64  # of a float tensor: those that serve shapes are tiny
+MAX_UNKNOWN = 16  # elements of a tensor of data that may turn out to be sizes
+
+Arrays = list["np.ndarray | None"]  # numbers, or dtype object: Expr, Ratio, None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """One element of a tensor whose content is data. `owner` numbers the graph it is in."""
+
+    owner: int
+    value: str
+    index: int
+
+
+class ShapeValues:
+    """The known elements of one graph's values."""
+
+    def __init__(self, g: GraphBuilder, owner: int):
+        self.g, self.owner = g, owner
+        self.arrays: dict[str, np.ndarray] = {}
+        self.holders: dict[str, Value] = {}  # values with elements that are data
+        self._refs: dict[str, ConstRef] = {}
+        self._elements: tuple[tuple[str, ...], Elements] | None = None
+
+    @property
+    def elements(self) -> Elements:
+        """Arithmetic that knows the ranges of the symbols declared so far."""
+        names = tuple(self.g.symbols)
+        if self._elements is None or self._elements[0] != names:
+            self._elements = (names, Elements(self.g.symbols))
+        return self._elements[1]
+
+    # what others ask
+
+    def numbers(self, value: Value) -> np.ndarray | None:
+        """The value's content, if it is constant."""
+        array = self.arrays.get(value.name)
+        return None if array is None or array.dtype == object else array
+
+    def constant_ref(self, value: Value) -> ConstRef | None:
+        """Where the value lies in the store, if a `constant` node makes it."""
+        return self._refs.get(value.name)
+
+    def inherit(self, value: Value, outer: ShapeValues, original: Value) -> None:
+        """`value` is an input that always holds what `original` holds in the graph around."""
+        known = outer.arrays.get(original.name)
+        known = outer.lifted(original) if known is None else known
+        if known is not None:
+            self.arrays[value.name] = known
+
+    def lifted(self, value: Value) -> np.ndarray | None:
+        """The value's elements as expressions, unknown ones as opaque leaves; None if it is not the
+        kind of tensor that is followed."""
+        array = self.arrays.get(value.name)
+        shape = _static(value)
+        if shape is None or math.prod(shape) > _limit(value.dtype):
+            return None
+        if array is None:
+            return self._unknown(value, shape)
+        if array.dtype == object:
+            return array
+        return _objects([lift(x, value.dtype) for x in array.reshape(-1).tolist()], array.shape)
+
+    def _unknown(self, value: Value, shape: tuple[int, ...]) -> np.ndarray | None:
+        count = math.prod(shape)
+        if value.dtype not in (dtypes.i32, dtypes.i64, dtypes.bool_):
+            return None
+        if len(shape) > 1 or count > MAX_UNKNOWN:
+            return None
+        return _objects([self._leaf(value, i) for i in range(count)], shape)
+
+    def _leaf(self, value: Value, index: int) -> Expr:
+        self.holders[value.name] = value
+        return Opaque(Unknown(self.owner, value.name, index))
+
+    # following the nodes
+
+    def observe(self, start: int) -> dict[str, Value]:
+        """Follow the nodes from `start` on; known ones are replaced. Values whose type became
+        sharper by that are returned by name."""
+        fresh = self.g.nodes[start:]
+        del self.g.nodes[start:]
+        sharper: dict[str, Value] = {}
+        for position, node in enumerate(fresh):
+            inputs = tuple(v and sharper.get(v.name, v) for v in node.inputs)
+            node = replace(node, inputs=inputs)
+            later = {v.name for n in fresh[position + 1 :] for v in n.inputs if v is not None}
+            for new in self._settle(node, self._evaluate(node), later):
+                self.g.nodes.append(new)
+                if new.op == "constant":
+                    self._refs[new.outputs[0].name] = new.attr("value")
+                sharper |= {v.name: v for v in new.outputs}
+        return sharper
+
+    def _settle(self, node: Node, arrays: Arrays, later: set[str]) -> list[Node]:
+        """Record what is known; give the nodes to keep in place of `node`."""
+        known = [self._tidy(out, array) for out, array in zip(node.outputs, arrays)]
+        for out, array in zip(node.outputs, known):
+            if array is not None:
+                self.arrays[out.name] = array
+        if node.op in ("constant", "index_tensor", "bind"):
+            return [node]
+        nodes: list[Node] = []
+        for out, array in zip(node.outputs, known):
+            made = self._source(out, array, node.origin) if array is not None else []
+            moved = bool(made) and made[-1].outputs[0].type != out.type
+            if not made or (moved and out.name in later):
+                return [node]
+            nodes += made
+        for symbol in node.attr("symbols", ()):
+            self.g.symbols.pop(symbol, None)
+        return nodes
+
+    def _source(self, out: Value, array: np.ndarray, origin: str) -> list[Node]:
+        """Nodes that make a known value from nothing; none if it holds data or fractions."""
+        if array.dtype != object:
+            ref = self.g.store.add(array)
+            value = Value(out.name, tensor(out.dtype, *array.shape))
+            return [Node("constant", (), (value,), make_attrs({"value": ref}), origin)]
+        exprs = array.reshape(-1).tolist()
+        if out.dtype not in (dtypes.i64, dtypes.i32) or any(_holds_data(e) for e in exprs):
+            return []
+        attrs = make_attrs({"values": tuple(exprs), "shape": tuple(array.shape)})
+        name = out.name if out.dtype is dtypes.i64 else self.g.fresh(f"{out.name}.i64")
+        wide = Value(name, tensor(dtypes.i64, *array.shape))
+        index = Node("index_tensor", (), (wide,), attrs, origin)
+        if out.dtype is dtypes.i64:
+            return [index]
+        to = make_attrs({"to": dtypes.i32, "mode": "wrap"})
+        value = Value(out.name, tensor(dtypes.i32, *array.shape))
+        return [index, Node("cast", (wide,), (value,), to, origin)]
+
+    def _tidy(self, out: Value, array: np.ndarray | None) -> np.ndarray | None:
+        """Simplified elements; numbers if all are numbers; None if nothing is known."""
+        if array is None or array.dtype != object:
+            return array
+        flat = array.reshape(-1).tolist()
+        if flat and all(element is None for element in flat):
+            return None
+        if out.dtype.is_float:
+            return array
+        for index, element in enumerate(flat):
+            known = element if isinstance(element, Expr) else self._leaf(out, index)
+            flat[index] = self.elements.simplify(known)
+        numbers = [arith.as_int(element) for element in flat]
+        if None not in numbers:
+            return np.array(numbers, np.int64).astype(out.dtype.numpy).reshape(array.shape)
+        return _objects(flat, array.shape)
+
+    def _evaluate(self, node: Node) -> Arrays:
+        match node.op:
+            case "constant":
+                return [self.g.store.get(node.attr("value"))]
+            case "index_tensor":
+                return [_objects(list(node.attr("values")), node.attr("shape"))]
+            case "bind":
+                return [_objects([Var(s) for s in node.attr("symbols")], _static(node.outputs[0]))]
+        folded = self._fold(node)
+        if folded is not None:
+            return list(folded)
+        out = node.outputs[0] if node.outputs else None
+        if out is None or _static(out) is None or len(node.outputs) != 1:
+            return [None] * len(node.outputs)
+        if math.prod(_static(out) or ()) > _limit(out.dtype):
+            return [None]
+        return [self._follow(node, out)]
+
+    def _follow(self, node: Node, out: Value) -> np.ndarray | None:
+        operands = [None if v is None else self.lifted(v) for v in node.inputs]
+        if any(v is not None and o is None for v, o in zip(node.inputs, operands)):
+            return None
+        if node.op in MOVES:
+            return MOVES[node.op](node, operands, _static(out) or ())
+        function = self._elementwise(node)
+        if function is None:
+            return None
+        spread = np.frompyfunc(function, len(operands), 1)
+        result = spread(*[np.asarray(o, dtype=object) for o in operands])
+        return _objects(np.asarray(result, dtype=object).reshape(-1).tolist(), _static(out))
+
+    def _elementwise(self, node: Node) -> Callable[..., Any] | None:
+        elements = self.elements
+        match node.op:
+            case "cast":
+                source, to = node.inputs[0].dtype, node.attr("to")  # type: ignore[union-attr]
+                return lambda a: elements.cast(a, source, to)
+            case "mod":
+                fmod = bool(node.attr("fmod", False))
+                return lambda a, b: elements.mod(a, b, fmod)
+        return elements.table.get(node.op)
+
+    def _fold(self, node: Node) -> list[np.ndarray] | None:
+        """The operator's own reference, where all operands are small constants."""
+        if any(node.subgraphs) or not node.inputs:
+            return None
+        operands = [None if v is None else self.numbers(v) for v in node.inputs]
+        if any(v is not None and o is None for v, o in zip(node.inputs, operands)):
+            return None
+        if not _is_small(node, [o for o in operands if o is not None]):
+            return None
+        attrs = {name: _plain(value) for name, value in node.attrs}
+        if any(_is_symbolic(value) for value in attrs.values()):
+            return None
+        try:
+            results = lookup(node.op).reference(operands, attrs)
+        except (IngotError, ArithmeticError, ValueError, IndexError, NotImplementedError):
+            return None  # it fails when it runs, if it ever runs: that is not the importer's to say
+        small = all(r.size <= _limit(out.dtype) for r, out in zip(results, node.outputs))
+        return [np.asarray(r) for r in results] if small else None
+
+
+# --- moves: the same elements elsewhere, and reductions -----------------------------------------
+
+Move = Callable[[Node, Sequence["np.ndarray | None"], "tuple[int, ...]"], "np.ndarray | None"]
+
+
+def _slice(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+    starts, steps = _ints(node.attr("starts")), _ints(node.attr("steps"))
+    if starts is None or steps is None:
+        return None
+    picks = [s + np.arange(n) * step for s, n, step in zip(starts, shape, steps)]
+    inside = all(((p >= 0) & (p < n)).all() for p, n in zip(picks, operands[0].shape))
+    return operands[0][np.ix_(*picks)] if inside and picks else None
+
+
+def _gather(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+    table, axis = operands[0], node.attr("axis", 0)
+    places = [arith.as_int(e) for e in operands[1].reshape(-1).tolist()]
+    size = table.shape[axis]
+    if any(p is None or not -size <= p < size for p in places):
+        return None
+    index = np.array(places, np.int64).reshape(operands[1].shape)
+    return np.asarray(np.take(table, index, axis=axis), dtype=object).reshape(shape)
+
+
+def _concat(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
+    return np.concatenate(list(operands), axis=node.attr("axis"))
+
+
+def _tile(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+    repeats = _ints(node.attr("repeats"))
+    return None if repeats is None else np.tile(operands[0], repeats)
+
+
+def _reduction(combine: Callable[[Expr, Expr], Expr], identity: int) -> Move:
+    def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+        data = operands[0]
+        if any(not isinstance(e, Expr) for e in data.reshape(-1).tolist()):
+            return None
+        axes = node.attr("axes")
+        axes = tuple(range(data.ndim)) if axes is None else tuple(a % data.ndim for a in axes)
+        kept = [a for a in range(data.ndim) if a not in axes]
+        rows = data.transpose(*kept, *axes).reshape(math.prod(shape), -1)
+        totals = []
+        for row in rows:
+            total: Expr = arith.Const(identity) if not row.size or identity >= 0 else row[0]
+            for element in row if identity >= 0 else row[1:]:
+                total = combine(total, element)
+            totals.append(total)
+        return _objects(totals, shape)
+
+    return reduce
+
+
+def _extreme(combine: Callable[[Expr, Expr], Expr]) -> Move:
+    """A reduction that starts from its first element; over nothing it has no value here."""
+    inner = _reduction(combine, -1)
+
+    def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+        return inner(node, operands, shape) if operands[0].size else None
+
+    return reduce
+
+
+MOVES: dict[str, Move] = {
+    "reshape": lambda node, operands, shape: operands[0].reshape(shape),  # type: ignore[union-attr]
+    "transpose": lambda node, operands, shape: operands[0].transpose(node.attr("perm")),  # type: ignore[union-attr]
+    "expand": lambda node, operands, shape: np.broadcast_to(operands[0], shape),  # type: ignore[arg-type]
+    "fill": lambda node, operands, shape: np.broadcast_to(operands[0], shape),  # type: ignore[arg-type]
+    "slice": _slice,
+    "gather": _gather,
+    "concat": _concat,
+    "tile": _tile,
+    "reduce_prod": _reduction(arith.mul, 1),
+    "reduce_sum": _reduction(arith.add, 0),
+    "reduce_max": _extreme(arith.maximum),
+    "reduce_min": _extreme(arith.minimum),
+}
+
+
+# --- helpers ------------------------------------------------------------------------------------
+
+
+def _objects(items: Sequence[Any], shape: Sequence[int] | None) -> np.ndarray:
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array if shape is None else array.reshape(tuple(shape))
+
+
+def _static(value: Value) -> tuple[int, ...] | None:
+    return value.type.static_shape if isinstance(value.type, TensorType) else None
+
+
+def _limit(dtype: DType) -> int:
+    return MAX_FLOATS if dtype.is_float else MAX_ELEMENTS
+
+
+def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
+    """Few elements in and out; floats only through operators that do no real work."""
+    is_float = any(out.dtype.is_float for out in node.outputs)
+    if is_float and lookup(node.op).kind_of(node) not in (Kind.ELEMENTWISE, Kind.INJECTIVE):
+        return False
+    limit = MAX_FLOATS if is_float else MAX_ELEMENTS
+    if any(array.size > limit for array in operands):
+        return False
+    shapes = [_static(out) for out in node.outputs]
+    return all(shape is None or math.prod(shape) <= limit for shape in shapes)
+
+
+def _holds_data(element: Any) -> bool:
+    if not isinstance(element, Expr):
+        return True
+    return any(isinstance(part, Opaque) for part in arith.walk(element))
+
+
+def _ints(values: Sequence[Any]) -> list[int] | None:
+    numbers = [arith.as_int(v) for v in values]
+    return None if None in numbers else numbers  # type: ignore[return-value]
+
+
+def _plain(value: Any) -> Any:
+    """An attribute with constant expressions as numbers."""
+    if isinstance(value, tuple):
+        return tuple(_plain(v) for v in value)
+    number = arith.as_int(value) if isinstance(value, Expr) else None
+    return value if number is None else number
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(_is_symbolic(v) for v in value)
+    return isinstance(value, Expr)
+
+
+__all__ = ["Ratio", "ShapeValues", "Unknown"]

@@ -1,0 +1,149 @@
+"""TensorProto → numpy: every element type Ingot has, from raw bytes, typed fields or another file.
+
+In: an untrusted TensorProto. Out: an array of exactly the declared shape. Called by reading and
+walker. A tensor whose data does not fill its shape is refused before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ingot import dtypes
+from ingot.dtypes import DType
+from ingot.frontends.onnx.loading import Source
+from ingot.support.errors import IngotError
+
+P = onnx.TensorProto
+DTYPES: dict[int, DType] = {
+    P.FLOAT: dtypes.f32, P.UINT8: dtypes.u8, P.INT8: dtypes.i8, P.UINT16: dtypes.u16,
+    P.INT16: dtypes.i16, P.INT32: dtypes.i32, P.INT64: dtypes.i64, P.BOOL: dtypes.bool_,
+    P.FLOAT16: dtypes.f16, P.DOUBLE: dtypes.f64, P.UINT32: dtypes.u32, P.UINT64: dtypes.u64,
+    P.BFLOAT16: dtypes.bf16, P.FLOAT8E4M3FN: dtypes.f8e4m3fn, P.FLOAT8E5M2: dtypes.f8e5m2,
+    P.FLOAT8E4M3FNUZ: dtypes.of("f8e4m3fnuz"), P.FLOAT8E5M2FNUZ: dtypes.of("f8e5m2fnuz"),
+    P.UINT4: dtypes.u4, P.INT4: dtypes.i4, P.FLOAT4E2M1: dtypes.of("f4e2m1fn"),
+    P.FLOAT8E8M0: dtypes.of("f8e8m0fnu"), P.UINT2: dtypes.of("u2"), P.INT2: dtypes.of("i2"),
+}  # fmt: skip
+
+MAX_SPARSE_ELEMENTS = 1 << 28  # a few bytes of sparse data may declare any dense size
+
+# which typed field holds the elements, where it is not int32_data
+_FIELDS: dict[int, str] = {
+    P.FLOAT: "float_data", P.DOUBLE: "double_data", P.INT64: "int64_data",
+    P.UINT32: "uint64_data", P.UINT64: "uint64_data",
+}  # fmt: skip
+
+
+def dtype_of(code: int, where: str) -> DType:
+    """The element type with ONNX's number `code`."""
+    if code in DTYPES:
+        return DTYPES[code]
+    known = code in P.DataType.values() and code != P.UNDEFINED
+    name = P.DataType.Name(code).lower() if known else f"number {code}"
+    raise IngotError(
+        "unsupported-op" if known else "bad-model",
+        f"tensors of element type {name} are not known",
+        where=where,
+        hint="Ingot computes on numbers: integers, floats and bool" if known else "",
+    )
+
+
+def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.ndarray:
+    """The tensor's elements. `where` names the owner of a nameless tensor in errors."""
+    where = f"tensor {tensor.name!r}" if tensor.name else where
+    dtype = dtype_of(tensor.data_type, where)
+    shape = tuple(tensor.dims)
+    if any(size < 0 for size in shape):
+        raise IngotError("bad-model", f"its shape is {list(shape)}", where=where)
+    if tensor.HasField("segment"):
+        raise IngotError("bad-model", "tensors in segments are not supported", where=where)
+    count = math.prod(shape)
+    if tensor.data_location == P.EXTERNAL:
+        flat = _from_bytes(source.outside_bytes(tensor, _byte_count(dtype, count)), dtype, count)
+    elif tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8)
+        _check_length(raw.size, _byte_count(dtype, count), "bytes", shape, where)
+        flat = _from_bytes(raw, dtype, count)
+    else:
+        flat = _from_field(tensor, dtype, count, where)
+    return flat.reshape(shape)
+
+
+def sparse_to_array(sparse: onnx.SparseTensorProto, source: Source, where: str) -> np.ndarray:
+    """The dense form of a sparse constant."""
+    shape = tuple(sparse.dims)
+    where = f"sparse tensor {sparse.values.name!r}" if sparse.values.name else where
+    if any(size < 0 for size in shape) or math.prod(shape) > MAX_SPARSE_ELEMENTS:
+        raise IngotError("bad-model", f"its dense shape is {list(shape)}", where=where)
+    values = to_array(sparse.values, source, where)
+    places = to_array(sparse.indices, source, where)
+    if places.ndim == 2:
+        if places.shape[1] != len(shape):
+            raise IngotError("bad-model", "its indices do not fit its rank", where=where)
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        inside = ((places >= 0) & (places < np.array(shape))).all()
+        places = places @ np.array(strides, np.int64)
+    else:
+        inside = ((places >= 0) & (places < math.prod(shape))).all()
+    if not inside or places.shape != values.shape or places.dtype != np.int64:
+        raise IngotError("bad-model", "its indices do not fit its shape and values", where=where)
+    dense = np.zeros(math.prod(shape), values.dtype)
+    dense[places] = values
+    return dense.reshape(shape)
+
+
+def _byte_count(dtype: DType, count: int) -> int:
+    return (count * dtype.bits + 7) // 8
+
+
+def _from_bytes(raw: np.ndarray, dtype: DType, count: int) -> np.ndarray:
+    if dtype.bits < 8:
+        return _unpack(raw, dtype, count)
+    if dtype.is_bool:
+        return raw != 0  # any other byte than 0 and 1 would be an invalid numpy bool
+    little = raw.view(dtype.numpy.newbyteorder("<")) if dtype.bits > 8 else raw.view(dtype.numpy)
+    return little.astype(dtype.numpy, copy=False)
+
+
+def _unpack(raw: np.ndarray, dtype: DType, count: int) -> np.ndarray:
+    """Elements of 2 or 4 bits, the first in the lowest bits of its byte."""
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    mask = np.uint8((1 << dtype.bits) - 1)
+    bits = ((raw[:, None] >> shifts) & mask).reshape(-1)[:count]
+    if dtype.is_float:
+        return bits.view(dtype.numpy)  # ml_dtypes keeps the pattern in the low bits
+    if not dtype.is_signed:
+        return bits.astype(dtype.numpy)
+    sign = np.int16(1 << (dtype.bits - 1))
+    return ((bits.astype(np.int16) ^ sign) - sign).astype(np.int8).astype(dtype.numpy)
+
+
+def _from_field(tensor: onnx.TensorProto, dtype: DType, count: int, where: str) -> np.ndarray:
+    data = getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data"))
+    packed = 8 // dtype.bits if dtype.bits < 8 else 1
+    _check_length(len(data), -(-count // packed), "entries", tuple(tensor.dims), where)
+    if tensor.data_type in _FIELDS:
+        return np.array(data, _FIELD_DTYPE[tensor.data_type]).astype(dtype.numpy, copy=False)
+    wide = np.array(data, np.int32)
+    if dtype is dtypes.i32:
+        return wide
+    if dtype.is_bool:
+        return wide != 0
+    if dtype.bits == 16:
+        return wide.astype(np.uint16).view(dtype.numpy)
+    return _from_bytes(wide.astype(np.uint8), dtype, count)
+
+
+_FIELD_DTYPE: dict[int, Any] = {
+    P.FLOAT: np.float32, P.DOUBLE: np.float64, P.INT64: np.int64,
+    P.UINT32: np.uint64, P.UINT64: np.uint64,
+}  # fmt: skip
+
+
+def _check_length(got: int, want: int, unit: str, shape: tuple[int, ...], where: str) -> None:
+    if got != want:
+        what = f"shape {list(shape)} needs {want} {unit} of data, there are {got}"
+        raise IngotError("bad-model", what, where=where)
