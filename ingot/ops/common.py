@@ -12,6 +12,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.dtypes import DType
 from ingot.graph.opdef import type_error
 from ingot.graph.types import Dim, DimLike, TensorType, Type
@@ -72,7 +73,13 @@ def normalize_axes(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 def same_dim(a: DimLike, b: DimLike) -> bool:
     """Whether two sizes are known to be equal for every value of their symbols."""
-    return arith.wrap(a) == arith.wrap(b)
+    a, b = arith.wrap(a), arith.wrap(b)
+    return a == b or arith.is_const(simplify(a - b), 0)
+
+
+def dims(values: Sequence[DimLike]) -> tuple[Dim, ...]:
+    """Sizes in their simplest form, so that equal sizes look equal."""
+    return tuple(simplify(arith.wrap(v)) for v in values)
 
 
 def numbers(op: str, values: Sequence[DimLike]) -> tuple[int, ...]:

@@ -1,0 +1,315 @@
+"""Movement: operators that only say where each output element comes from.
+
+In: tensors of any element type. Out: rows of `graph.opdef.TABLE`, INJECTIVE, one stage each, so
+that they inline into their readers. Called by ops/__init__.py; spelled in ONNX by
+frontends/onnx/movement.py. Sizes and starts may be expressions over symbols. Moves that depend on
+an index tensor are in gather.py; those that guard their loads, `concat` and `pad`, in join.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.types import Dim, TensorType, Type
+from ingot.loops import ir
+from ingot.loops.build import Build
+from ingot.loops.ir import Buffer, Expr
+from ingot.ops import common
+
+SAMPLED = (dtypes.f32, dtypes.f64, dtypes.f16, dtypes.bf16, dtypes.i8, dtypes.i64, dtypes.bool_)
+Point = Sequence[arith.Expr]
+
+
+class Move(OpDef):
+    """A move of one operand: a subclass gives the output shape and the source of a point."""
+
+    kind = Kind.INJECTIVE
+    cheap = True
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        raise NotImplementedError(self.name)
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        """The output element at `point`."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = common.tensor_types(self.name, inputs, 1)
+        return [TensorType(x.dtype, common.dims(self.shape(x, attrs)))]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        (x,) = inputs
+        assert x is not None
+        shape = outputs[0].shape
+        return [b.compute(self.name, shape, lambda *point: self.value(x, point, shape, attrs))]
+
+
+def per_axis(op: str, attrs: Attrs, name: str, rank: int) -> tuple:
+    """An attribute with one entry for each axis."""
+    values = attrs[name]
+    if len(values) != rank:
+        raise type_error(op, f"{name} has {len(values)} entries for a tensor of rank {rank}")
+    return tuple(values)
+
+
+# --- reshape ------------------------------------------------------------------------------------
+
+
+def ravel(point: Point, shape: Sequence[Dim]) -> arith.Expr:
+    """The row-major position of `point`."""
+    total: arith.Expr = arith.Const(0)
+    for i, extent in zip(point, shape):
+        total = total * extent + i
+    return total
+
+
+def unravel(position: arith.Expr, shape: Sequence[Dim]) -> list[arith.Expr]:
+    """The point at a row-major position that is known to be inside `shape`."""
+    found: list[arith.Expr] = []
+    for extent in reversed(shape[1:]):
+        found.append(position % extent)
+        position = position // extent
+    return [*([position] if shape else []), *reversed(found)]
+
+
+def matching_groups(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
+    """Cut both shapes into runs of axes with equal products, so that a reshape divides as little
+    as it can: (2, n, 12) and (2, n, 3, 4) give ([0], [0]), ([1], [1]), ([2], [2, 3])."""
+    tail = 0
+    while tail < min(len(a), len(b)) and common.same_dim(a[-1 - tail], b[-1 - tail]):
+        tail += 1
+    ends = [([len(a) - t], [len(b) - t]) for t in range(tail, 0, -1)]
+    return _groups(a[: len(a) - tail], b[: len(b) - tail]) + ends
+
+
+def _groups(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        run_a, run_b = [i], [j]
+        size_a, size_b = a[i], b[j]
+        i, j = i + 1, j + 1
+        while not common.same_dim(size_a, size_b):
+            x, y = arith.as_int(size_a), arith.as_int(size_b)
+            if x is None or y is None or (i == len(a) if x < y else j == len(b)):
+                rest_a, rest_b = list(range(run_a[0], len(a))), list(range(run_b[0], len(b)))
+                return [*found, (rest_a, rest_b)]
+            if x < y:
+                size_a, run_a, i = size_a * a[i], [*run_a, i], i + 1
+            else:
+                size_b, run_b, j = size_b * b[j], [*run_b, j], j + 1
+        found.append((run_a, run_b))
+    rest = (list(range(i, len(a))), list(range(j, len(b))))  # only axes of size 1 are left
+    return [*found, rest] if rest[0] or rest[1] else found
+
+
+@register
+class Reshape(Move):
+    """The same elements in the same order, under another shape of the same size."""
+
+    name = "reshape"
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        before, after = arith.as_int(x.numel), arith.as_int(arith.product(list(attrs["shape"])))
+        if before is not None and after is not None and before != after:
+            raise type_error(self.name, f"{x} has {before} elements, {attrs['shape']} has {after}")
+        return attrs["shape"]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        return [np.asarray(inputs[0]).reshape(common.numbers(self.name, attrs["shape"])).copy()]
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):
+            return x[(arith.Const(0),) * x.rank]  # an empty tensor has no point to compute
+        source: list[arith.Expr] = [arith.Const(0)] * x.rank
+        for into, outof in matching_groups(x.shape, shape):
+            position = ravel([point[axis] for axis in outof], [shape[axis] for axis in outof])
+            for axis, i in zip(into, unravel(position, [x.shape[axis] for axis in into])):
+                source[axis] = i
+        return x[tuple(source)]
+
+    def samples(self) -> list[Sample]:
+        cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            ((2, 3, 4), (6, 4)), ((2, 3, 4), (4, 3, 2)), ((6,), (2, 1, 3)), ((), (1, 1)),
+            ((1,), ()),
+            ((0, 3), (3, 0)), ((0, 4), (2, 0)), ((2, 12), (2, 3, 4)), ((1, 1, 5, 1), (5,)),
+            ((4, 6), (2, 2, 3, 2)), ((6, 4), (4, 6)), ((5, 1), (1, 5, 1)), ((12, 5), (3, 4, 5, 1)),
+        ]  # fmt: skip
+        found = [Sample((common.floats(*a),), {"shape": b}) for a, b in cases]
+        return found + [Sample((common.data(4, 3, dtype=d),), {"shape": (2, 6)}) for d in SAMPLED]
+
+
+# --- transpose, slice, expand, tile, trilu ------------------------------------------------------
+
+
+@register
+class Transpose(Move):
+    """Output axis i is input axis perm[i]."""
+
+    name = "transpose"
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        perm = per_axis(self.name, attrs, "perm", x.rank)
+        if sorted(perm) != list(range(x.rank)):
+            raise type_error(self.name, f"perm {perm} is not an order of {x.rank} axes")
+        return [x.shape[axis] for axis in perm]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        return [np.transpose(np.asarray(inputs[0]), attrs["perm"]).copy(order="C")]
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        place = dict(zip(attrs["perm"], point))
+        return x[tuple(place[axis] for axis in range(x.rank))]
+
+    def samples(self) -> list[Sample]:
+        cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            ((2, 3), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((2, 1, 3, 2), (0, 2, 1, 3)), ((), ()),
+            ((0, 2), (1, 0)), ((3, 4), (0, 1)),
+        ]  # fmt: skip
+        found = [Sample((common.floats(*shape),), {"perm": perm}) for shape, perm in cases]
+        return found + [Sample((common.data(2, 3, dtype=d),), {"perm": (1, 0)}) for d in SAMPLED]
+
+
+@register
+class SliceOp(Move):
+    """sizes[i] elements of axis i from starts[i] on, steps[i] apart (a step may be negative)."""
+
+    name = "slice"
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        names = ("starts", "sizes", "steps")
+        starts, sizes, steps = (per_axis(self.name, attrs, n, x.rank) for n in names)
+        for axis, bounds in enumerate(zip(starts, sizes, steps, x.shape)):
+            start, size, step, extent = (arith.as_int(v) for v in bounds)
+            if None in (start, size, step, extent):
+                continue  # the front end clamps; a symbolic slice is right by construction
+            assert start is not None and size is not None and step is not None
+            ends = (start, start + (size - 1) * step)
+            if size < 0 or (size > 0 and not (min(ends) >= 0 and max(ends) < (extent or 0))):
+                raise type_error(self.name, f"axis {axis} of size {extent} has no {bounds[:3]}")
+        return sizes
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        out = np.asarray(inputs[0])
+        names = ("starts", "sizes", "steps")
+        triples = zip(*(common.numbers(self.name, attrs[n]) for n in names))
+        for axis, (start, size, step) in enumerate(triples):
+            out = np.take(out, start + step * np.arange(size), axis)
+        return [out]
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        triples = zip(attrs["starts"], attrs["steps"], point)
+        return x[tuple(arith.wrap(start) + i * step for start, step, i in triples)]
+
+    def samples(self) -> list[Sample]:
+        rows = [
+            ((3, 4), (1, 0), (2, 4), (1, 1)), ((5, 4), (4, 3), (3, 2), (-2, -3)),
+            ((5, 2), (0, 1), (0, 1), (1, 1)), ((7,), (6,), (7,), (-1,)),
+            ((0, 3), (0, 1), (0, 2), (1, 1)), ((), (), (), ()),
+        ]  # fmt: skip
+        found = []
+        for shape, starts, sizes, steps in rows:
+            attrs = {"starts": starts, "sizes": sizes, "steps": steps}
+            found.append(Sample((common.floats(*shape),), attrs))
+        attrs = {"starts": (1, 2), "sizes": (2, 2), "steps": (1, -1)}
+        return found + [Sample((common.data(4, 3, dtype=d),), attrs) for d in SAMPLED]
+
+
+@register
+class Expand(Move):
+    """x broadcast to `shape`, which is the result's full shape."""
+
+    name = "expand"
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        wanted = tuple(arith.wrap(d) for d in attrs["shape"])
+        found = common.broadcast_shapes(x.shape, wanted)
+        if len(found) != len(wanted) or not all(map(common.same_dim, found, wanted)):
+            raise type_error(self.name, f"{x} does not broadcast to {wanted} but to {found}")
+        return wanted
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x = np.asarray(inputs[0])
+        return [np.broadcast_to(x, common.numbers(self.name, attrs["shape"])).copy()]
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        return common.broadcast_load(x, point)
+
+    def samples(self) -> list[Sample]:
+        cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            ((3, 1), (3, 4)), ((), (2, 2)), ((1,), (3, 1, 1)), ((4,), (2, 4)), ((1, 3), (0, 3)),
+        ]  # fmt: skip
+        found = [Sample((common.floats(*a),), {"shape": b}) for a, b in cases]
+        return found + [Sample((common.data(1, 3, dtype=d),), {"shape": (2, 3)}) for d in SAMPLED]
+
+
+@register
+class Tile(Move):
+    """Axis i repeated repeats[i] times."""
+
+    name = "tile"
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        repeats = per_axis(self.name, attrs, "repeats", x.rank)
+        return [extent * r for extent, r in zip(x.shape, repeats)]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        return [np.tile(np.asarray(inputs[0]), common.numbers(self.name, attrs["repeats"]))]
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        def source(i: arith.Expr, extent: Dim, repeat: arith.IntLike) -> arith.Expr:
+            if arith.is_const(extent, 0):
+                return arith.Const(0)  # no point has this axis
+            return i if arith.is_const(repeat, 1) else i % extent
+
+        return x[tuple(source(*each) for each in zip(point, x.shape, attrs["repeats"]))]
+
+    def samples(self) -> list[Sample]:
+        cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            ((2, 3), (2, 2)), ((1, 3), (4, 1)), ((2,), (0,)), ((0, 2), (3, 2)), ((), ()),
+        ]  # fmt: skip
+        found = [Sample((common.floats(*shape),), {"repeats": r}) for shape, r in cases]
+        return found + [Sample((common.data(2, 3, dtype=d),), {"repeats": (1, 2)}) for d in SAMPLED]
+
+
+@register
+class Trilu(Move):
+    """The upper (or lower) triangle of the last two axes, from diagonal `k`; zero elsewhere."""
+
+    name = "trilu"
+
+    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
+        if x.rank < 2:
+            raise type_error(self.name, f"{x} has no last two axes")
+        return x.shape
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x = np.asarray(inputs[0])
+        (k,) = common.numbers(self.name, [attrs["k"]])
+        rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
+        keep = columns - rows >= k if attrs["upper"] else columns - rows <= k
+        return [np.where(keep, x, np.zeros((), x.dtype)).astype(x.dtype)]
+
+    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
+        *_, row, column = point
+        op = "ge" if attrs["upper"] else "le"
+        keep = ir.Compare(op, ir.Index(column), ir.Index(row + attrs["k"]))
+        return ir.Select(keep, x[tuple(point)], ir.value_of(0, x.dtype))
+
+    def samples(self) -> list[Sample]:
+        cases = [(True, 0), (True, 1), (True, -2), (False, 0), (False, -1), (False, 7)]
+        found = [Sample((common.floats(2, 3, 4),), {"upper": u, "k": k}) for u, k in cases]
+        attrs = {"upper": False, "k": 0}
+        found += [Sample((common.data(3, 3, dtype=d),), attrs) for d in SAMPLED]
+        return [
+            *found,
+            Sample((common.floats(0, 3),), attrs),
+            Sample((common.floats(2, 0),), attrs),
+        ]
