@@ -19,7 +19,7 @@ IntLike = Union[int, "Expr"]
 
 
 class Expr:
-    """Base of the integer grammar; compare with `==` (structural)."""
+    """Base of the integer grammar; compare with `==` (structural; a Const also equals its int)."""
 
     __slots__ = ("_hash",)
     _fields: tuple[str, ...] = ()
@@ -37,8 +37,6 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if isinstance(other, int):
-            return type(self) is Const and self.value == other  # type: ignore[attr-defined]
         return (
             type(self) is type(other)
             and self._hash == other._hash  # type: ignore[attr-defined]
@@ -97,6 +95,13 @@ class Const(Expr):
         object.__setattr__(self, "value", int(value))
         object.__setattr__(self, "_hash", hash(self.value))  # Const(3) == 3, so they hash alike
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Const):
+            return self.value == other.value
+        return isinstance(other, int) and self.value == other
+
+    __hash__ = Expr.__hash__
+
 
 class Var(Expr):
     """A name bound outside: a loop variable, a block axis, or a symbolic size."""
@@ -108,6 +113,11 @@ class Var(Expr):
     def __init__(self, name: str):
         object.__setattr__(self, "name", name)
         self._seal(name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is Var and self.name == other.name)
+
+    __hash__ = Expr.__hash__
 
 
 class Opaque(Expr):
@@ -133,6 +143,16 @@ class Binary(Expr):
         object.__setattr__(self, "a", a)
         object.__setattr__(self, "b", b)
         self._seal(a, b)
+
+    def __eq__(self, other: object) -> bool:
+        # the general law of Expr, spelled out: comparing is most of what simplify does
+        if self is other:
+            return True
+        if type(self) is not type(other) or self._hash != other._hash:  # type: ignore[attr-defined]
+            return False
+        return self.a == other.a and self.b == other.b  # type: ignore[attr-defined]
+
+    __hash__ = Expr.__hash__
 
 
 class Add(Binary):
@@ -188,74 +208,73 @@ def is_const(value: IntLike, number: int) -> bool:
     return as_int(value) == number
 
 
+# The builders test types by hand: index arithmetic goes through them millions of times.
+
+
 def add(a: Expr, b: Expr) -> Expr:
-    match a, b:
-        case Const(value=x), Const(value=y):
-            return Const(x + y)
-        case Const(value=0), _:
+    if isinstance(a, Const):
+        if isinstance(b, Const):
+            return Const(a.value + b.value)
+        if a.value == 0:
             return b
-        case _, Const(value=0):
-            return a
+    elif isinstance(b, Const) and b.value == 0:
+        return a
     return Add(a, b)
 
 
 def sub(a: Expr, b: Expr) -> Expr:
-    match a, b:
-        case Const(value=x), Const(value=y):
-            return Const(x - y)
-        case _, Const(value=0):
+    if isinstance(b, Const):
+        if isinstance(a, Const):
+            return Const(a.value - b.value)
+        if b.value == 0:
             return a
     return Const(0) if a == b else Sub(a, b)
 
 
 def mul(a: Expr, b: Expr) -> Expr:
-    match a, b:
-        case Const(value=x), Const(value=y):
-            return Const(x * y)
-        case (Const(value=0), _) | (_, Const(value=0)):
-            return Const(0)
-        case Const(value=1), _:
-            return b
-        case _, Const(value=1):
-            return a
+    if isinstance(a, Const):
+        if isinstance(b, Const):
+            return Const(a.value * b.value)
+        if a.value in (0, 1):
+            return b if a.value else a
+    elif isinstance(b, Const) and b.value in (0, 1):
+        return a if b.value else b
     return Mul(a, b)
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:
-    match a, b:
-        case _, Const(value=0):
+    if isinstance(b, Const):
+        if b.value == 0:
             raise ZeroDivisionError(f"{a} // 0")
-        case Const(value=x), Const(value=y):
-            return Const(x // y)
-        case _, Const(value=1):
+        if isinstance(a, Const):
+            return Const(a.value // b.value)
+        if b.value == 1:
             return a
     return FloorDiv(a, b)
 
 
 def mod(a: Expr, b: Expr) -> Expr:
-    match a, b:
-        case _, Const(value=0):
+    if isinstance(b, Const):
+        if b.value == 0:
             raise ZeroDivisionError(f"{a} % 0")
-        case Const(value=x), Const(value=y):
-            return Const(x % y)
-        case _, Const(value=1):
+        if isinstance(a, Const):
+            return Const(a.value % b.value)
+        if b.value == 1:
             return Const(0)
     return Mod(a, b)
 
 
 def minimum(a: IntLike, b: IntLike) -> Expr:
     a, b = wrap(a), wrap(b)
-    match a, b:
-        case Const(value=x), Const(value=y):
-            return Const(min(x, y))
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(min(a.value, b.value))
     return a if a == b else Min(a, b)
 
 
 def maximum(a: IntLike, b: IntLike) -> Expr:
     a, b = wrap(a), wrap(b)
-    match a, b:
-        case Const(value=x), Const(value=y):
-            return Const(max(x, y))
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(max(a.value, b.value))
     return a if a == b else Max(a, b)
 
 

@@ -38,6 +38,7 @@ class Facts:
         self.env = dict(env)
         self.opaque = opaque
         self.lasts = dict(lasts or {})
+        self.zeros: dict[Expr, Sum] = {}  # remembered by `rules.remainder_identity`
         self._ranges: dict[Expr, Interval] = {}
 
     def normal(self, expr: Expr) -> Sum:

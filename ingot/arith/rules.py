@@ -206,20 +206,33 @@ def _factors(total: Sum, kind: type[ir.Binary]) -> list[tuple[ir.Binary, Product
     return found
 
 
-def _remainder_identity(atom: ir.Binary, facts: Facts) -> Sum:
-    """a - b·(a // b) - a % b, which is zero, in canonical terms."""
-    a, b = atom.a, atom.b
-    quotient = sums.times(facts.normal(b), facts.normal(ir.floordiv(a, b)))
-    total = sums.plus(facts.normal(a), quotient, -1)
-    return sums.plus(total, facts.normal(ir.mod(a, b)), -1)
+def remainder_identity(atom: ir.Binary, facts: Facts) -> Sum:
+    """a - b·(a // b) - a % b, which is zero, in canonical terms; of an atom a // b or a % b."""
+    zero = facts.zeros.get(atom)
+    if zero is None:
+        a, b = atom.a, atom.b
+        quotient = sums.times(facts.normal(b), facts.normal(ir.floordiv(a, b)))
+        zero = sums.plus(facts.normal(a), quotient, -1)
+        sums.add_to(zero, facts.normal(ir.mod(a, b)), -1)
+        facts.zeros[atom] = zero
+    return zero
+
+
+def _cheaper(total: Sum, atom: ir.Binary, rest: Product, share: int, facts: Facts) -> Sum | None:
+    """The sum with share·rest times the atom's identity added, if that pays."""
+    zero = remainder_identity(atom, facts)
+    meets = sum(sums.join(product, rest) in total for product in zero if product)
+    if meets < 2:  # only the atom itself would go, and the rest of the identity come
+        return None
+    better = sums.plus(total, sums.times(zero, {rest: share}))
+    return better if cost(better) < cost(total) else None
 
 
 def join_div_and_mod(total: Sum, facts: Facts) -> Sum | None:
     """(a // b)·b + a % b  →  a"""
     for atom, rest, weight in _factors(total, ir.Mod):
-        zero = _remainder_identity(atom, facts)
-        better = sums.plus(total, sums.times(zero, {rest: weight}))
-        if cost(better) < cost(total):
+        better = _cheaper(total, atom, rest, weight, facts)
+        if better is not None:
             return better
     return None
 
@@ -232,11 +245,8 @@ def remainder_from_div(total: Sum, facts: Facts) -> Sum | None:
         if number is None:
             lead = sums.divide_product(rest, (atom.b,))
             rest, share = (rest, 0) if lead is None else (lead, weight)
-        if not share:
-            continue
-        zero = _remainder_identity(atom, facts)
-        better = sums.plus(total, sums.times(zero, {rest: share}))
-        if cost(better) < cost(total):
+        better = _cheaper(total, atom, rest, share, facts) if share else None
+        if better is not None:
             return better
     return None
 

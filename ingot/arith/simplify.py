@@ -78,7 +78,7 @@ class Simplifier(Facts):
         return total
 
     def _improve(self, total: Sum) -> Sum:
-        if not any(isinstance(atom, ir.Mod | ir.FloorDiv) for p in total for atom in p):
+        if len(total) < 2 or not _has_division(total):
             return total
         for rule in SUM_RULES:
             better = rule.apply(total, self)
@@ -98,12 +98,16 @@ class Simplifier(Facts):
 
     def _forget_if_full(self) -> None:
         if len(self._sums) > _KEEP:
-            for table in (self._sums, self._exprs, self._ranges):
+            for table in (self._sums, self._exprs, self._ranges, self.zeros):
                 table.clear()
 
 
+def _has_division(total: Sum) -> bool:
+    return any(type(atom) is ir.Mod or type(atom) is ir.FloorDiv for p in total for atom in p)
+
+
 def simplify(expr: IntLike, env: Env | None = None, limits: Limits | None = None) -> Expr:
-    """`expr` in canonical form; `env` has ranges of variables, `limits` symbolic stops: v < stop."""
+    """`expr` in canonical form; `env` has ranges, `limits` exclusive symbolic stops."""
     return simplifier(env, limits).simplify(wrap(expr))
 
 
