@@ -57,6 +57,7 @@ class Lowering:
             ir.seq(*self.stmts),
             tuple(value.name for value in self.graph.inputs),
             tuple(outputs),
+            tuple(value.name for value in self.graph.outputs),
             self.graph.state,
         )
 

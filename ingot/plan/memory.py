@@ -14,7 +14,7 @@ from ingot.arith.bounds import Interval, prove
 from ingot.arith.simplify import simplify
 from ingot.plan.lifetimes import Lifetime, lifetimes
 from ingot.program import ir
-from ingot.program.tables import CONSTANTS
+from ingot.program.tables import CONSTANTS, walk
 from ingot.support.abi import ALIGNMENT
 
 MAIN = "main"
@@ -74,8 +74,6 @@ def _home(buffer: ir.Buffer, program: ir.Program) -> str:
 
 def _binding_order(program: ir.Program) -> list:
     symbols = {s.name: s for s in program.symbols}
-    from ingot.program.tables import walk
-
     names = [s.symbol for s in walk(program.body) if isinstance(s, ir.Bind)]
     return [symbols[n] for n in dict.fromkeys(names)]
 

@@ -174,6 +174,7 @@ class Program(Node):
     body: Stmt
     inputs: tuple[str, ...]  # buffer names, in the model's order
     outputs: tuple[str, ...]
+    output_names: tuple[str, ...]  # what the model calls them; two may lie in one buffer
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
 

@@ -1,0 +1,147 @@
+"""The CPU back end: LLVM objects for the host or a named CPU target.
+
+Ties the printer and the runtime's package together; loaded by name through support/lazy.py, since
+it needs llvmlite.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from ingot import target as targets
+from ingot.arith import expr as arith
+from ingot.codegen import llvm, llvm_object
+from ingot.graph.store import ConstantStore
+from ingot.loops.frame import reasons, scratch_layout
+from ingot.program import ir
+from ingot.program.tables import Tables, tables
+from ingot.runtime.package import (
+    ArenaSpec,
+    LaunchInfo,
+    Package,
+    Place,
+    Port,
+    SizeSymbol,
+)
+from ingot.support import knobs
+from ingot.support.abi import ALIGNMENT
+
+
+class CpuBackend:
+    name = "cpu"
+
+    def target(self, text: str) -> targets.Target:
+        """The target called `text`; "cpu" is this machine."""
+        return targets.parse(text, host())
+
+    def build(
+        self, program: ir.Program, store: ConstantStore, target: targets.Target, jobs: int | None
+    ) -> Package:
+        """A planned program → everything the runtime needs."""
+        objects = llvm.compile_program(program, target, jobs)
+        return package(program, store, objects)
+
+
+def host() -> targets.HostFeatures:
+    triple, _, flags = llvm_object.host()
+    features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
+    # the features are spelled out, so the base CPU must not imply one that a hypervisor hides
+    cpu = "x86-64" if triple.startswith("x86_64") else "generic"
+    return targets.HostFeatures(triple, cpu, features, os.cpu_count() or 1)
+
+
+def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) -> Package:
+    table = tables(program)
+    sources = {s.name: s.source for s in program.symbols}
+    return Package(
+        name=program.name,
+        kernel_objects=objects.kernels,
+        kernel_symbol=llvm.KERNEL,
+        entry_object=objects.entry,
+        entry_symbol=llvm.ENTRY,
+        support_object=objects.support,
+        inputs=tuple(_port(program, table, name, name) for name in program.inputs),
+        outputs=tuple(
+            _port(program, table, name, label)
+            for name, label in zip(program.outputs, program.output_names)
+        ),
+        state=program.state,
+        symbols=tuple(
+            SizeSymbol(s.name, s.low, s.high, s.divisor, s.source) for s in program.symbols
+        ),
+        slot_count=len(table.slots),
+        dynamic_count=len(table.dynamics),
+        arenas=tuple(
+            ArenaSpec(
+                a.name,
+                a.size_bytes,
+                all(sources[n] == "input" for n in arith.free_vars(a.size_bytes)),
+            )
+            for a in program.arenas
+        ),
+        constants=_blob(program, store),
+        scratch_bytes=_scratch(program, table),
+        launches=tuple(_launch(program, s) for s in table.launches),
+        max_threads=_useful_threads(program, table),
+    )
+
+
+def _port(program: ir.Program, table: Tables, name: str, label: str) -> Port:
+    buffer = program.buffer_map[name]
+    if name in table.slots:
+        place = Place("slot", table.slots[name])
+    elif name in table.dynamics:
+        place = Place("dynamic", table.dynamics[name])
+    else:
+        assert buffer.place is not None, f"output {name} has no place"
+        place = Place("arena", table.arenas[buffer.place.arena], buffer.place.offset)
+    return Port(label, buffer.dtype.name, buffer.shape, place)
+
+
+def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
+    """All constants in one aligned block, each where the plan put it."""
+    placed = [b for b in program.buffers if b.constant is not None]
+    size = ALIGNMENT
+    for buffer in placed:
+        assert buffer.place is not None and buffer.constant is not None
+        size = max(size, arith.evaluate(buffer.place.offset + buffer.size_bytes, {}))
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    blob = raw[-raw.ctypes.data % ALIGNMENT :][:size]
+    for buffer in placed:
+        assert buffer.place is not None and buffer.constant is not None
+        data = store.get(buffer.constant).reshape(-1).view(np.uint8)
+        start = arith.evaluate(buffer.place.offset, {})
+        blob[start : start + data.nbytes] = data
+    blob.flags.writeable = False
+    return blob
+
+
+def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
+    """The most any launch needs of a thread's scratch."""
+    total: arith.Expr = arith.Const(0)
+    limit = knobs.current().stack_limit_bytes
+    for s in table.launches:
+        if isinstance(s, ir.Launch):
+            kernel = program.kernel_map[s.kernel]
+            sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
+            need = scratch_layout(kernel, limit).size_bytes
+            total = arith.maximum(total, arith.substitute(need, sizes))
+    return total
+
+
+def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:
+    if isinstance(s, ir.Bind):
+        return LaunchInfo(f"size {s.symbol}", s.origin, ())
+    return LaunchInfo(s.kernel, s.origin, reasons(program.kernel_map[s.kernel]))
+
+
+def _useful_threads(program: ir.Program, table: Tables) -> int | None:
+    """A program whose every launch is one piece of work gains nothing from a second thread."""
+    extents = [arith.as_int(s.extent) for s in table.launches if isinstance(s, ir.Launch)]
+    known = [n for n in extents if n is not None]
+    return max(known, default=1) if len(known) == len(extents) else None
+
+
+BACKEND = CpuBackend()

@@ -1,0 +1,59 @@
+"""A planned program → object bytes through LLVM: one object per distinct kernel, one for the entry.
+
+In: Program, Target. Out: Objects. Called by backends/cpu.py. Each object is closed: the entry
+reaches kernels through ctx's table, so no object has an undefined symbol.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ingot.codegen import llvm_object
+from ingot.codegen.llvm_kernel import print_kernel
+from ingot.codegen.llvm_program import print_entry
+from ingot.codegen.llvm_support import support_text
+from ingot.codegen.workers import Job, Machine, compile_all
+from ingot.loops import ir as loops
+from ingot.program import ir
+from ingot.support import knobs
+from ingot.target import Target
+
+ENTRY = "ingot_run"
+KERNEL = "ingot_kernel"
+VERSION = llvm_object.VERSION
+
+
+@dataclass(frozen=True)
+class Objects:
+    kernels: tuple[bytes, ...]  # in the order of program.kernels
+    entry: bytes
+    support: bytes
+
+
+def machine_of(target: Target) -> Machine:
+    return Machine(target.triple, target.cpu, target.feature_string, knobs.current().opt_level)
+
+
+def kernel_text(kernel: loops.Kernel) -> str:
+    return print_kernel(kernel, KERNEL, knobs.current().stack_limit_bytes)
+
+
+def entry_text(program: ir.Program, target: Target) -> str:
+    return print_entry(program, ENTRY, target.triple, knobs.current().spin_count)
+
+
+def compile_program(program: ir.Program, target: Target, processes: int | None) -> Objects:
+    jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
+    jobs.append(Job("the entry", entry_text(program, target)))
+    jobs.append(Job("the runtime support", support_text(target.triple)))
+    count = processes or knobs.current().jobs or os.cpu_count() or 1
+    *kernels, entry, support = compile_all(jobs, machine_of(target), count)
+    return Objects(tuple(kernels), entry, support)
+
+
+def kernel_assembly(kernel: loops.Kernel, target: Target) -> str:
+    machine = machine_of(target)
+    return llvm_object.assembly(
+        kernel_text(kernel), machine.triple, machine.cpu, machine.features, machine.level
+    )

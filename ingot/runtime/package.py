@@ -1,0 +1,88 @@
+"""What the compiler hands to the runtime: code, tables and facts, as pure data.
+
+In: filled by backends/cpu.py. Out: read by executable.py; a plan file is this, serialised. Sizes
+are integer expressions over the package's symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ingot.arith.expr import Expr
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a port's bytes are: kind "slot" (the caller's array, by number), "dynamic" (a grown
+    allocation, by number) or "arena" (by number and byte offset; fetched after the run)."""
+
+    kind: str
+    number: int
+    offset: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output: name, element type (its spelling), shape, and place."""
+
+    name: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class SizeSymbol:
+    """A size: known from the inputs' shapes ("input") or bound while running ("node")."""
+
+    name: str
+    low: int
+    high: int | None
+    divisor: int
+    source: str
+
+
+@dataclass(frozen=True)
+class ArenaSpec:
+    """`is_host_reserved`: its size follows from the inputs, so the host reserves it before a run."""
+
+    name: str
+    size_bytes: Expr
+    is_host_reserved: bool
+
+
+@dataclass(frozen=True)
+class LaunchInfo:
+    """What an error record's launch number means: the user's node, and the kernel's reasons."""
+
+    kernel: str
+    origin: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    kernel_objects: tuple[bytes, ...]  # one a kernel, in the order of the kernel table
+    kernel_symbol: str
+    entry_object: bytes
+    entry_symbol: str
+    support_object: bytes
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    state: tuple[tuple[str, str], ...]
+    symbols: tuple[SizeSymbol, ...]
+    slot_count: int
+    dynamic_count: int
+    arenas: tuple[ArenaSpec, ...]
+    constants: np.ndarray  # uint8, 64-byte aligned, read only
+    scratch_bytes: Expr  # of one thread
+    launches: tuple[LaunchInfo, ...]
+    max_threads: int | None  # no more are worth waking; None: as many as there are
+    report: tuple[Any, ...] = field(default=())
