@@ -134,7 +134,8 @@ ZERO_STEP = "range: the step is zero"
 
 @register
 class Range(OpDef):
-    """start, start + delta, … up to but not including limit; binds its length."""
+    """start, start + delta, … up to but not including limit; binds its length, unless attribute
+    `size` says it."""
 
     name = "range"
     kind = Kind.INJECTIVE
@@ -144,6 +145,8 @@ class Range(OpDef):
         dtype = common.require_same_dtype(self.name, *types)
         if dtype.is_bool or any(t.rank for t in types):
             raise type_error(self.name, "start, limit and delta are scalar numbers")
+        if attrs.get("size") is not None:  # the importer knows the length: nothing is bound
+            return [TensorType(dtype, common.dims((attrs["size"],)))]
         return [tensor(dtype, *symbol_dims(self.name, attrs, 1))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
@@ -189,6 +192,7 @@ class Range(OpDef):
             *found, _range_sample(dtypes.f32, 0.5, 2.25, 0.25),
             _range_sample(dtypes.f64, 1, 0, -0.3),
             Sample(zero_step, {"symbols": ("n0",)}, fails=ZERO_STEP),
+            Sample(_range_sample(dtypes.i64, 3, 10, 4).inputs, {"size": 2}),
         ]  # fmt: skip
 
 

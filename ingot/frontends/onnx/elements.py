@@ -157,6 +157,20 @@ class Elements:
     def ceil(self, a: MaybeElement) -> MaybeElement:
         return Ratio(arith.ceildiv(a.top, a.bottom), Const(1)) if isinstance(a, Ratio) else None
 
+    def steps(self, start: MaybeElement, limit: MaybeElement, delta: MaybeElement) -> Expr | None:
+        """How many numbers start, start + delta, … stay before limit."""
+        match self.sub(limit, start), delta:
+            case Expr() as gap, Expr() as step if arith.as_int(step):
+                count = -((-gap) // step)  # the ceiling, for steps of either sign
+            case Ratio() as gap, Ratio() as step if self.is_at_most(Const(1), step.top):
+                count = arith.ceildiv(gap.top * step.bottom, gap.bottom * step.top)
+            case _:
+                return None
+        return arith.Const(0) if self.is_at_most(count, Const(0)) else self._natural_part(count)
+
+    def _natural_part(self, a: Expr) -> Expr:
+        return a if self.is_natural(a) else arith.maximum(a, 0)
+
     # comparisons answer only where the ranges decide
 
     def equal(self, a: MaybeElement, b: MaybeElement) -> MaybeElement:

@@ -48,8 +48,8 @@ class Unknown:
 class ShapeValues:
     """The known elements of one graph's values."""
 
-    def __init__(self, g: GraphBuilder, owner: int):
-        self.g, self.owner = g, owner
+    def __init__(self, g: GraphBuilder, owner: int, symbol_of: Callable[[Unknown], Expr]):
+        self.g, self.owner, self.symbol_of = g, owner, symbol_of
         self.arrays: dict[str, np.ndarray] = {}
         self.holders: dict[str, Value] = {}  # values with elements that are data
         self._refs: dict[str, ConstRef] = {}
@@ -118,12 +118,28 @@ class ShapeValues:
             inputs = tuple(v and sharper.get(v.name, v) for v in node.inputs)
             node = replace(node, inputs=inputs)
             later = {v.name for n in fresh[position + 1 :] for v in n.inputs if v is not None}
+            if node.op == "range" and node.outputs[0].name not in later:
+                node = self._sized_range(node)
             for new in self._settle(node, self._evaluate(node), later):
                 self.g.nodes.append(new)
                 if new.op == "constant":
                     self._refs[new.outputs[0].name] = new.attr("value")
                 sharper |= {v.name: v for v in new.outputs}
         return sharper
+
+    def _sized_range(self, node: Node) -> Node:
+        """A range whose length is an expression says so in its type, and binds no symbol."""
+        start, limit, delta = (None if v is None else self.lifted(v) for v in node.inputs)
+        if start is None or limit is None or delta is None:
+            return node
+        size = self.elements.steps(start.item(), limit.item(), delta.item())
+        if size is None:
+            return node
+        size = self.elements.simplify(arith.substitute(size, {}, self.symbol_of))
+        for symbol in node.attr("symbols", ()):
+            self.g.symbols.pop(symbol, None)
+        out = Value(node.outputs[0].name, tensor(node.outputs[0].dtype, size))
+        return replace(node, outputs=(out,), attrs=make_attrs({"size": size}))
 
     def _settle(self, node: Node, arrays: Arrays, later: set[str]) -> list[Node]:
         """Record what is known; give the nodes to keep in place of `node`."""

@@ -78,7 +78,7 @@ class Walker:
         self.captures: list[Value] = []
         self._serials: Iterator[int] = outer._serials if outer is not None else count()
         self._steps: Iterator[int] = outer._steps if outer is not None else count(1)
-        self.known_values = ShapeValues(g, next(self._serials))
+        self.known_values = ShapeValues(g, next(self._serials), self.symbol_of)
         self._bound: dict[Unknown, Var] = {}
         self._outputs: frozenset[str] = frozenset()
 
