@@ -1,4 +1,4 @@
-"""Graph → Graph in which what can be computed now is a constant. Called by the pipeline, several times.
+"""Graph → Graph in which what can be computed now is a constant. Called by the pipeline.
 
 The numbers come from the operators' references. Models are untrusted, so a result must be small:
 its size is known from the declared types before anything is computed.
@@ -26,8 +26,9 @@ GROWTH = 4
 
 def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
     """A node whose operands are all constants, and whose attributes are numbers, is a constant: if
-    its results take at most `limit_bytes`, and either little (64 KiB) or no more than four times its
-    operands. Sizes such a node binds become numbers. A node that fails is left to fail when run."""
+    its results take at most `limit_bytes`, and either little (64 KiB) or no more than four times
+    its operands. Sizes such a node binds become numbers. A node that fails is left to fail when
+    run."""
     return _fold(graph, store, limit_bytes, frozenset())
 
 
@@ -67,7 +68,10 @@ def _results(
         arrays = run_node(node, edit.store, inputs, {})
     except IngotError:
         return None
-    return arrays if all(_fits(v, a) for v, a in zip(node.outputs, arrays)) else None
+    if not all(_fits(v, a) for v, a in zip(node.outputs, arrays)):
+        return None
+    sizes = _bound(node, arrays)
+    return arrays if all(_allows(edit.g.symbols[n], size) for n, size in sizes.items()) else None
 
 
 def _is_small_enough(
@@ -95,6 +99,11 @@ def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:
 def _fits(value: Value, array: np.ndarray) -> bool:
     """A reference that answers in another type is not to be trusted with a constant."""
     return array.dtype == value.dtype.numpy and array.ndim == value.tensor.rank
+
+
+def _allows(symbol: Symbol, size: int) -> bool:
+    in_range = symbol.low <= size and (symbol.high is None or size <= symbol.high)
+    return in_range and size % symbol.divisor == 0
 
 
 def _bound(node: Node, arrays: list[np.ndarray]) -> dict[str, int]:
