@@ -1,0 +1,218 @@
+"""Legality questions that several primitives ask. In: a kernel and nodes. Out: None, or why not.
+
+A check that cannot show legality gives a reason. `independent` is the heart: may the iterations of
+a loop run in any order, or at once?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import AxisKind, Block, For, Kernel, Stmt
+from ingot.schedule import access, guards, tree
+from ingot.schedule.access import Access
+from ingot.schedule.facts import Facts
+from ingot.schedule.itermap import IterMap
+
+# Statements between loops and blocks whose order is the schedule's to choose.
+STRUCTURE = (For, ir.Seq, ir.Alloc, Block)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a step is refused, and what could be done instead."""
+
+    why: str
+    hint: str
+
+
+def foreign(s: Stmt) -> Stmt | None:
+    """The first statement outside blocks that is not structure: nothing is known about it."""
+    if isinstance(s, Block):
+        return None
+    if not isinstance(s, STRUCTURE):
+        return s
+    return next((f for child in visit.sub_stmts(s) if (f := foreign(child)) is not None), None)
+
+
+def independent(kernel: Kernel, loop: For, private: bool) -> Problem | None:
+    """Why the iterations of `loop` may not run at once; None if it is shown that they may.
+
+    `private` allows intermediates that every iteration fills for itself before reading them.
+    """
+    strange = foreign(loop.body)
+    if strange is not None:
+        name = type(strange).__name__
+        return Problem(f"a {name} stands outside any block", "schedule only loops around blocks")
+    for block in tree.outer_blocks(loop.body):
+        problem = _feeds_only_spatial(loop, block)
+        if problem is not None:
+            return problem
+    local = {s.buffer.name for s in visit.walk_stmts(loop.body) if isinstance(s, ir.Alloc)}
+    for name in sorted(visit.written(loop.body) - local):
+        problem = _shares(kernel, loop, name, private)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _feeds_only_spatial(loop: For, block: Block) -> Problem | None:
+    for axis in block.axes:
+        if loop.var in arith.free_vars(axis.binding) and axis.kind is not AxisKind.SPATIAL:
+            kind = axis.kind.value
+            return Problem(
+                f"{loop.var} feeds the {kind} axis {axis.var} of block {block.name}: its "
+                "iterations depend on one another",
+                "choose a loop that feeds spatial axes only",
+            )
+    return None
+
+
+def _shares(kernel: Kernel, loop: For, name: str, private: bool) -> Problem | None:
+    """Does an iteration touch elements of `name` that another iteration writes?"""
+    writers = access.writers(loop.body, name)
+    if len(writers) != 1:
+        return Problem(f"{len(writers)} blocks write {name} inside the loop", "keep one writer")
+    writer = writers[0]
+    distinct = _writes_apart(kernel, loop, writer, name)
+    if not distinct and not (private and _is_private(kernel, loop, writer, name)):
+        return Problem(
+            f"block {writer.name} is not shown to write other elements of {name} in every "
+            f"iteration of {loop.var}",
+            "move the block out of the loop, or choose a loop that its output is indexed by",
+        )
+    for reader in access.readers(loop.body, name):
+        if reader.uid != writer.uid and not covered(kernel, loop, writer, reader, name):
+            return Problem(
+                f"block {reader.name} may read elements of {name} that another iteration of "
+                f"{loop.var} writes",
+                f"compute {name} under this loop with compute_at first",
+            )
+    return None
+
+
+def _is_private(kernel: Kernel, loop: For, writer: Block, name: str) -> bool:
+    """An intermediate that nothing outside the loop touches, and that one iteration completes."""
+    if tree.allocated(kernel.body, name) is None:
+        return False
+    inside = {b.uid for b in tree.outer_blocks(loop.body)}
+    users = access.readers(kernel.body, name) + access.writers(kernel.body, name)
+    return all(block.uid in inside for block in users) and not open_loops(kernel, loop, writer)
+
+
+def open_loops(kernel: Kernel, loop: For, block: Block) -> list[For]:
+    """Loops at or outside `loop` that feed a reduce, ordered or opaque axis of `block`."""
+    bindings = [axis.binding for axis in block.axes if axis.kind is not AxisKind.SPATIAL]
+    fed = {name for e in bindings for name in arith.free_vars(e)}
+    outside = [*tree.loops_above(kernel.body, loop), loop]
+    return [x for x in outside if x.var in fed]
+
+
+def _writes_apart(kernel: Kernel, loop: For, block: Block, name: str) -> bool:
+    """Do the elements that `block` touches of its own output determine the loop's variable?"""
+    loops = [loop, *tree.loops_between(loop, block)]
+    facts = Facts(kernel, tree.loops_above(kernel.body, block))
+    mine = [a for a in access.of_block(block) if a.buffer.name == name]
+    for a in mine:
+        for inner in a.inner:
+            facts.add(inner)
+    reader = IterMap([*loops, *(x for a in mine for x in a.inner)], facts)
+    carriers = _carriers(mine, loop.var)
+    return carriers is not None and loop.var in reader.determined(carriers)
+
+
+def _carriers(mine: list[Access], var: str) -> list[arith.Expr] | None:
+    """The index expressions with `var` in them, if they are the same for every access."""
+    first = mine[0].indices
+    dims = [d for d, e in enumerate(first) if var in arith.free_vars(e)]
+    same = all(a.indices[d] == first[d] for a in mine for d in dims)
+    return [first[d] for d in dims] if same else None
+
+
+def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) -> bool:
+    """Has `writer`, in the same iteration, written all that `reader` reads of `name`?"""
+    common = tree.common_loop(loop, writer, reader)
+    assert common is not None
+    places = tree.order(common)
+    if places[writer.uid] > places[reader.uid]:
+        return False
+    if any(term not in guards.conjuncts(reader.where) for term in guards.extra(writer)):
+        return False
+    if not always_writes(writer, name):
+        return False
+    above = tree.loops_above(kernel.body, writer) + tree.loops_between(common, reader)
+    facts = Facts(kernel, above)
+    writes = [a for a in access.writes(writer) if a.buffer.name == name]
+    reads = [a for a in access.reads(reader) if a.buffer.name == name]
+    inner = tree.loops_between(common, writer)
+    maps = IterMap(inner, facts)
+    if not all(maps.covers_exactly(e) for e in writes[0].indices) or not spans_apart(
+        writes[0].indices, inner
+    ):
+        return False
+    shape = writes[0].buffer.shape
+    had = access.box(writes[:1], inner, shape, facts)
+    wanted = access.box(reads, tree.loops_between(common, reader), shape, facts)
+    return all(_within(w, h, size, facts) for w, h, size in zip(wanted, had, shape))
+
+
+def always_writes(block: Block, name: str) -> bool:
+    """Is the block's first store to `name` unconditional?"""
+    s: Stmt = block.body
+    while isinstance(s, ir.Let):
+        s = s.body
+    stores = [x for x in tree.body_stmts(s) if isinstance(x, ir.Store) and x.buffer.name == name]
+    return bool(stores) and stores[0].mask is None
+
+
+def spans_apart(indices: tuple[arith.Expr, ...], inner: list[For]) -> bool:
+    """No loop moves two dimensions at once, so that a box is filled, not a diagonal of it."""
+    names = {loop.var for loop in inner}
+    used = [name for e in indices for name in arith.free_vars(e) & names]
+    return len(used) == len(set(used))
+
+
+def _within(want: access.Extent, have: access.Extent, size: arith.Expr, facts: Facts) -> bool:
+    starts = facts.at_most(have.offset, want.offset) or facts.at_most(have.offset, 0)
+    last_have, last_want = have.offset + have.count, want.offset + want.count
+    return starts and (facts.at_most(last_want, last_have) or facts.at_most(size, last_have))
+
+
+def only_writer(kernel: Kernel, block: Block) -> Problem | None:
+    """Every buffer that `block` writes is an intermediate of its own."""
+    for name in sorted({a.buffer.name for a in access.writes(block)}):
+        if tree.allocated(kernel.body, name) is None:
+            return Problem(
+                f"{name} is a parameter of the kernel, so every element must be written in full",
+                "move its consumers or producers instead",
+            )
+        others = [b for b in access.writers(kernel.body, name) if b.uid != block.uid]
+        if others:
+            return Problem(f"{others[0].name} writes {name} too", "keep one writer for a buffer")
+    if not access.writes(block):
+        return Problem(f"block {block.name} writes nothing", "leave it where it is")
+    return None
+
+
+def inputs_settled(kernel: Kernel, block: Block) -> Problem | None:
+    """What `block` reads is not written again after it, so that it may run later."""
+    places = tree.order(kernel.body)
+    own = {a.buffer.name for a in access.writes(block)}
+    for name in sorted({a.buffer.name for a in access.reads(block)} - own):
+        for writer in access.writers(kernel.body, name):
+            if places[writer.uid] > places[block.uid]:
+                return Problem(
+                    f"block {writer.name} overwrites {name}, which {block.name} reads, after it",
+                    "leave the block where it is",
+                )
+    return None
+
+
+def expect_serial(loop: For) -> Problem | None:
+    if loop.kind is ir.LoopKind.SERIAL:
+        return None
+    return Problem(
+        f"{loop.var} is already marked {loop.kind.value}", "restructure loops before marking them"
+    )

@@ -1,0 +1,70 @@
+"""Block predicates: `Block.where` is a conjunction of comparisons over enclosing loop variables.
+
+It is evaluated outside the block, before its axes are bound. `split` adds a conjunct where a tail
+may overrun; `compute_at` adds conjuncts where a box may leave the domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import Block, Expr
+
+
+def less(a: arith.Expr, b: arith.Expr) -> Expr:
+    return ir.Compare("lt", ir.Index(a), ir.Index(b))
+
+
+def not_negative(a: arith.Expr) -> Expr:
+    return ir.Compare("ge", ir.Index(a), ir.Index(arith.Const(0)))
+
+
+def conjuncts(where: Expr | None) -> list[Expr]:
+    if where is None:
+        return []
+    if isinstance(where, ir.Binary) and where.op == "and" and where.dtype is dtypes.bool_:
+        return conjuncts(where.a) + conjuncts(where.b)
+    return [where]
+
+
+def conjunction(terms: Iterable[Expr]) -> Expr | None:
+    """All of them, each once."""
+    result: Expr | None = None
+    for term in dict.fromkeys(terms):
+        result = term if result is None else ir.Binary("and", result, term)
+    return result
+
+
+def with_guards(block: Block, more: Iterable[Expr]) -> Block:
+    terms = [*conjuncts(block.where), *more]
+    return ir.replace(block, where=conjunction(terms)) if terms else block
+
+
+def is_domain(term: Expr, block: Block) -> bool:
+    """Does the guard only keep an axis inside its own domain?"""
+    match term:
+        case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+            return any(axis.binding == a and axis.extent == b for axis in block.axes)
+        case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+            return arith.is_const(b, 0) and any(axis.binding == a for axis in block.axes)
+    return False
+
+
+def extra(block: Block) -> list[Expr]:
+    """The guards that do more than keep axes inside their domains."""
+    return [term for term in conjuncts(block.where) if not is_domain(term, block)]
+
+
+def mentions(term: Expr) -> frozenset[str]:
+    """Variables the guard reads, in index arithmetic anywhere in it."""
+    found: set[str] = set()
+    for e in visit.walk_exprs(term):
+        for field in (getattr(e, "expr", None), getattr(e, "base", None)):
+            if isinstance(field, arith.Expr):
+                found |= arith.free_vars(field)
+        if isinstance(e, ir.Load):
+            found |= {name for i in e.indices for name in arith.free_vars(i)}
+    return frozenset(found)

@@ -1,0 +1,168 @@
+"""Iterator maps: can loop variables be recovered from index expressions?
+
+In: index expressions, and the loops that vary in them. Out: which variables the values determine.
+
+An index is read as a base plus a sum of digits, each `scale · ((v // lower) % count)`. If no digit
+can reach into the next one (each scale is more than the smaller digits can add up to), the value
+determines every digit; a variable is determined when its digits are determined without a gap. That
+is how splits and fusions write indices; anything else is not shown to be invertible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ingot.arith import expr as arith
+from ingot.arith.expr import Expr
+from ingot.loops import ir
+from ingot.schedule.facts import Facts
+
+
+@dataclass(frozen=True)
+class Digit:
+    """scale · ((var // lower) % count); `top` means that nothing was cut off above."""
+
+    var: str
+    lower: Expr
+    count: Expr
+    scale: Expr
+    top: bool
+
+
+class IterMap:
+    """Reads index expressions over the given loops; every other variable is fixed."""
+
+    def __init__(self, loops: Sequence[ir.For], facts: Facts):
+        self.loops = {loop.var: loop for loop in loops}
+        self.facts = facts
+
+    def digits(self, e: Expr) -> list[Digit] | None:
+        """The digits of `e`, or None if it is not such a sum."""
+        if not (arith.free_vars(e) & self.loops.keys()) and not _has_opaque(e):
+            return []
+        match e:
+            case arith.Var(name=name):
+                extent = self.loops[name].extent
+                return [Digit(name, arith.Const(1), extent, arith.Const(1), True)]
+            case arith.Add(a=a, b=b):
+                left, right = self.digits(a), self.digits(b)
+                return None if left is None or right is None else left + right
+            case arith.Sub(a=a, b=b):
+                return self.digits(a) if self.digits(b) == [] else None
+            case arith.Mul(a=a, b=b):
+                return self._scaled(a, b)
+            case arith.FloorDiv(a=a, b=b):
+                return self._quotient(a, b)
+            case arith.Mod(a=a, b=b):
+                return self._remainder(a, b)
+        return None
+
+    def _scaled(self, a: Expr, b: Expr) -> list[Digit] | None:
+        if self.digits(a) == []:
+            a, b = b, a
+        inner = self.digits(a)
+        if inner is None or self.digits(b) != [] or not self.facts.at_most(1, b):
+            return None
+        return [replace(d, scale=d.scale * b) for d in inner]
+
+    def _single(self, e: Expr) -> Digit | None:
+        """`e` as one digit of a variable that counts from zero: v, v // a, (v // a) % b, …"""
+        match e:
+            case arith.Var(name=name) if name in self.loops:
+                found = self.digits(e)
+                counts_from_zero = arith.is_const(self.loops[name].start, 0)
+                return found[0] if found and counts_from_zero else None
+            case arith.FloorDiv() | arith.Mod():
+                found = self.digits(e)
+                return found[0] if found else None
+        return None
+
+    def _quotient(self, a: Expr, b: Expr) -> list[Digit] | None:
+        one = self._single(a)
+        if one is None or not self._is_divisor(b):
+            return None
+        count = self.facts.simplify(arith.ceildiv(one.count, b))
+        return [replace(one, lower=self.facts.simplify(one.lower * b), count=count)]
+
+    def _remainder(self, a: Expr, b: Expr) -> list[Digit] | None:
+        one = self._single(a)
+        if one is None or not self._is_divisor(b):
+            return None
+        return [replace(one, count=b, top=False)]
+
+    def _is_divisor(self, b: Expr) -> bool:
+        """A fixed divisor; it may be an extent that is zero only where nothing runs."""
+        return self.digits(b) == [] and self.facts.at_most(0, b)
+
+    def decodes(self, e: Expr) -> list[Digit]:
+        """The digits that the value of `e` determines; [] if none is shown."""
+        found = self.digits(self.facts.simplify(e))
+        if not found:
+            return []
+        ordered = self._by_scale(found)
+        if ordered is None:
+            return []
+        reach: Expr = arith.Const(0)
+        for digit in ordered:
+            if not self.facts.at_most(reach + 1, digit.scale):
+                return []
+            reach = reach + digit.scale * (digit.count - 1)
+        return ordered
+
+    def _by_scale(self, digits: list[Digit]) -> list[Digit] | None:
+        """Sorted by scale, if the scales can be compared."""
+        left, ordered = list(digits), []
+        while left:
+            for digit in left:
+                if all(self.facts.at_most(digit.scale, other.scale) for other in left):
+                    break
+            else:
+                return None
+            left.remove(digit)
+            ordered.append(digit)
+        return ordered
+
+    def determined(self, indices: Sequence[Expr]) -> set[str]:
+        """The variables that the values of `indices` determine."""
+        digits = [d for e in indices for d in self.decodes(e)]
+        return {v for v in self.loops if self._is_whole(v, [d for d in digits if d.var == v])}
+
+    def _is_whole(self, var: str, digits: list[Digit]) -> bool:
+        """Do the digits cover the variable from one up to its extent, without a gap?"""
+        extent = self.loops[var].extent
+        reached: Expr = arith.Const(1)
+        if self.facts.at_most(extent, reached):
+            return True
+        for _ in digits:
+            for digit in digits:
+                if not self.facts.equal(digit.lower, reached):
+                    continue
+                if digit.top:
+                    return True
+                reached = self.facts.simplify(reached * digit.count)
+                if self.facts.at_most(extent, reached):
+                    return True
+                break
+            else:
+                return False
+        return False
+
+    def covers_exactly(self, e: Expr) -> bool:
+        """Does `e` take every value from its least to its greatest?"""
+        found = self.digits(self.facts.simplify(e))
+        if found is None:
+            return False
+        ordered = self._by_scale(found)
+        if ordered is None or any(not d.top for d in ordered):
+            return False
+        reach: Expr = arith.Const(1)
+        for digit in ordered:
+            if not arith.is_const(digit.lower, 1) or not self.facts.at_most(digit.scale, reach):
+                return False
+            reach = reach + digit.scale * (digit.count - 1)
+        return len({d.var for d in ordered}) == len(ordered)
+
+
+def _has_opaque(e: Expr) -> bool:
+    return any(isinstance(x, arith.Opaque) for x in arith.walk(e))

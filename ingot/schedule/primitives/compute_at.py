@@ -1,0 +1,141 @@
+"""compute_at: a producer moves under a loop of its consumers and makes what one iteration needs.
+
+    for i: Y[i] = …                          for j:
+    for j: for r in range(8): … Y[8j + r]  →     for i in range(8): Y[8j + i] = …
+                                                 for r in range(8): … Y[8j + r]
+
+Legal for an intermediate with one writer, when all its readers are under the loop and nothing
+overwrites its inputs in between. Its nest is made anew: loops over the box that is read, reduce and
+ordered axes in full; guards where the box may leave the domain.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import AxisKind, Block, For, Kernel, LoopKind, Stmt
+from ingot.schedule import access, checks, guards, tree
+from ingot.schedule.access import Extent
+from ingot.schedule.checks import Problem
+from ingot.schedule.facts import Facts
+from ingot.schedule.primitives.base import Result, insist, put
+from ingot.schedule.primitives.recheck import recheck
+
+
+def compute_at(kernel: Kernel, block: Block, loop: For) -> Result:
+    what = f"compute_at({block.name}, {loop.var})"
+    insist(kernel, block, what, movable(kernel, block, loop) or checks.only_writer(kernel, block))
+    insist(kernel, block, what, checks.inputs_settled(kernel, block))
+    outputs = {a.buffer.name for a in access.writes(block)}
+    insist(kernel, loop, what, _readers_elsewhere(kernel, block, loop, outputs))
+    facts, extents = _needed(kernel, block, loop, outputs)
+    without = put(kernel, tree.own_nest(kernel.body, block), None)
+    made = remake(without, block, extents, facts)
+    here = loop_again(without, loop)
+    stmts = tree.body_stmts(here.body)
+    first = next(n for n, s in enumerate(stmts) if visit.read(s) & outputs)
+    body = ir.seq(*stmts[:first], made, *stmts[first:])
+    new = put(without, here, ir.replace(here, body=body))
+    recheck(kernel, new, what)
+    return new, []
+
+
+def movable(kernel: Kernel, block: Block, loop: For) -> Problem | None:
+    """What compute_at and reverse_compute_at ask of the block they move."""
+    if loop.kind is LoopKind.VECTOR:
+        return Problem(f"{loop.var} is a vector loop", "move the block before vectorising")
+    if any(isinstance(s, Block) and s.uid == block.uid for s in visit.walk_stmts(loop.body)):
+        return Problem(f"it is under {loop.var} already", "choose a loop of another block")
+    if any(axis.kind is AxisKind.OPAQUE for axis in block.axes):
+        return Problem("the block is opaque", "leave it where it is")
+    if guards.extra(block):
+        return Problem("a guard of its own nest would be lost", "move it before splitting it")
+    for name in {a.buffer.name for a in access.writes(block)}:
+        alloc = tree.allocated(kernel.body, name)
+        if alloc is not None and tree.find(alloc.body, loop.uid) is None:
+            return Problem(f"{name} is not allocated around {loop.var}", "choose an inner loop")
+    return None
+
+
+def _readers_elsewhere(
+    kernel: Kernel, block: Block, loop: For, outputs: set[str]
+) -> Problem | None:
+    inside = {b.uid for b in tree.outer_blocks(loop.body)}
+    readers = [b for name in sorted(outputs) for b in access.readers(kernel.body, name)]
+    others = [b for b in readers if b.uid != block.uid]
+    for reader in others:
+        if reader.uid not in inside:
+            return Problem(
+                f"block {reader.name}, which reads it, is not under {loop.var}",
+                "choose a loop around all readers, or move those under it first",
+            )
+    return None if others else Problem("nothing under the loop reads it", "choose another loop")
+
+
+def _needed(
+    kernel: Kernel, block: Block, loop: For, outputs: set[str]
+) -> tuple[Facts, dict[str, Extent]]:
+    """For every spatial axis of the block, the part of its domain that one iteration reads."""
+    facts = Facts(kernel, [*tree.loops_above(kernel.body, loop), loop])
+    found: dict[str, Extent] = {}
+    for name in sorted(outputs):
+        reads: list[access.Access] = []
+        loops: dict[int, For] = {}
+        for reader in tree.outer_blocks(loop.body):
+            mine = [a for a in access.reads(reader) if a.buffer.name == name]
+            reads += mine
+            loops |= {x.uid: x for x in tree.loops_between(loop, reader) if mine}
+        for inner in loops.values():
+            facts.add(inner)
+        stores = [s for s in visit.stores(block.body) if s.buffer.name == name]
+        if not reads or len({s.indices for s in stores}) > 1:
+            continue  # nobody reads it, or which store writes an element depends on the element
+        box = access.box(reads, list(loops.values()), stores[0].buffer.shape, facts)
+        for index, extent in zip(stores[0].indices, box):
+            _widen(found, index, extent)
+    return facts, found
+
+
+def _widen(found: dict[str, Extent], index: arith.Expr, extent: Extent) -> None:
+    """An axis stored at by two boxes that differ is computed in full."""
+    if not isinstance(index, arith.Var):
+        return
+    if found.setdefault(index.name, extent) != extent:
+        found[index.name] = Extent(arith.Const(0), arith.Const(-1))
+
+
+def remake(kernel: Kernel, block: Block, extents: dict[str, Extent], facts: Facts) -> Stmt:
+    """The block in a new nest of serial loops over the given parts of its spatial axes."""
+    names = tree.Names(kernel)
+    axes, loops, terms = [], [], []
+    for axis in block.axes:
+        part = _clipped(axis, extents.get(axis.var), facts)
+        var = names.fresh(axis.var[1:] if axis.var[:1] == "v" and axis.var[1:] else axis.var)
+        loop = ir.serial(var, part.count, block)
+        facts.add(loop)
+        binding = facts.simplify(part.offset + arith.Var(var))
+        if not facts.at_most(binding + 1, axis.extent):
+            terms.append(guards.less(binding, axis.extent))
+        if not facts.at_most(0, binding):
+            terms.append(guards.not_negative(binding))
+        loops.append(loop)
+        axes.append(ir.replace(axis, binding=binding))
+    body: Stmt = ir.replace(block, axes=tuple(axes), where=guards.conjunction(terms))
+    for loop in reversed(loops):
+        body = ir.replace(loop, body=body)
+    return body
+
+
+def _clipped(axis: ir.Axis, extent: Extent | None, facts: Facts) -> Extent:
+    """All of the axis where nothing better is known: not spatial, or a box as large as it."""
+    whole = Extent(arith.Const(0), axis.extent)
+    if extent is None or axis.kind is not AxisKind.SPATIAL or arith.is_const(extent.count, -1):
+        return whole
+    is_larger = facts.at_most(axis.extent, extent.count)
+    return whole if is_larger else extent
+
+
+def loop_again(kernel: Kernel, loop: For) -> For:
+    path = tree.find(kernel.body, loop.uid)
+    assert path is not None and isinstance(path[-1], For)
+    return path[-1]

@@ -1,0 +1,89 @@
+"""compute_inline: a block's formula goes where its result is read; block and buffer disappear.
+
+    Y[i] = X[i] * 2;  Z[i] = Y[i] + 1   →   Z[i] = X[i] * 2 + 1
+
+Legal for an intermediate written by one plain store, at its own spatial axes, whose inputs nobody
+overwrites later. A guarded load becomes a Select, and the guard goes into every load of the
+formula, so nothing is touched that was not touched before.
+"""
+
+from __future__ import annotations
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import AxisKind, Block, Expr, Kernel
+from ingot.schedule import access, checks, guards, tree
+from ingot.schedule.checks import Problem
+from ingot.schedule.primitives.base import Result, insist, put, with_body
+from ingot.schedule.primitives.recheck import recheck
+
+DIVISIONS = ("div", "floordiv", "mod", "rem")
+
+
+def compute_inline(kernel: Kernel, block: Block) -> Result:
+    what = f"compute_inline({block.name})"
+    insist(kernel, block, what, checks.only_writer(kernel, block) or _not_formula(block))
+    insist(kernel, block, what, checks.inputs_settled(kernel, block))
+    store = block.body
+    assert isinstance(store, ir.Store)
+    without = put(kernel, tree.own_nest(kernel.body, block), None)
+
+    def on_expr(e: Expr) -> Expr:
+        if isinstance(e, ir.Load) and e.buffer.name == store.buffer.name:
+            return _formula(e, store)
+        return e
+
+    body = visit.map_stmt(without.body, None, on_expr)
+    new = with_body(kernel, tree.drop_unused_allocs(body))
+    recheck(kernel, new, what)
+    return new, []
+
+
+def _not_formula(block: Block) -> Problem | None:
+    store = block.body
+    if not isinstance(store, ir.Store) or block.init is not None or store.mask is not None:
+        return Problem("its body is not one plain store", "compute_at moves any block")
+    if any(axis.kind is not AxisKind.SPATIAL for axis in block.axes):
+        kind = next(a for a in block.axes if a.kind is not AxisKind.SPATIAL)
+        return Problem(f"its axis {kind.var} is {kind.kind.value}", "compute_at moves any block")
+    if guards.extra(block):
+        return Problem("a guard skips some of its instances", "inline it before splitting it")
+    axes = [arith.Var(axis.var) for axis in block.axes]
+    if len(axes) != len(store.indices) or set(axes) != set(store.indices):
+        return Problem("it does not store at exactly its own axes", "compute_at moves any block")
+    if any(isinstance(e, ir.Ref) for e in visit.walk_exprs(store.value)):
+        return Problem("its formula uses a Let outside it", "compute_at moves any block")
+    if any(a.buffer.name == store.buffer.name for a in access.reads(block)):
+        return Problem("it reads its own output", "leave it where it is")
+    return None
+
+
+def _formula(load: ir.Load, store: ir.Store) -> Expr:
+    """The stored value at the loaded place."""
+    env = {i.name: e for i, e in zip(store.indices, load.indices) if isinstance(i, arith.Var)}
+    value = visit.substitute(store.value, env)
+    if load.mask is None:
+        return value
+    assert load.other is not None, "a guarded load has an `other`"
+    return ir.Select(load.mask, guarded(value, load.mask), load.other)
+
+
+def guarded(value: Expr, mask: Expr) -> Expr:
+    """`value` touching no memory, and dividing by no zero, where the mask is false."""
+
+    def on_expr(e: Expr) -> Expr:
+        match e:
+            case ir.Load(mask=None):
+                return ir.replace(e, mask=mask, other=ir.value_of(0, e.dtype))
+            case ir.Load(mask=own) if own is not None:
+                return ir.replace(e, mask=ir.Binary("and", mask, own))
+            case ir.Binary(op=op, b=divisor) if op in DIVISIONS and not e.dtype.is_float:
+                if isinstance(divisor, ir.Lit):
+                    return e
+                one = ir.value_of(1, divisor.dtype)
+                return ir.replace(e, b=ir.Select(mask, divisor, one))
+        return e
+
+    assert mask.dtype is dtypes.bool_
+    return visit.map_expr(value, on_expr)

@@ -1,0 +1,50 @@
+"""parallel: threads share out a loop's iterations.
+
+    for i in range(64): …   →   for i in range(64): …   [parallel]
+
+Legal when the iterations are shown to be independent: the loop feeds spatial axes only, every
+iteration writes its own elements, or fills an intermediate for itself before it reads it. No
+parallel loop inside another.
+"""
+
+from __future__ import annotations
+
+from ingot.loops import ir, visit
+from ingot.loops.ir import For, Kernel, LoopKind
+from ingot.schedule import access, checks, tree
+from ingot.schedule.checks import Problem
+from ingot.schedule.primitives.base import Result, insist, put
+
+
+def parallel(kernel: Kernel, loop: For) -> Result:
+    what = f"parallel({loop.var})"
+    insist(kernel, loop, what, checks.expect_serial(loop) or _nested(kernel, loop))
+    insist(kernel, loop, what, checks.independent(kernel, loop, private=True))
+    insist(kernel, loop, what, escapes(kernel, loop))
+    return put(kernel, loop, ir.replace(loop, kind=LoopKind.PARALLEL)), []
+
+
+def _nested(kernel: Kernel, loop: For) -> Problem | None:
+    inside = [s for s in visit.walk_stmts(loop.body) if isinstance(s, For)]
+    for other in tree.loops_above(kernel.body, loop) + inside:
+        if other.kind is not LoopKind.SERIAL and other not in inside:
+            why = f"it lies inside {other.var}, which is {other.kind.value}"
+            return Problem(why, "fuse the two loops and mark the fused one")
+        if other.kind is LoopKind.PARALLEL:
+            return Problem(f"{other.var} inside it is parallel already", "fuse the two loops")
+    return None
+
+
+def escapes(kernel: Kernel, loop: For) -> Problem | None:
+    """Scratch of one thread must not be read by what runs outside the loop."""
+    inside = {b.uid for b in tree.outer_blocks(loop.body)}
+    for s in visit.walk_stmts(kernel.body):
+        if not isinstance(s, ir.Alloc) or s.buffer.scope == ir.GLOBAL:
+            continue
+        name = s.buffer.name
+        users = {b.uid for b in access.readers(kernel.body, name)}
+        users |= {b.uid for b in access.writers(kernel.body, name)}
+        if users & inside and users - inside:
+            why = f"{name} is in scope {s.buffer.scope}, but is touched inside and outside the loop"
+            return Problem(why, f"leave {name} in scope {ir.GLOBAL}")
+    return None

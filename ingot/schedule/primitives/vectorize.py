@@ -1,0 +1,42 @@
+"""vectorize: a loop's iterations become the lanes of vectors.
+
+    for j in range(8): C[i, j] = …   →   the same   [vector]
+
+Legal when the extent is a number, the iterations are independent and write their own elements, and
+the loop holds nothing but blocks of plain stores.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import For, Kernel, LoopKind
+from ingot.schedule import checks, tree
+from ingot.schedule.checks import Problem
+from ingot.schedule.primitives.base import Result, insist, put
+
+PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
+
+
+def vectorize(kernel: Kernel, loop: For) -> Result:
+    what = f"vectorize({loop.var})"
+    insist(kernel, loop, what, checks.expect_serial(loop) or _not_lanes(loop))
+    insist(kernel, loop, what, checks.independent(kernel, loop, private=False))
+    return put(kernel, loop, ir.replace(loop, kind=LoopKind.VECTOR)), []
+
+
+def _not_lanes(loop: For) -> Problem | None:
+    if arith.as_int(loop.extent) is None:
+        return Problem(f"its extent {loop.extent} is not a number", "split it: split(i, None, 8)")
+    for s in visit.walk_stmts(loop.body):
+        if isinstance(s, For):
+            return Problem(f"{s.var} is a loop inside it", "reorder it to be innermost")
+        if isinstance(s, ir.Alloc):
+            return Problem(f"{s.buffer.name} is allocated inside it", "vectorize an inner loop")
+    for block in tree.outer_blocks(loop.body):
+        for part in (block.body, block.init):
+            for s in visit.walk_stmts(part) if part is not None else ():
+                if not isinstance(s, PLAIN):
+                    kind = type(s).__name__
+                    return Problem(f"block {block.name} holds a {kind}", "leave this loop serial")
+    return None

@@ -1,0 +1,180 @@
+"""`Schedule`: a kernel, and the steps that turn it into a faster equal one.
+
+In: a kernel. Out: `sch.kernel`, `sch.trace`. Every primitive is check → rewrite → record, in its
+own file under `primitives/`; a failed check raises `bad-schedule` and changes nothing. Rules, users
+and tuners all work through these methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ingot.loops.ir import Block, For, Kernel
+from ingot.schedule import primitives, tree
+from ingot.schedule.handles import BlockRef, LoopRef, Ref
+from ingot.schedule.trace import Trace, Var
+from ingot.support.errors import IngotError
+
+
+class Schedule:
+    """A kernel under schedule. Handles stay valid until a step consumes what they name."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.trace = Trace()
+        self._dead: dict[int, str] = {}
+
+    # Queries
+
+    def block(self, name: str) -> BlockRef:
+        """The block of that name."""
+        found = [b for b in tree.outer_blocks(self.kernel.body) if b.name == name]
+        if len(found) != 1:
+            have = ", ".join(b.name for b in tree.outer_blocks(self.kernel.body))
+            what = f"block({name!r}): {len(found)} blocks have that name"
+            raise IngotError("bad-schedule", what, where=self.kernel.name, hint=f"one of: {have}")
+        return self._asked("block", (name,), BlockRef(found[0].uid, name))
+
+    def blocks(self) -> list[BlockRef]:
+        """Every block, in program order."""
+        refs = [BlockRef(b.uid, b.name) for b in tree.outer_blocks(self.kernel.body)]
+        return self._asked("blocks", (), refs)
+
+    def loops(self, block: BlockRef) -> list[LoopRef]:
+        """The loops around a block, outermost first."""
+        above = tree.loops_above(self.kernel.body, self.at_block(block))
+        return self._asked("loops", (block,), [LoopRef(x.uid, x.var) for x in above])
+
+    def at_loop(self, ref: LoopRef) -> For:
+        """The loop itself, as it is now."""
+        node = self._resolve(ref)
+        assert isinstance(node, For), f"{ref} is not a loop"
+        return node
+
+    def at_block(self, ref: BlockRef) -> Block:
+        """The block itself, as it is now."""
+        node = self._resolve(ref)
+        assert isinstance(node, Block), f"{ref} is not a block"
+        return node
+
+    # Loops
+
+    def split(self, loop: LoopRef, *factors: int | None, tail: str = "guard") -> list[LoopRef]:
+        """One loop → nested loops, outermost first; one factor may be None and is worked out."""
+        options = {} if tail == "guard" else {"tail": tail}
+        return self._loops(primitives.split, (loop, *factors), options)
+
+    def reorder(self, *loops: LoopRef) -> None:
+        """The loops, which are perfectly nested, in the order given; others keep their places."""
+        self._apply(primitives.reorder, loops)
+
+    def fuse(self, *loops: LoopRef) -> LoopRef:
+        """Perfectly nested loops, outermost first → one loop over all their points."""
+        return self._loops(primitives.fuse, loops, single=True)[0]
+
+    def parallel(self, loop: LoopRef) -> None:
+        """Threads share out the iterations."""
+        self._apply(primitives.parallel, (loop,))
+
+    def vectorize(self, loop: LoopRef) -> None:
+        """Iterations become lanes."""
+        self._apply(primitives.vectorize, (loop,))
+
+    def unroll(self, loop: LoopRef) -> None:
+        """Iterations are written out."""
+        self._apply(primitives.unroll, (loop,))
+
+    # Blocks
+
+    def compute_inline(self, block: BlockRef) -> None:
+        """Put the block's formula where its result is read; the block and its buffer go."""
+        self._apply(primitives.compute_inline, (block,))
+
+    def compute_at(self, block: BlockRef, loop: LoopRef) -> None:
+        """Compute, inside a consumer's loop, just what that iteration needs."""
+        self._apply(primitives.compute_at, (block, loop))
+
+    def reverse_compute_at(self, block: BlockRef, loop: LoopRef) -> None:
+        """Consume, inside a producer's loop, just what that iteration has made."""
+        self._apply(primitives.reverse_compute_at, (block, loop))
+
+    def set_scope(self, what: BlockRef | str, scope: str) -> None:
+        """Put a buffer (by name, or the output of a block) into a memory scope."""
+        self._apply(primitives.set_scope, (what, scope))
+
+    def annotate(self, what: Ref, key: str, value: Any) -> None:
+        """Leave a note for later stages on a loop or block."""
+        self._apply(primitives.annotate, (what, key, value))
+
+    # The machinery
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Undo all steps made inside if one of them is refused, and go on."""
+        before = (self.kernel, self.trace.copy(), dict(self._dead))
+        try:
+            yield
+        except IngotError as error:
+            if error.code != "bad-schedule":
+                raise
+            self.kernel, self.trace, self._dead = before
+
+    def _asked(self, op: str, args: tuple, outs: Any) -> Any:
+        self.trace.record(op, args, {}, outs)
+        return outs
+
+    def _loops(
+        self, primitive: Callable, args: tuple, options: dict | None = None, single: bool = False
+    ) -> list[LoopRef]:
+        return self._apply(primitive, args, options or {}, single)
+
+    def _apply(
+        self, primitive: Callable, args: tuple, options: dict | None = None, single: bool = False
+    ) -> list[LoopRef]:
+        """Check and rewrite on the nodes, then record; nothing changes if either raises."""
+        nodes = [self._resolve(a) if isinstance(a, Ref) else a for a in args]
+        kernel, made = primitive(self.kernel, *nodes, **(options or {}))
+        gone = tree.uids(self.kernel.body) - tree.uids(kernel.body)
+        refs = [LoopRef(x.uid, x.var) for x in made]
+        outs = (refs[0] if single else refs) if refs else None
+        step = self.trace.record(primitive.__name__, args, options or {}, outs)
+        self._dead |= dict.fromkeys(gone, step.text())
+        self.kernel = kernel
+        return refs
+
+    def _resolve(self, ref: Ref) -> For | Block:
+        if ref.uid in self._dead:
+            step = self._dead[ref.uid]
+            raise IngotError(
+                "bad-schedule",
+                f"the {ref} is gone",
+                where=step,
+                why="that step consumed it",
+                hint="use the handles that step returned, or ask loops() again",
+            )
+        path = tree.find(self.kernel.body, ref.uid)
+        if path is None:
+            what = f"the {ref} is not in kernel {self.kernel.name}"
+            hint = "take handles from this schedule's block() and loops()"
+            raise IngotError("bad-schedule", what, hint=hint)
+        node = path[-1]
+        assert isinstance(node, For | Block)
+        return node
+
+
+def replay(kernel: Kernel, trace: Trace) -> Schedule:
+    """The same steps on an equal kernel: an equal result."""
+    sch = Schedule(kernel)
+    env: dict[str, Ref] = {}
+    for step in trace.needed():
+        args = [env[a.name] if isinstance(a, Var) else a for a in step.args]
+        outs = getattr(sch, step.op)(*args, **dict(step.options))
+        if step.outs:
+            refs = outs if step.unpack else [outs]
+            env.update(zip(step.outs, refs))
+    return sch
+
+
+__all__ = ["Schedule", "replay"]

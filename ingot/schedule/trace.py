@@ -1,0 +1,133 @@
+"""The trace of a schedule: every step, as data. In: steps that succeeded. Out: Python text or JSON.
+
+A handle appears in a trace as a variable name (`b0`, `l3`); numbers, strings and None stand for
+themselves. `text()` is the Python source that made the schedule; JSON round-trips. Queries
+(`block`, `loops`) are steps too, but the text leaves out those whose answers nobody used.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingot.schedule.handles import BlockRef, Ref
+
+QUERIES = ("block", "blocks", "loops")
+
+
+@dataclass(frozen=True)
+class Var:
+    """A handle's name in the trace."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """outs = sch.op(*args, **options); an option that is the default is not recorded."""
+
+    op: str
+    args: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+    outs: tuple[str, ...] = ()
+    unpack: bool = False
+
+    def text(self) -> str:
+        words = [_show(a) for a in self.args] + [f"{k}={_show(v)}" for k, v in self.options]
+        call = f"sch.{self.op}({', '.join(words)})"
+        if not self.outs:
+            return call
+        comma = "," if self.unpack and len(self.outs) == 1 else ""
+        return f"{', '.join(self.outs)}{comma} = {call}"
+
+    def used(self) -> set[str]:
+        return {a.name for a in self.args if isinstance(a, Var)}
+
+
+@dataclass
+class Trace:
+    """Steps in order; `name_of` gives each handle one variable for the whole trace."""
+
+    steps: list[Step] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def copy(self) -> Trace:
+        return Trace(list(self.steps), dict(self.names))
+
+    def name_of(self, ref: Ref) -> str:
+        if ref.uid not in self.names:
+            prefix = "b" if isinstance(ref, BlockRef) else "l"
+            count = sum(name.startswith(prefix) for name in self.names.values())
+            self.names[ref.uid] = f"{prefix}{count}"
+        return self.names[ref.uid]
+
+    def record(self, op: str, args: tuple, options: dict[str, Any], outs: Any) -> Step:
+        """Append a step; `outs` is a handle, a list of handles or None."""
+        refs = outs if isinstance(outs, list) else [] if outs is None else [outs]
+        step = Step(
+            op,
+            tuple(self._data(a) for a in args),
+            tuple(sorted(options.items())),
+            tuple(self.name_of(ref) for ref in refs),
+            isinstance(outs, list),
+        )
+        self.steps.append(step)
+        return step
+
+    def _data(self, value: Any) -> Any:
+        return Var(self.name_of(value)) if isinstance(value, Ref) else value
+
+    def needed(self) -> list[Step]:
+        """The steps without the queries that nothing later depends on, nor repeated ones."""
+        wanted: set[str] = set()
+        kept: list[Step] = []
+        for step in reversed(self.steps):
+            if step.op not in QUERIES or wanted & set(step.outs):
+                # an earlier query may give the same handle first: that one defines it
+                wanted |= step.used()
+                kept.append(step)
+        return _without_repeats(kept[::-1])
+
+    def text(self) -> str:
+        """Python source that makes this schedule from `sch = Schedule(kernel)`."""
+        return "\n".join(step.text() for step in self.needed())
+
+    def to_json(self) -> str:
+        return json.dumps([_dump(step) for step in self.steps])
+
+    @staticmethod
+    def from_json(text: str) -> Trace:
+        return Trace([_load(row) for row in json.loads(text)])
+
+
+def _without_repeats(steps: list[Step]) -> list[Step]:
+    defined: set[str] = set()
+    kept = []
+    for step in steps:
+        if step.op in QUERIES and set(step.outs) <= defined:
+            continue
+        defined |= set(step.outs)
+        kept.append(step)
+    return kept
+
+
+def _show(value: Any) -> str:
+    return value.name if isinstance(value, Var) else repr(value)
+
+
+def _dump(step: Step) -> dict[str, Any]:
+    args = [{"var": a.name} if isinstance(a, Var) else a for a in step.args]
+    return {
+        "op": step.op,
+        "args": args,
+        "options": dict(step.options),
+        "outs": list(step.outs),
+        "unpack": step.unpack,
+    }
+
+
+def _load(row: dict[str, Any]) -> Step:
+    args = tuple(Var(a["var"]) if isinstance(a, dict) else a for a in row["args"])
+    options = tuple(sorted(row["options"].items()))
+    return Step(row["op"], args, options, tuple(row["outs"]), row["unpack"])
