@@ -1,0 +1,205 @@
+"""Control flow as nodes that hold sub-graphs: `if` and `loop`.
+
+if(cond, *captures){then_branch, else_branch, symbols}
+    Both branches take all captures as inputs. Where the branches' output types differ in a size (or
+    the size is bound inside a branch), the node's output has a symbol there. `symbols` lists them:
+    one for each distinct (then size, else size) pair, in the order of outputs and their axes
+    (`open_sizes` gives the pairs). After the node has run each is read off an output that has it.
+
+loop(trips?, cond?, *carried, *captures){body, carried: int, count | symbols}
+    ONNX's rule. Body inputs: (iteration i64, cond bool, *carried, *captures); body outputs: (cond,
+    *carried, *scans). The body runs while cond holds and fewer than `trips` iterations are done;
+    an absent operand never stops it. Node outputs: (*carried, *scans), a scan stacked on a new axis
+    0. The size of that axis is `count` (an expression) where it is known beforehand, else the one
+    symbol in `symbols`. Carried values keep their types.
+
+Lower turns both into program statements; there are no loops of their own. Called through the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Graph, Node, Value, make_attrs
+from ingot.graph.opdef import Attrs, OpDef, RunGraph, Sample, register, type_error
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import Dim, TensorType, Type, tensor
+from ingot.graph.verify import bound_symbols, sizes_agree, types_agree
+from ingot.ops.common import floats, tensor_type
+
+SizePair = tuple[Dim, Dim]
+
+
+def local_symbols(graph: Graph) -> set[str]:
+    """Symbols bound inside a sub-graph: nobody outside can know their values."""
+    return {name for node in graph.nodes for name in bound_symbols(node)}
+
+
+def _is_open(size: Dim, local: set[str]) -> bool:
+    return bool(arith.free_vars(size) & local)
+
+
+def open_sizes(then: Graph, other: Graph) -> list[SizePair]:
+    """The distinct pairs of sizes in which two branches' outputs differ, in order."""
+    local_then, local_other = local_symbols(then), local_symbols(other)
+    pairs: list[SizePair] = []
+    for a, b in zip(then.outputs, other.outputs):
+        for pair in zip(a.tensor.shape, b.tensor.shape):
+            known = not _is_open(pair[0], local_then) and not _is_open(pair[1], local_other)
+            if not (known and sizes_agree(*pair, {})) and pair not in pairs:
+                pairs.append(pair)
+    return pairs
+
+
+def _check_inputs(op: str, graph: Graph, given: Sequence[Type | None], what: str) -> None:
+    wanted = [v.type for v in graph.inputs]
+    if len(wanted) != len(given):
+        raise type_error(op, f"{what} takes {len(wanted)} values, got {len(given)}")
+    for value, type in zip(graph.inputs, given):
+        if type is None or not types_agree(value.type, type, {}):
+            raise type_error(op, f"{what} takes {value.name!r} as {value.type}, got {type}")
+
+
+@register
+class If(OpDef):
+    name = "if"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        cond = tensor_type(self.name, inputs[0], "the condition")
+        if not cond.dtype.is_bool or cond.rank != 0:
+            raise type_error(self.name, f"the condition is {cond}, not a bool scalar")
+        then, other = attrs["then_branch"], attrs["else_branch"]
+        _check_inputs(self.name, then, inputs[1:], "then_branch")
+        _check_inputs(self.name, other, inputs[1:], "else_branch")
+        if len(then.outputs) != len(other.outputs):
+            raise type_error(self.name, "the branches give different numbers of values")
+        for a, b in zip(then.outputs, other.outputs):
+            if a.dtype is not b.dtype or a.tensor.rank != b.tensor.rank:
+                raise type_error(self.name, f"the branches give {a.type} and {b.type}")
+        pairs, symbols = open_sizes(then, other), attrs.get("symbols", ())
+        if len(pairs) != len(symbols):
+            raise type_error(self.name, f"{len(pairs)} sizes differ, {len(symbols)} have a symbol")
+        names = dict(zip(pairs, symbols))
+        return [self.merged(a.tensor, b.tensor, names) for a, b in zip(then.outputs, other.outputs)]
+
+    def merged(self, a: TensorType, b: TensorType, names: dict[SizePair, str]) -> TensorType:
+        shape = [
+            arith.Var(names[pair]) if pair in names else pair[0] for pair in zip(a.shape, b.shape)
+        ]
+        return TensorType(a.dtype, tuple(shape))
+
+    def evaluate(
+        self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph
+    ) -> list[np.ndarray]:
+        cond, *captures = inputs
+        assert cond is not None
+        branch = attrs["then_branch" if bool(cond) else "else_branch"]
+        return run(branch, captures)  # type: ignore[arg-type]
+
+    def samples(self) -> list[Sample]:
+        """Branches whose sizes agree, so that the suite can infer the types from arrays."""
+        attrs = {"then_branch": _unary("exp"), "else_branch": _unary("neg")}
+        x = floats(3)
+        return [Sample((np.array(flag), x), attrs) for flag in (True, False)]
+
+
+def _unary(op: str) -> Graph:
+    g = GraphBuilder(op, ConstantStore())
+    return g.finish([g.add(op, [g.input("x", tensor(dtypes.f32, 3))])])
+
+
+@register
+class Loop(OpDef):
+    name = "loop"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        body, carried = attrs["body"], attrs["carried"]
+        for operand, dtype, what in zip(inputs, (dtypes.i64, dtypes.bool_), ("trips", "condition")):
+            if operand is not None and operand != TensorType(dtype, ()):
+                raise type_error(self.name, f"the {what} operand is {operand}, not {dtype}[]")
+        head = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
+        _check_inputs(self.name, body, [*head, *inputs[2:]], "the body")
+        if len(body.outputs) < 1 + carried or body.outputs[0].type != head[1]:
+            raise type_error(self.name, "the body does not give a condition and its carried values")
+        state, scans = body.outputs[1 : 1 + carried], body.outputs[1 + carried :]
+        for before, after in zip(body.inputs[2:], state):
+            if not types_agree(before.type, after.type, {}):
+                raise type_error(
+                    self.name,
+                    f"carried value {before.name!r} goes in as {before.type} and comes out as "
+                    f"{after.type}",
+                    "a carried value must keep its type",
+                )
+        size = self.scan_size(attrs) if scans else None
+        return [v.tensor for v in body.inputs[2 : 2 + carried]] + [
+            self.stacked(body, v, size) for v in scans
+        ]
+
+    def scan_size(self, attrs: Attrs) -> Dim:
+        if attrs.get("count") is not None:
+            return arith.wrap(attrs["count"])
+        if len(attrs.get("symbols", ())) != 1:
+            raise type_error(self.name, "scan outputs need `count` or a symbol for their length")
+        return arith.Var(attrs["symbols"][0])
+
+    def stacked(self, body: Graph, value: Value, size: Dim | None) -> TensorType:
+        assert size is not None
+        if any(_is_open(d, local_symbols(body)) for d in value.tensor.shape):
+            raise type_error(
+                self.name, f"scan output {value.name!r} has another size in every iteration"
+            )
+        return TensorType(value.dtype, (size, *value.tensor.shape))
+
+    def evaluate(
+        self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph
+    ) -> list[np.ndarray]:
+        body, carried = attrs["body"], attrs["carried"]
+        trips, cond, *rest = inputs
+        state, captures = list(rest[:carried]), list(rest[carried:])
+        scans: list[list[np.ndarray]] = [[] for _ in body.outputs[1 + carried :]]
+        go_on, done = cond is None or bool(cond), 0
+        while go_on and (trips is None or done < int(trips)):
+            head = [np.array(done, np.int64), np.array(go_on)]
+            flag, *values = run(body, [*head, *state, *captures])  # type: ignore[list-item]
+            state, go_on, done = list(values[:carried]), bool(flag), done + 1
+            for rows, row in zip(scans, values[carried:]):
+                rows.append(np.asarray(row))
+        types = [v.tensor for v in body.outputs[1 + carried :]]
+        return [np.asarray(s) for s in state] + [
+            np.stack(rows) if rows else _empty(type, run) for rows, type in zip(scans, types)
+        ]
+
+    def samples(self) -> list[Sample]:
+        x, total = floats(4), np.zeros(4, np.float32)
+        attrs = {"body": _running_sum(), "carried": 1, "count": 3}
+        return [
+            Sample((np.array(3, np.int64), None, total, x), attrs),
+            Sample((np.array(3, np.int64), np.array(True), total, x), attrs),
+            Sample(
+                (np.array(0, np.int64), np.array(True), total, x),
+                {"body": _running_sum(), "carried": 1, "count": 0},
+            ),
+        ]
+
+
+def _empty(type: TensorType, run: RunGraph) -> np.ndarray:
+    """A scan of no iterations; only the interpreter knows the symbols, so it is asked for sizes."""
+    out = Value("sizes", tensor(dtypes.i64, type.rank))
+    attrs = make_attrs({"values": type.shape, "shape": (type.rank,)})
+    graph = Graph("sizes", (), (out,), (Node("index_tensor", (), (out,), attrs),))
+    return np.zeros((0, *run(graph, [])[0].tolist()), type.dtype.numpy)
+
+
+def _running_sum() -> Graph:
+    """A sample body: total += x, each total scanned."""
+    g = GraphBuilder("running_sum", ConstantStore())
+    g.input("i", tensor(dtypes.i64))
+    go_on = g.input("go_on", tensor(dtypes.bool_))
+    total, x = g.input("total", tensor(dtypes.f32, 4)), g.input("x", tensor(dtypes.f32, 4))
+    total = g.add("add", [total, x])
+    return g.finish([go_on, total, total])

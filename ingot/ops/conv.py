@@ -1,0 +1,372 @@
+"""Convolution and its transpose, in one to three dimensions, with groups, strides and dilations.
+
+In: x (batch, channels, *space), weights, maybe a bias; `pads` is the begins, then the ends. Out:
+(batch, channels, *space). Padding is a stage of its own, a padded copy of x, so that the loads of
+the contraction are plain. Called by graph, lower and front ends through the operator table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.types import Dim, TensorType, Type
+from ingot.loops import ir
+from ingot.loops.build import Build, identity
+from ingot.loops.ir import Buffer, Expr
+from ingot.ops.common import (
+    floats,
+    integers,
+    narrow,
+    require_same_dtype,
+    same_dim,
+    tensor_type,
+)
+from ingot.ops.matmul import accumulator, result_dtype
+from ingot.ops.reduce import reduce_over
+
+Place = tuple[Any, ...]  # of a numpy array: numbers and slices
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a kernel slides: one entry for each spatial axis."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[Dim, ...]
+    ends: tuple[Dim, ...]
+
+    @property
+    def padded(self) -> bool:
+        return not all(arith.is_const(p, 0) for p in (*self.begins, *self.ends))
+
+
+def window(op: str, attrs: Attrs, rank: int) -> Window:
+    """The attributes, defaults filled in, checked against the number of spatial axes."""
+    ones = (1,) * rank
+    strides, dilations = attrs.get("strides") or ones, attrs.get("dilations") or ones
+    pads = attrs.get("pads") or (0,) * (2 * rank)
+    if (len(strides), len(dilations), len(pads)) != (rank, rank, 2 * rank):
+        raise type_error(op, f"strides, dilations or pads do not fit {rank} spatial axes")
+    if any(s < 1 for s in (*strides, *dilations)):
+        raise type_error(op, f"strides {strides} and dilations {dilations} must be positive")
+    if any((arith.as_int(p) or 0) < 0 for p in pads):
+        raise type_error(op, f"pads {pads} must not be negative", "slice first")
+    sizes = tuple(arith.wrap(p) for p in pads)
+    return Window(tuple(strides), tuple(dilations), sizes[:rank], sizes[rank:])
+
+
+def out_sizes(op: str, space: Sequence[Dim], kernel: Sequence[Dim], w: Window) -> tuple[Dim, ...]:
+    """(size + pads - dilation·(k-1) - 1) // stride + 1 for each axis."""
+    rows = zip(space, kernel, w.strides, w.dilations, w.begins, w.ends)
+    sizes = tuple((n + lo + hi - (k - 1) * d - 1) // s + 1 for n, k, s, d, lo, hi in rows)
+    if any((number := arith.as_int(size)) is not None and number < 0 for size in sizes):
+        raise type_error(op, f"the kernel is larger than the padded input {tuple(space)}")
+    return sizes
+
+
+def inside(index: arith.Expr, size: arith.Expr) -> Expr:
+    """0 <= index < size, as a value."""
+    value = ir.Index(index)
+    low = ir.Compare("ge", value, ir.Lit(0, dtypes.i64))
+    return low & ir.Compare("lt", value, ir.Index(size))
+
+
+def all_of(conditions: Sequence[Expr]) -> Expr:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = result & condition
+    return result
+
+
+def padded_copy(b: Build, x: Buffer, w: Window, fill: Expr) -> Buffer:
+    """x with its spatial axes (all but the first two) padded by `fill`."""
+    if not w.padded:
+        return x
+    rows = list(zip(x.shape[2:], w.begins, w.ends))
+    shape = (*x.shape[:2], *(n + lo + hi for n, lo, hi in rows))
+
+    def value(*point: arith.Expr) -> Expr:
+        at = [i - lo for i, (_, lo, _) in zip(point[2:], rows)]
+        needed = [
+            inside(i, n)
+            for i, (n, lo, hi) in zip(at, rows)
+            if not (arith.is_const(lo, 0) and arith.is_const(hi, 0))
+        ]
+        return ir.Load(x, (*point[:2], *at), mask=all_of(needed), other=fill)
+
+    return b.compute("padded", shape, value)
+
+
+class AnyConv(OpDef):
+    kind = Kind.CONTRACTION
+
+    def finish(
+        self, b: Build, acc: Buffer, bias: Buffer | None, output: TensorType
+    ) -> list[Buffer]:
+        """Add the bias and round to the output's type, if either is needed."""
+        if bias is None and acc.dtype is output.dtype:
+            return [acc]
+
+        def value(*point: arith.Expr) -> Expr:
+            total: Expr = acc[point]
+            if bias is not None:
+                total = total + narrow(bias[point[1]], acc.dtype)
+            return narrow(total, output.dtype)
+
+        return [b.compute("out", acc.shape, value)]
+
+    def operands(
+        self, inputs: Sequence[Type | None]
+    ) -> tuple[TensorType, TensorType, TensorType | None]:
+        x, w = (tensor_type(self.name, t) for t in inputs[:2])
+        bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
+        require_same_dtype(self.name, x, w)
+        if not 3 <= x.rank <= 5 or w.rank != x.rank:
+            raise type_error(self.name, f"wants 1 to 3 spatial axes, got {x} and weights {w}")
+        if any(arith.as_int(d) is None for d in w.shape[2:]):
+            raise type_error(self.name, f"the kernel's size must be known, got weights {w}")
+        return x, w, bias
+
+    def check_bias(self, bias: TensorType | None, channels: Dim, dtype) -> None:
+        if bias is None:
+            return
+        if bias.rank != 1 or not same_dim(bias.shape[0], channels) or bias.dtype is not dtype:
+            raise type_error(self.name, f"the bias must be {dtype}[{channels}], got {bias}")
+
+
+@register
+class Conv(AnyConv):
+    """y[n, o, p] = b[o] + Σ_{c, t} x[n, group(o)·C + c, p·stride + t·dilation - begin] · w[o, c, t]
+    where C is the number of input channels in a group and group(o) is the group of output o."""
+
+    name = "conv"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        x, w, bias = self.operands(inputs)
+        group = attrs.get("group", 1)
+        if not same_dim(x.shape[1], w.shape[1] * group):
+            raise type_error(
+                self.name, f"{x.shape[1]} channels, but weights {w} in {group} groups need others"
+            )
+        if (arith.as_int(w.shape[0]) or 0) % group:
+            raise type_error(self.name, f"{w.shape[0]} outputs do not divide into {group} groups")
+        space = out_sizes(self.name, x.shape[2:], w.shape[2:], window(self.name, attrs, x.rank - 2))
+        dtype = result_dtype(x.dtype)
+        self.check_bias(bias, w.shape[0], dtype)
+        return [TensorType(dtype, (x.shape[0], w.shape[0], *space))]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, w, bias = (*inputs, None)[:3]
+        assert x is not None and w is not None
+        dtype, slide = dtypes.from_numpy(x.dtype), window(self.name, attrs, x.ndim - 2)
+        acc, group = accumulator(dtype).numpy, attrs.get("group", 1)
+        pads = [(arith.as_int(lo), arith.as_int(hi)) for lo, hi in zip(slide.begins, slide.ends)]
+        padded = np.pad(x, [(0, 0), (0, 0), *pads]).astype(acc)  # type: ignore[arg-type]
+        total = slide_sum(padded, w.astype(acc), slide.strides, slide.dilations, group)
+        if bias is not None:
+            total = total + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
+        return [np.ascontiguousarray(total).astype(result_dtype(dtype).numpy)]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x, w, bias = (*inputs, None)[:3]
+        assert x is not None and w is not None
+        slide, acc_type = window(self.name, attrs, x.rank - 2), accumulator(x.dtype)
+        source = padded_copy(b, x, slide, ir.value_of(0, x.dtype))
+        out_per_group = w.shape[0] // attrs.get("group", 1)
+        grouped, rank = attrs.get("group", 1) != 1, x.rank - 2
+
+        def term(*point: arith.Expr) -> Expr:
+            n, o, *rest = point
+            place, (c, *taps) = rest[:rank], rest[rank:]
+            channel = o // out_per_group * w.shape[1] + c if grouped else c
+            moves = zip(place, taps, slide.strides, slide.dilations)
+            at = [p * s + t * d for p, t, s, d in moves]
+            return narrow(source[(n, channel, *at)], acc_type) * narrow(w[(o, c, *taps)], acc_type)
+
+        over = list(w.shape[1:])
+        zero = identity("add", acc_type)
+        acc = reduce_over(b, "conv", outputs[0].shape, over, "add", term, zero)
+        return self.finish(b, acc, bias, outputs[0])
+
+    def samples(self) -> list[Sample]:
+        def case(x, w, bias=None, **attrs) -> Sample:
+            loose = 1e-2 if x.dtype.itemsize == 2 else 1e-5
+            return Sample((x, w, bias), attrs, rtol=loose, atol=loose)
+
+        half = dtypes.f16
+        return [
+            case(floats(1, 3, 5, 7), floats(4, 3, 3, 3), floats(4), pads=(1, 1, 1, 1)),
+            case(floats(2, 4, 7, 6), floats(6, 2, 3, 2), group=2, strides=(2, 1)),
+            case(floats(1, 4, 6, 6), floats(4, 1, 3, 3), floats(4), group=4, pads=(0, 1, 2, 0)),
+            case(floats(1, 2, 9), floats(3, 2, 3), pads=(2, 1), dilations=(2,), strides=(3,)),
+            case(floats(1, 2, 4, 5, 3), floats(3, 2, 2, 3, 1), floats(3), pads=(1, 0, 0, 0, 1, 1)),
+            case(floats(1, 1, 1, 1), floats(1, 1, 1, 1), floats(1)),
+            case(floats(1, 3, 4, 4), floats(8, 3, 1, 1)),
+            case(floats(1, 2, 5, 5, dtype=half), floats(3, 2, 3, 3, dtype=half), pads=(1,) * 4),
+            case(integers(1, 2, 4, 4, dtype=dtypes.i32), integers(2, 2, 2, 2, dtype=dtypes.i32)),
+            case(
+                integers(1, 2, 4, 4, dtype=dtypes.i8, low=-128, high=127),
+                integers(2, 2, 3, 3, dtype=dtypes.i8, low=-128, high=127),
+                pads=(1, 1, 1, 1),
+            ),
+        ]
+
+
+def slide_sum(
+    x: np.ndarray,
+    w: np.ndarray,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+) -> np.ndarray:
+    """Convolution of an input already padded: one tap at a time."""
+    out_channels, kernel = w.shape[0], w.shape[2:]
+    rows = list(zip(x.shape[2:], kernel, strides, dilations))
+    sizes = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in rows]
+    total = np.zeros((x.shape[0], out_channels, *sizes), x.dtype)
+    per_out, per_in = out_channels // group, w.shape[1]
+    for taps in itertools.product(*map(range, kernel)):
+        moves = zip(taps, sizes, strides, dilations)
+        cut = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, n, s, d in moves)
+        for g in range(group if min(sizes) > 0 else 0):
+            ins, outs = slice(g * per_in, (g + 1) * per_in), slice(g * per_out, (g + 1) * per_out)
+            source: Place = (slice(None), ins, *cut)
+            weight: Place = (outs, slice(None), *taps)
+            total[:, outs] += np.moveaxis(np.tensordot(w[weight], x[source], (1, 1)), 0, 1)
+    return total
+
+
+@register
+class ConvTranspose(AnyConv):
+    """The gradient of conv with respect to its input: each x[n, c, i] adds w[c, o, t] to
+    y[n, o, i·stride + t·dilation - begin]. Computed as a conv of x spread out by the strides (a
+    stage of its own) with the kernel turned round."""
+
+    name = "conv_transpose"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        x, w, bias = self.operands(inputs)
+        if not same_dim(x.shape[1], w.shape[0]):
+            raise type_error(self.name, f"{x.shape[1]} channels do not fit weights {w}")
+        group = attrs.get("group", 1)
+        if (arith.as_int(w.shape[0]) or 0) % group:
+            raise type_error(self.name, f"{w.shape[0]} channels do not divide into {group} groups")
+        space = self.sizes(x.shape[2:], w.shape[2:], attrs)
+        channels, dtype = w.shape[1] * group, result_dtype(x.dtype)
+        self.check_bias(bias, channels, dtype)
+        return [TensorType(dtype, (x.shape[0], channels, *space))]
+
+    def sizes(self, space: Sequence[Dim], kernel: Sequence[Dim], attrs: Attrs) -> tuple[Dim, ...]:
+        w = window(self.name, attrs, len(space))
+        extra = attrs.get("output_padding") or (0,) * len(space)
+        if len(extra) != len(space):
+            raise type_error(self.name, f"output_padding {extra} does not fit {len(space)} axes")
+        rows = zip(space, kernel, w.strides, w.dilations, w.begins, w.ends, extra)
+        return tuple(
+            (n - 1) * s + more + ((k - 1) * d + 1) - lo - hi for n, k, s, d, lo, hi, more in rows
+        )
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, w, bias = (*inputs, None)[:3]
+        assert x is not None and w is not None
+        dtype, slide = dtypes.from_numpy(x.dtype), window(self.name, attrs, x.ndim - 2)
+        acc, group = accumulator(dtype).numpy, attrs.get("group", 1)
+        begins = [arith.as_int(p) or 0 for p in slide.begins]
+        shape = [arith.wrap(n) for n in x.shape[2:]], [arith.wrap(k) for k in w.shape[2:]]
+        sizes = [arith.as_int(n) or 0 for n in self.sizes(*shape, attrs)]
+        per_in, per_out = w.shape[0] // group, w.shape[1]
+        out = np.zeros((x.shape[0], per_out * group, *sizes), acc)
+        for at in itertools.product(*map(range, x.shape[2:])):
+            for taps in itertools.product(*map(range, w.shape[2:])):
+                moves = zip(at, taps, slide.strides, slide.dilations, begins)
+                place = tuple(i * s + t * d - lo for i, t, s, d, lo in moves)
+                if not all(0 <= p < n for p, n in zip(place, sizes)):
+                    continue
+                for g in range(group):
+                    ins = slice(g * per_in, (g + 1) * per_in)
+                    outs = slice(g * per_out, (g + 1) * per_out)
+                    source: Place = (slice(None), ins, *at)
+                    weight: Place = (ins, slice(None), *taps)
+                    target: Place = (slice(None), outs, *place)
+                    out[target] += x[source].astype(acc) @ w[weight].astype(acc)
+        if bias is not None:
+            out = out + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
+        return [out.astype(result_dtype(dtype).numpy)]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x, w, bias = (*inputs, None)[:3]
+        assert x is not None and w is not None
+        slide, group, acc_type = (
+            window(self.name, attrs, x.rank - 2), attrs.get("group", 1), accumulator(x.dtype),
+        )  # fmt: skip
+        rank, kernel, space = x.rank - 2, w.shape[2:], outputs[0].shape[2:]
+        spread = self.spread(b, x, slide, kernel, space)
+        per_in, per_out = w.shape[0] // group, w.shape[1]
+
+        def term(*point: arith.Expr) -> Expr:
+            n, o, *rest = point
+            place, (c, *taps) = rest[:rank], rest[rank:]
+            channel = o // per_out * per_in + c if group != 1 else c
+            at = [p + t * d for p, t, d in zip(place, taps, slide.dilations)]
+            turned = [k - 1 - t for k, t in zip(kernel, taps)]
+            out = o % per_out if group != 1 else o
+            return narrow(spread[(n, channel, *at)], acc_type) * narrow(
+                w[(channel, out, *turned)], acc_type
+            )
+
+        over = [per_in, *kernel]
+        zero = identity("add", acc_type)
+        acc = reduce_over(b, "conv_transpose", outputs[0].shape, over, "add", term, zero)
+        return self.finish(b, acc, bias, outputs[0])
+
+    def spread(
+        self, b: Build, x: Buffer, slide: Window, kernel: Sequence[Dim], space: Sequence[Dim]
+    ) -> Buffer:
+        """x with stride-1 zeros between its elements and room for the kernel on both sides."""
+        reach = [(k - 1) * d for k, d in zip(kernel, slide.dilations)]
+        shape = (*x.shape[:2], *(n + r for n, r in zip(space, reach)))
+        shifts = [r - lo for r, lo in zip(reach, slide.begins)]
+
+        def value(*point: arith.Expr) -> Expr:
+            moved = [i - shift for i, shift in zip(point[2:], shifts)]
+            at = [i // s for i, s in zip(moved, slide.strides)]
+            wanted = [inside(i, n) for i, n in zip(at, x.shape[2:])]
+            zero = ir.Lit(0, dtypes.i64)
+            wanted += [
+                ir.Compare("eq", ir.Index(i % s), zero)
+                for i, s in zip(moved, slide.strides)
+                if s != 1
+            ]
+            fill = ir.value_of(0, x.dtype)
+            return ir.Load(x, (*point[:2], *at), mask=all_of(wanted), other=fill)
+
+        return b.compute("spread", shape, value)
+
+    def samples(self) -> list[Sample]:
+        def case(x, w, bias=None, **attrs) -> Sample:
+            loose = 1e-2 if x.dtype.itemsize == 2 else 1e-5
+            return Sample((x, w, bias), attrs, rtol=loose, atol=loose)
+
+        half = dtypes.f16
+        return [
+            case(floats(1, 2, 3, 4), floats(2, 3, 3, 3), floats(3)),
+            case(floats(1, 2, 3, 3), floats(2, 3, 3, 2), strides=(2, 3), pads=(1, 0, 0, 1)),
+            case(floats(1, 4, 3), floats(4, 2, 3), group=2, strides=(2,), output_padding=(1,)),
+            case(floats(2, 2, 3, 3), floats(2, 1, 2, 2), dilations=(2, 3), pads=(1, 2, 1, 0)),
+            case(floats(1, 1, 2, 2, 2), floats(1, 2, 2, 1, 3), floats(2), strides=(2, 1, 2)),
+            case(floats(1, 2, 3, 3), floats(2, 2, 1, 1), strides=(3, 3), pads=(1, 1, 0, 0)),
+            case(floats(1, 2, 4, dtype=half), floats(2, 2, 3, dtype=half), strides=(2,)),
+        ]

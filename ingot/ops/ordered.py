@@ -1,0 +1,297 @@
+"""Operators of the reduce family in which places count: argmax, argmin, cumsum and topk.
+
+In: a tensor and `axis`. Out: places (i64), running sums, or the best values with their places.
+Called by graph, lower and front ends through the operator table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.types import Dim, TensorType, Type
+from ingot.loops import ir
+from ingot.loops.build import Build, identity, nest
+from ingot.loops.ir import Axis, AxisKind, Buffer, Expr
+from ingot.ops.common import (
+    floats,
+    integers,
+    narrow,
+    normalize_axis,
+    run_failed,
+    tensor_types,
+    wide_dtype,
+    widen,
+    widen_array,
+)
+from ingot.ops.reduce import full_point, reduced_shape, settle
+
+
+class ArgExtreme(OpDef):
+    """The place of the extreme along an axis: the first one, or the last if `select_last`; a NaN
+    beats every number. The update does not depend on the order of its instances."""
+
+    kind = Kind.REDUCTION
+    better = "gt"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = tensor_types(self.name, inputs, 1)
+        axis = normalize_axis(self.name, attrs["axis"], x.rank)
+        if arith.is_const(x.shape[axis], 0):
+            raise type_error(self.name, f"axis {axis} is empty")
+        keepdims = bool(attrs.get("keepdims", True))
+        return [TensorType(dtypes.i64, reduced_shape(x.shape, (axis,), keepdims))]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, axis = widen_array(inputs[0]), attrs["axis"]  # type: ignore[arg-type]
+        pick = np.argmax if self.better == "gt" else np.argmin
+        if attrs.get("select_last", False):
+            found = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis)
+        else:
+            found = pick(x, axis=axis)
+        found = np.expand_dims(found, axis) if attrs.get("keepdims", True) else found
+        return [np.asarray(found, dtype=np.int64)]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x = inputs[0]
+        assert x is not None
+        axis, keepdims = (
+            normalize_axis(self.name, attrs["axis"], x.rank),
+            attrs.get("keepdims", True),
+        )
+        shape, over = outputs[0].shape, [x.shape[axis]]
+        start = identity("max" if self.better == "gt" else "min", wide_dtype(x.dtype))
+        tie = "gt" if attrs.get("select_last", False) else "lt"
+
+        def update(*args) -> list[Expr]:
+            *spatial, k, best, where = args
+            value = widen(x[full_point(spatial, (k,), (axis,), keepdims)])
+            place = ir.Index(k)
+            same = ir.Compare("eq", value, best) & ir.Compare(tie, place, where)
+            take = ir.Compare(self.better, value, best) | same
+            if value.dtype.is_float:
+                nan, held = ir.Unary("isnan", value), ir.Unary("isnan", best)
+                take = take | (nan & (~held | ir.Compare(tie, place, where)))
+            return [ir.Select(take, value, best), ir.Select(take, place, where)]
+
+        zero = ir.Lit(0, dtypes.i64)
+        _, where = b.fold(["best", "place"], shape, over, [start, zero], update)
+        return [settle(b, where, over, zero)]
+
+    def samples(self) -> list[Sample]:
+        nan, inf = np.nan, np.inf
+        rows = np.array(
+            [[1, 3, 3, 2], [nan, 1, nan, 0], [-inf] * 4, [inf] * 4, [0, -0.0, 0, 0]], np.float32
+        )
+        arrays = [
+            (rows, 1), (rows, 0), (floats(2, 3, 5, dtype=dtypes.f16), -1),
+            (integers(4, 6, high=2, low=-2), 0), (integers(3, 1, dtype=dtypes.i32), 1),
+            (integers(5, dtype=dtypes.u8, high=3), 0),
+        ]  # fmt: skip
+        return [
+            Sample((x,), {"axis": axis, "keepdims": keepdims, "select_last": last})
+            for x, axis in arrays
+            for keepdims, last in ((True, False), (False, True))
+        ]
+
+
+@register
+class ArgMax(ArgExtreme):
+    name = "argmax"
+
+
+@register
+class ArgMin(ArgExtreme):
+    name = "argmin"
+    better = "lt"
+
+
+# --- ordered: each step needs the one before ------------------------------------------------------
+
+
+@register
+class CumSum(OpDef):
+    """Running sums along `axis`: `exclusive` leaves the own element out, `reverse` runs back."""
+
+    name = "cumsum"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = tensor_types(self.name, inputs, 1)
+        if x.dtype.is_bool:
+            raise type_error(self.name, "bool cannot be summed", "cast to an integer first")
+        normalize_axis(self.name, attrs["axis"], x.rank)
+        return [TensorType(x.dtype, x.shape)]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, axis = inputs[0], attrs["axis"]
+        assert x is not None
+        rows = np.moveaxis(widen_array(x), axis, 0)
+        rows = rows[::-1] if attrs.get("reverse", False) else rows
+        total = np.cumsum(rows, axis=0, dtype=rows.dtype)
+        if attrs.get("exclusive", False):
+            total = np.concatenate([np.zeros_like(rows[:1]), total[:-1]])
+        total = total[::-1] if attrs.get("reverse", False) else total
+        return [np.ascontiguousarray(np.moveaxis(total, 0, axis)).astype(x.dtype)]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x = inputs[0]
+        assert x is not None
+        axis = normalize_axis(self.name, attrs["axis"], x.rank)
+        exclusive, reverse = attrs.get("exclusive", False), attrs.get("reverse", False)
+        acc = b.buffer("sums", wide_dtype(x.dtype), x.shape)
+        zero, axes = ir.value_of(0, acc.dtype), ordered_axes(b, x.shape, axis)
+        point = [arith.Var(a.var) for a in axes]
+        step = point[axis]
+
+        def at(steps_back: int) -> tuple[arith.Expr, ...]:
+            time = step - steps_back
+            place = x.shape[axis] - 1 - time if reverse else time
+            return (*point[:axis], place, *point[axis + 1 :])
+
+        started = ir.Compare("gt", ir.Index(step), ir.Lit(0, dtypes.i64))
+        before = ir.Load(acc, at(1), mask=started, other=zero)
+        if exclusive:
+            raw = ir.Load(x, at(1), mask=started, other=ir.value_of(0, x.dtype))
+        else:
+            raw = x[at(0)]
+        store = ir.Store(acc, at(0), before + widen(raw))
+        b.emit(nest(axes, lambda bound: ir.Block(acc.name, bound, store), b.fresh))
+        if acc.dtype is x.dtype:
+            return [acc]
+        return [b.compute("out", x.shape, lambda *p: narrow(acc[p], x.dtype))]
+
+    def samples(self) -> list[Sample]:
+        arrays = [(floats(3, 4, 5), 1), (integers(6), 0), (floats(2, 7), -1), (floats(1, 1), 0)]
+        cases = [
+            Sample((x,), {"axis": axis, "exclusive": exclusive, "reverse": reverse})
+            for x, axis in arrays
+            for exclusive in (False, True)
+            for reverse in (False, True)
+        ]
+        half = floats(2, 9, dtype=dtypes.f16)
+        return [*cases, Sample((half,), {"axis": 1}, rtol=1e-2, atol=1e-3)]
+
+
+def ordered_axes(b: Build, shape: Sequence[Dim], ordered: int) -> tuple[Axis, ...]:
+    """Block axes over `shape`: one ordered, the others independent."""
+    kinds = [AxisKind.ORDERED if i == ordered else AxisKind.SPATIAL for i in range(len(shape))]
+    names = [b.fresh("vi") for _ in shape]
+    return tuple(Axis(n, k, d, arith.Var(n)) for n, k, d in zip(names, kinds, shape))
+
+
+@register
+class TopK(OpDef):
+    """The k best along `axis`, best first, and their places; equal values keep their order. NaN
+    counts as the greatest value. k may be symbolic; more than there are is a run-time error."""
+
+    name = "topk"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = tensor_types(self.name, inputs, 1)
+        axis, k = normalize_axis(self.name, attrs["axis"], x.rank), arith.wrap(attrs["k"])
+        have, want = arith.as_int(x.shape[axis]), arith.as_int(k)
+        if want is not None and (want < 0 or (have is not None and want > have)):
+            raise type_error(self.name, f"k is {want}, the axis has {x.shape[axis]} elements")
+        shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+        return [TensorType(x.dtype, shape), TensorType(dtypes.i64, shape)]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, axis, k = inputs[0], attrs["axis"], arith.as_int(attrs["k"])
+        assert x is not None and k is not None
+        if k > x.shape[axis]:
+            raise run_failed(_TOO_MANY)
+        rows = np.moveaxis(x, axis, -1)
+        places = np.empty((*rows.shape[:-1], k), np.int64)
+        for at in np.ndindex(*rows.shape[:-1]):
+            row = [(v != v, v) for v in widen_array(rows[at]).tolist()]
+            clean = [(nan, 0 if nan else v) for nan, v in row]
+            order = sorted(range(len(row)), key=clean.__getitem__)
+            if attrs.get("largest", True):  # stable from the other end: equal ones keep their order
+                order = sorted(range(len(row)), key=clean.__getitem__, reverse=True)
+            places[at] = order[:k]
+        values = np.take_along_axis(rows, places, axis=-1)
+        back = [np.ascontiguousarray(np.moveaxis(a, -1, axis)) for a in (values, places)]
+        return back
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x = inputs[0]
+        assert x is not None
+        axis, largest = normalize_axis(self.name, attrs["axis"], x.rank), attrs.get("largest", True)
+        count, k, shape = x.shape[axis], outputs[0].shape[axis], outputs[0].shape
+        if arith.as_int(count) is None or arith.as_int(k) is None:
+            ask, have = ir.Index(k), ir.Index(count)
+            b.check((), lambda: ir.Compare("gt", ask, have), _TOO_MANY, lambda: (ask, have))
+        values, places = b.buffer("values", x.dtype, shape), b.buffer("places", dtypes.i64, shape)
+        spatial = ordered_axes(b, shape, axis)
+        name = b.fresh("vk")
+        axes = (*spatial, Axis(name, AxisKind.REDUCE, count, arith.Var(name)))
+        out = tuple(arith.Var(a.var) for a in spatial)
+        src = arith.Var(name)
+        init, body = _pick_next(x, values, places, out, src, axis, largest)
+        b.emit(nest(axes, lambda bound: ir.Block("topk", bound, body, init), b.fresh))
+        return [values, places]
+
+    def samples(self) -> list[Sample]:
+        ties = np.array([[3, 1, 3, 2, 1], [0, 0, 0, 0, 0], [np.nan, 1, np.nan, np.inf, -np.inf]])
+        arrays: list[tuple[np.ndarray, int, int]] = [
+            (ties.astype(np.float32), -1, 3), (ties.astype(np.float16), 0, 2),
+            (integers(2, 5, 3, low=-2, high=2), 1, 5), (floats(7), 0, 0), (floats(3, 1), 1, 1),
+        ]  # fmt: skip
+        return [
+            Sample((x,), {"axis": axis, "k": k, "largest": largest})
+            for x, axis, k in arrays
+            for largest in (True, False)
+        ]
+
+
+_TOO_MANY = "topk asks for more elements than the axis has"
+
+
+def _pick_next(
+    x: Buffer,
+    values: Buffer,
+    places: Buffer,
+    out: tuple[arith.Expr, ...],
+    src: arith.Expr,
+    axis: int,
+    largest: bool,
+) -> tuple[ir.Stmt, ir.Stmt]:
+    """Rank j takes the first element, in (value, place) order, of those after rank j-1's."""
+    rank = out[axis]
+    previous = (*out[:axis], rank - 1, *out[axis + 1 :])
+    first = ir.Compare("eq", ir.Index(rank), ir.Lit(0, dtypes.i64))
+    none = ir.Lit(-1, dtypes.i64)
+    prev_value = ir.Load(values, previous, mask=~first, other=ir.value_of(0, x.dtype))
+    prev_place = ir.Load(places, previous, mask=~first, other=none)
+    value, place = x[(*out[:axis], src, *out[axis + 1 :])], ir.Index(src)
+
+    eligible = first | _ahead(prev_value, prev_place, value, place, largest)
+    empty = ir.Compare("lt", places[out], ir.Lit(0, dtypes.i64))
+    better = empty | _ahead(value, place, values[out], places[out], largest)
+    zero = ir.value_of(0, x.dtype)
+    init = ir.seq(ir.Store(values, out, zero), ir.Store(places, out, none))
+    take = ir.seq(ir.Store(values, out, value), ir.Store(places, out, place))
+    return init, ir.If(eligible & better, take)
+
+
+def _ahead(a: Expr, a_place: Expr, c: Expr, c_place: Expr, largest: bool) -> Expr:
+    """Whether (a, a_place) stands before (c, c_place); NaN is the greatest value."""
+    a, c = widen(a), widen(c)
+    great, small = (a, c) if largest else (c, a)
+    more: Expr = ir.Compare("gt", great, small)
+    same: Expr = ir.Compare("eq", a, c)
+    if a.dtype.is_float:
+        nan_great, nan_small = ir.Unary("isnan", great), ir.Unary("isnan", small)
+        more = more | (nan_great & ~nan_small)
+        same = same | (nan_great & nan_small)
+    return more | (same & ir.Compare("lt", a_place, c_place))

@@ -1,0 +1,460 @@
+"""Recurrent layers: rnn, gru and lstm, as ONNX defines them.
+
+In: x (steps, batch, features), w and r (directions, gates·hidden, features | hidden), maybe a bias
+(directions, 2·gates·hidden), sequence lengths, initial states, peepholes. Out: y (steps,
+directions, batch, hidden) and the last states (directions, batch, hidden); layout=1 puts the batch
+first. They decompose into one product for all steps and a `loop` over time for the rest. A row
+whose sequence has ended keeps its state and gives zeros. Called through the operator table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Graph, Value
+from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
+from ingot.graph.types import Dim, TensorType, Type
+from ingot.ops.common import floats, same_dim, tensor_type, widen_array
+from ingot.ops.rnn_parts import (
+    ACTIVATIONS,
+    Gate,
+    cast,
+    concat,
+    cut,
+    direction_of,
+    number,
+    reverse,
+    split,
+    takes_alpha,
+    takes_beta,
+    unsqueeze,
+    widen,
+)
+
+Weights = dict[str, Value]
+
+
+class Recurrent(OpDef):
+    """One direction at a time: `step` is a step of the loop in operators, `numpy_step` in numpy."""
+
+    rich = True
+    gates = 1
+    states = 1  # h, or h and c
+    default: tuple[str, ...] = ("Tanh",)
+
+    def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
+        """x holds the inputs' part of every gate, without bias; gives the new states."""
+        raise NotImplementedError(self.name)
+
+    def weights(
+        self, g: GraphBuilder, r: Value, bias: Value | None, peephole: Value | None, attrs: Attrs
+    ) -> Weights:
+        """What the loop's body needs of the weights, made once before it."""
+        return {"r": g.add("transpose", [r], perm=(1, 0))}
+
+    def input_bias(self, g: GraphBuilder, bias: Value, hidden: Dim, attrs: Attrs) -> Value:
+        """The part of the bias that is the same in every step."""
+        size = hidden * self.gates
+        return g.add("add", [cut(g, bias, 0, 0, size), cut(g, bias, 0, size, size)])
+
+    def step(
+        self,
+        g: GraphBuilder,
+        x: Value,
+        state: list[Value],
+        weights: Weights,
+        gates: list[Gate],
+        attrs: Attrs,
+    ) -> list[Value]:
+        raise NotImplementedError(self.name)
+
+    # types
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        x, w, r = (tensor_type(self.name, t) for t in inputs[:3])
+        bias, lens, *states = (*inputs[3:], *(None,) * 5)[:5]
+        if x.rank != 3 or w.rank != 3 or r.rank != 3 or not x.dtype.is_float:
+            raise type_error(self.name, f"wants three float tensors of rank 3, got {x}, {w}, {r}")
+        directions, hidden = len(self.directions(attrs)), r.shape[2]
+        if arith.as_int(hidden) is None:
+            raise type_error(self.name, f"the hidden size must be known, got {r}")
+        steps, batch = self.steps_and_batch(x.shape, attrs)
+        rows = hidden * self.gates
+        self.check("w", w, (directions, rows, x.shape[2]), x)
+        self.check("r", r, (directions, rows, hidden), x)
+        self.check("the bias", bias, (directions, rows * 2), x)
+        if lens is not None and tensor_type(self.name, lens).shape != (batch,):
+            raise type_error(self.name, f"sequence lengths are {lens}, not one for each of {batch}")
+        first = attrs.get("layout", 0)
+        shape = (batch, directions, hidden) if first else (directions, batch, hidden)
+        for state in states[: self.states]:
+            self.check("an initial state", state, shape, x)
+        if self.name == "lstm":
+            self.check("the peephole", (*inputs, None)[7:8][0], (directions, hidden * 3), x)
+        y = (batch, steps, directions, hidden) if first else (steps, directions, batch, hidden)
+        last = TensorType(x.dtype, tuple(arith.wrap(d) for d in shape))
+        return [TensorType(x.dtype, tuple(arith.wrap(d) for d in y)), *[last] * self.states]
+
+    def check(self, what: str, type: Type | None, shape: Sequence, x: TensorType) -> None:
+        if type is None:
+            return
+        t = tensor_type(self.name, type, what)
+        fits = t.rank == len(shape) and all(map(same_dim, t.shape, shape))
+        if not fits or t.dtype is not x.dtype:
+            dims = ", ".join(str(d) for d in shape)
+            raise type_error(self.name, f"{what} is {t}, not {x.dtype}[{dims}]")
+
+    def steps_and_batch(self, shape: Sequence, attrs: Attrs) -> tuple:
+        return (shape[1], shape[0]) if attrs.get("layout", 0) else (shape[0], shape[1])
+
+    def directions(self, attrs: Attrs) -> tuple[bool, ...]:
+        """Whether each direction runs backwards."""
+        table = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+        if attrs.get("direction", "forward") not in table:
+            raise type_error(self.name, f"there is no direction {attrs['direction']!r}")
+        return table[attrs.get("direction", "forward")]
+
+    def gate_functions(self, attrs: Attrs, direction: int) -> list[Gate]:
+        names = attrs.get("activations") or self.default * len(self.directions(attrs))
+        unknown = [n for n in names if n.lower() not in ACTIVATIONS]
+        if unknown or len(names) != len(self.default) * len(self.directions(attrs)):
+            raise type_error(self.name, f"activations {tuple(names)} are unknown or too few")
+        alphas, betas = list(attrs.get("alphas") or ()), list(attrs.get("betas") or ())
+        found = []
+        for name in names:  # parameters are given only to those functions that take them, in order
+            rule = ACTIVATIONS[name.lower()]
+            alpha = alphas.pop(0) if alphas and takes_alpha(name) else rule.alpha
+            beta = betas.pop(0) if betas and takes_beta(name) else rule.beta
+            found.append(Gate(rule, float(alpha), float(beta), attrs.get("clip")))
+        size = len(self.default)
+        return found[direction * size : (direction + 1) * size]
+
+    # the answer by numpy
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        given = (*inputs, *(None,) * 8)[:8]
+        x, w, r, bias, lens, h0, c0, peephole = given
+        assert x is not None and w is not None and r is not None
+        dtype, first = x.dtype, bool(attrs.get("layout", 0))
+        x, w, r = (widen_array(a) for a in (x, w, r))
+        x = np.swapaxes(x, 0, 1) if first else x
+        steps, batch, hidden = x.shape[0], x.shape[1], r.shape[2]
+        lengths = np.full(batch, steps) if lens is None else lens
+        ys, lasts = [], []
+        for d, backwards in enumerate(self.directions(attrs)):
+            state = [_start(s, d, batch, hidden, x.dtype, first) for s in (h0, c0)[: self.states]]
+            part = None if bias is None else widen_array(bias)[d]
+            if part is None:
+                part = np.zeros(2 * self.gates * hidden, x.dtype)
+            holes = None if peephole is None else widen_array(peephole)[d]
+            gates = self.gate_functions(attrs, d)
+            y = np.zeros((steps, batch, hidden), x.dtype)
+            for row in range(batch):
+                times = list(range(int(lengths[row])))
+                own = [s[row : row + 1] for s in state]
+                for t in reversed(times) if backwards else times:
+                    inner = x[t, row : row + 1] @ w[d].T
+                    own = self.numpy_step(inner, own, r[d], part, holes, gates, attrs)
+                    y[t, row] = own[0][0]
+                for s, value in zip(state, own):
+                    s[row] = value[0]
+            ys.append(y)
+            lasts.append(state)
+        y = np.stack(ys, axis=1)
+        states = [np.stack([state[i] for state in lasts]) for i in range(self.states)]
+        if first:
+            y, states = np.transpose(y, (2, 0, 1, 3)), [np.swapaxes(s, 0, 1) for s in states]
+        return [np.ascontiguousarray(a).astype(dtype) for a in (y, *states)]
+
+    # the same in operators
+
+    def decompose(
+        self,
+        g: GraphBuilder,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[TensorType],
+        attrs: Attrs,
+    ) -> list[Value]:
+        given = (*inputs, *(None,) * 8)[:8]
+        wide = [v if i == 4 or v is None else widen(g, v) for i, v in enumerate(given)]
+        x, w, r, bias, lens, h0, c0, peephole = wide
+        assert x is not None and w is not None and r is not None
+        first = bool(attrs.get("layout", 0))
+        x = g.add("transpose", [x], perm=(1, 0, 2)) if first else x
+        lens = None if lens is None else cast(g, lens, dtypes.i64)
+        ys, lasts = [], []
+        for d, backwards in enumerate(self.directions(attrs)):
+            starts = [self.start(g, s, d, x, r, first) for s in (h0, c0)[: self.states]]
+            parts = [None if v is None else direction_of(g, v, d) for v in (w, r, bias, peephole)]
+            y, *states = self.run(g, x, parts, lens, starts, attrs, d, backwards)
+            ys.append(unsqueeze(g, y, 1))
+            lasts.append([unsqueeze(g, s, 0) for s in states])
+        y = concat(g, ys, 1)
+        states = [concat(g, [last[i] for last in lasts], 0) for i in range(self.states)]
+        if first:
+            y = g.add("transpose", [y], perm=(2, 0, 1, 3))
+            states = [g.add("transpose", [s], perm=(1, 0, 2)) for s in states]
+        return [cast(g, v, outputs[0].dtype) for v in (y, *states)]
+
+    def start(
+        self, g: GraphBuilder, state: Value | None, d: int, x: Value, r: Value, first: bool
+    ) -> Value:
+        if state is None:
+            zero = g.constant(np.zeros((), x.dtype.numpy))
+            return g.add("fill", [zero], shape=(x.shape[1], r.shape[2]))
+        state = g.add("transpose", [state], perm=(1, 0, 2)) if first else state
+        return direction_of(g, state, d)
+
+    def run(
+        self,
+        g: GraphBuilder,
+        x: Value,
+        parts: Sequence[Value | None],
+        lens: Value | None,
+        starts: list[Value],
+        attrs: Attrs,
+        d: int,
+        backwards: bool,
+    ) -> list[Value]:
+        """One direction: y (steps, batch, hidden) and the last states."""
+        w, r, bias, peephole = parts
+        assert w is not None and r is not None
+        x = reverse(g, x, lens) if backwards else x
+        inner = g.add("matmul", [x, g.add("transpose", [w], perm=(1, 0))])
+        if bias is not None:
+            part = self.input_bias(g, bias, r.shape[1], attrs)
+            inner = g.add("add", [inner, part])
+        weights = self.weights(g, r, bias, peephole, attrs)
+        steps = x.shape[0]
+        trips = g.add("index_tensor", [], values=(steps,), shape=())
+        outer = {"x": inner, **weights}
+        if lens is not None:
+            outer["lens"] = g.add("reshape", [lens], shape=(x.shape[1], 1))
+        body = self.body(g, starts, outer, self.gate_functions(attrs, d), attrs)
+        operands = [trips, None, *starts, *outer.values()]
+        *states, y = g.add_all(
+            "loop", operands, body=body, carried=self.states, count=arith.wrap(steps)
+        )
+        return [reverse(g, y, lens) if backwards else y, *states]
+
+    def body(
+        self,
+        g: GraphBuilder,
+        starts: list[Value],
+        outer: Weights,
+        gates: list[Gate],
+        attrs: Attrs,
+    ) -> Graph:
+        inner = GraphBuilder(f"{self.name}_step", g.store)
+        inner.origin = g.origin
+        time = inner.input("t", TensorType(dtypes.i64, ()))
+        go_on = inner.input("go_on", TensorType(dtypes.bool_, ()))
+        state = [inner.input(n, v.type) for n, v in zip(("h", "c"), starts)]
+        own = {name: inner.input(name, v.type) for name, v in outer.items()}
+        x = inner.add("gather", [own["x"], time], axis=0)
+        new = self.step(inner, x, state, own, gates, attrs)
+        y = new[0]
+        if "lens" in own:
+            active = inner.add("lt", [time, own["lens"]])
+            y = inner.add("where", [active, y, number(inner, 0, y)])
+            new = [inner.add("where", [active, a, b]) for a, b in zip(new, state)]
+        return inner.finish([go_on, *new, y])
+
+    def samples(self) -> list[Sample]:
+        steps, batch, features, hidden = 4, 3, 5, 2
+
+        def case(direction: str = "forward", optional: str = "", dtype=dtypes.f32, **attrs):
+            count = 2 if direction == "bidirectional" else 1
+            rows = self.gates * hidden
+            make = lambda key, *shape: floats(*shape, dtype=dtype, key=key)  # noqa: E731
+            state = (count, batch, hidden)
+            x = make(0, steps, batch, features)
+            if attrs.get("layout"):
+                x, state = np.ascontiguousarray(np.swapaxes(x, 0, 1)), (batch, count, hidden)
+            arrays = [
+                x,
+                make(1, count, rows, features),
+                make(2, count, rows, hidden),
+                make(3, count, 2 * rows) if "b" in optional else None,
+                np.array([2, 4, 1], np.int32) if "l" in optional else None,
+                make(4, *state) if "h" in optional else None,
+            ]
+            if self.states == 2:
+                arrays.append(make(5, *state) if "h" in optional else None)
+                arrays.append(make(6, count, 3 * hidden) if "p" in optional else None)
+            loose = 2e-2 if dtype is dtypes.f16 else 2e-5
+            return Sample(tuple(arrays), {"direction": direction, **attrs}, rtol=loose, atol=loose)
+
+        return [
+            case(),
+            case("reverse", "bl"),
+            case("bidirectional", "blhp", clip=0.5),
+            case("forward", "bh", layout=1),
+            case("bidirectional", "bl", layout=1),
+            case("forward", "blhp", dtype=dtypes.f16),
+            *self.own_samples(case),
+        ]
+
+    def own_samples(self, case) -> list[Sample]:
+        return []
+
+
+def _start(state, d: int, batch: int, hidden: int, dtype: np.dtype, first: bool) -> np.ndarray:
+    if state is None:
+        return np.zeros((batch, hidden), dtype)
+    rows = state[:, d] if first else state[d]
+    return np.array(rows, dtype)
+
+
+# --- the three ------------------------------------------------------------------------------------
+
+
+@register
+class Rnn(Recurrent):
+    """h = f(x·Wᵀ + h·Rᵀ + biases)"""
+
+    name = "rnn"
+
+    def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
+        size = len(bias) // 2
+        return [gates[0].numpy(x + state[0] @ r.T + bias[:size] + bias[size:])]
+
+    def step(self, g, x, state, weights, gates, attrs):
+        total = g.add("add", [x, g.add("matmul", [state[0], weights["r"]])])
+        return [gates[0].graph(g, total)]
+
+    def own_samples(self, case) -> list[Sample]:
+        named = [
+            ("LeakyRelu", (0.1,), ()), ("ThresholdedRelu", (0.2,), ()), ("Elu", (0.5,), ()),
+            ("HardSigmoid", (0.3,), (0.4,)), ("Affine", (0.5,), (0.1,)), ("Softsign", (), ()),
+            ("ScaledTanh", (0.5,), (0.7,)), ("Softplus", (), ()), ("Relu", (), ()),
+            ("Sigmoid", (), ()),
+        ]  # fmt: skip
+        return [
+            case(optional="b", activations=(name,), alphas=alpha, betas=beta)
+            for name, alpha, beta in named
+        ]
+
+
+@register
+class Gru(Recurrent):
+    """Gates z, r, h; {linear_before_reset} multiplies by r after the product, not before."""
+
+    name = "gru"
+    gates = 3
+    default = ("Sigmoid", "Tanh")
+
+    def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
+        (h,), f, act = state, gates[0], gates[1]
+        xz, xr, xh = np.split(x, 3, axis=1)
+        rz, rr, rh = np.split(r, 3)
+        wbz, wbr, wbh, rbz, rbr, rbh = np.split(bias, 6)
+        z = f.numpy(xz + h @ rz.T + wbz + rbz)
+        reset = f.numpy(xr + h @ rr.T + wbr + rbr)
+        if attrs.get("linear_before_reset", False):
+            new = act.numpy(xh + reset * (h @ rh.T + rbh) + wbh)
+        else:
+            new = act.numpy(xh + (reset * h) @ rh.T + rbh + wbh)
+        return [(1 - z) * new + z * h]
+
+    def input_bias(self, g: GraphBuilder, bias: Value, hidden: Dim, attrs: Attrs) -> Value:
+        if not attrs.get("linear_before_reset", False):
+            return super().input_bias(g, bias, hidden, attrs)
+        both, inputs = hidden * 2, cut(g, bias, 0, 0, hidden * 3)
+        recurrent = cut(g, bias, 0, hidden * 3, both)  # r's bias of h stays inside the loop
+        zero = g.constant(np.zeros(arith.as_int(hidden) or 0, bias.dtype.numpy))
+        return g.add("add", [inputs, g.add("concat", [recurrent, zero], axis=0)])
+
+    def weights(self, g, r, bias, peephole, attrs):
+        hidden = r.shape[1]
+        turned = g.add("transpose", [r], perm=(1, 0))
+        if not attrs.get("linear_before_reset", False):
+            return {
+                "r": cut(g, turned, 1, 0, hidden * 2),
+                "rh": cut(g, turned, 1, hidden * 2, hidden),
+            }
+        found = {"r": turned}
+        if bias is not None:
+            found["rbh"] = cut(g, bias, 0, hidden * 5, hidden)
+        return found
+
+    def step(self, g, x, state, weights, gates, attrs):
+        (h,), hidden = state, state[0].shape[1]
+        xs, product = split(g, x, hidden, 3), g.add("matmul", [h, weights["r"]])
+        linear = attrs.get("linear_before_reset", False)
+        parts = split(g, product, hidden, 3 if linear else 2)
+        z, reset = (gates[0].graph(g, g.add("add", [a, b])) for a, b in zip(xs[:2], parts))
+        if linear:
+            inner = g.add("add", [parts[2], weights["rbh"]]) if "rbh" in weights else parts[2]
+            inner = g.add("mul", [reset, inner])
+        else:
+            inner = g.add("matmul", [g.add("mul", [reset, h]), weights["rh"]])
+        new = gates[1].graph(g, g.add("add", [xs[2], inner]))
+        rest = g.add("sub", [number(g, 1, z), z])
+        return [g.add("add", [g.add("mul", [rest, new]), g.add("mul", [z, h])])]
+
+    def own_samples(self, case) -> list[Sample]:
+        return [
+            case("forward", "blh", linear_before_reset=True),
+            case("reverse", "", linear_before_reset=True),
+            case("bidirectional", "b", activations=("HardSigmoid", "Softsign", "Sigmoid", "Relu")),
+        ]
+
+
+@register
+class Lstm(Recurrent):
+    """Gates i, o, f, c; peepholes i, o, f look at the cell; {input_forget} couples f to 1 - i."""
+
+    name = "lstm"
+    gates = 4
+    states = 2
+    default = ("Sigmoid", "Tanh", "Tanh")
+
+    def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
+        (h, c), (f, act, out) = state, gates
+        size = len(bias) // 2
+        xi, xo, xf, xc = np.split(x + h @ r.T + bias[:size] + bias[size:], 4, axis=1)
+        pi, po, pf = (0, 0, 0) if peephole is None else np.split(peephole, 3)
+        i = f.numpy(xi + pi * c)
+        forget = 1 - i if attrs.get("input_forget", False) else f.numpy(xf + pf * c)
+        new = (forget * c + i * act.numpy(xc)).astype(c.dtype)
+        o = f.numpy(xo + po * new)
+        return [o * out.numpy(new), new]
+
+    def weights(self, g, r, bias, peephole, attrs):
+        found = super().weights(g, r, bias, peephole, attrs)
+        if peephole is not None:
+            parts = split(g, peephole, r.shape[1], 3)
+            found |= dict(zip(("pi", "po", "pf"), parts))
+        return found
+
+    def step(self, g, x, state, weights, gates, attrs):
+        (h, c), (f, act, out) = state, gates
+        total = g.add("add", [x, g.add("matmul", [h, weights["r"]])])
+        xi, xo, xf, xc = split(g, total, h.shape[1], 4)
+
+        def look(gate: Value, name: str, cell: Value) -> Value:
+            if name not in weights:
+                return gate
+            return g.add("add", [gate, g.add("mul", [weights[name], cell])])
+
+        i = f.graph(g, look(xi, "pi", c))
+        if attrs.get("input_forget", False):
+            forget = g.add("sub", [number(g, 1, i), i])
+        else:
+            forget = f.graph(g, look(xf, "pf", c))
+        kept, fresh = g.add("mul", [forget, c]), g.add("mul", [i, act.graph(g, xc)])
+        new = g.add("add", [kept, fresh])
+        o = f.graph(g, look(xo, "po", new))
+        return [g.add("mul", [o, out.graph(g, new)]), new]
+
+    def own_samples(self, case) -> list[Sample]:
+        return [
+            case("forward", "b", input_forget=True),
+            case("reverse", "bp", activations=("HardSigmoid", "Softsign", "Relu")),
+        ]

@@ -1,0 +1,162 @@
+"""Softmax and log-softmax along one axis.
+
+In: a float tensor and `axis`. Out: the same shape. A row of nothing but -inf gives NaN, as numpy
+and ONNX Runtime do. Both stay whole where the target keeps them (rows stay in cache) and otherwise
+decompose into reductions and elementwise operators. Called through the operator table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Value
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register
+from ingot.graph.types import TensorType, Type
+from ingot.loops import ir
+from ingot.loops.build import Build
+from ingot.loops.ir import Buffer, Expr
+from ingot.ops.common import (
+    awkward,
+    floats,
+    is_narrow,
+    narrow,
+    normalize_axis,
+    tensor_types,
+    widen,
+    widen_array,
+)
+from ingot.ops.reduce import check_floats, full_point
+
+
+class RowSoftmax(OpDef):
+    kind = Kind.REDUCTION
+    rich = True
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = tensor_types(self.name, inputs, 1)
+        check_floats(self.name, x)
+        normalize_axis(self.name, attrs.get("axis", -1), x.rank)
+        return [TensorType(x.dtype, x.shape)]
+
+    def result(self, shifted: Expr, power: Expr, total: Expr) -> Expr:
+        """From x - max, exp(x - max) and the row's sum of the latter."""
+        raise NotImplementedError(self.name)
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x = inputs[0]
+        assert x is not None
+        axis = normalize_axis(self.name, attrs.get("axis", -1), x.rank)
+        rows, over = (*x.shape[:axis], *x.shape[axis + 1 :]), (x.shape[axis],)
+
+        def row(point: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
+            return (*point[:axis], *point[axis + 1 :])
+
+        def place(point: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
+            return full_point(point[:-1], point[-1:], (axis,), False)
+
+        top = b.reduce("top", rows, over, "max", lambda *p: widen(x[place(p)]))
+        power = b.compute("power", x.shape, lambda *p: ir.Math("exp", (widen(x[p]) - top[row(p)],)))
+        total = b.reduce("total", rows, over, "add", lambda *p: power[place(p)])
+
+        def value(*point: arith.Expr) -> Expr:
+            shifted = widen(x[point]) - top[row(point)]
+            return narrow(self.result(shifted, power[point], total[row(point)]), x.dtype)
+
+        return [b.compute("out", x.shape, value)]
+
+    def samples(self) -> list[Sample]:
+        inf, nan = np.inf, np.nan
+        rows = np.array(
+            [[-inf, -inf, -inf], [0, -inf, 1], [nan, 1, 2], [inf, 1, 2], [1e4, 1e4, -1e4]],
+            np.float32,
+        )
+        cases = [
+            (floats(3, 17), -1), (floats(2, 5, 3), 1), (floats(2, 3, 1), 2), (floats(4, 6), 0),
+            (rows, 1), (awkward(), 0), (floats(1), 0), (floats(2, 3, 2, dtype=dtypes.f64), -2),
+        ]  # fmt: skip
+        narrow_cases = [floats(2, 9, dtype=dtypes.f16), floats(2, 9, dtype=dtypes.bf16)]
+        return [Sample((x,), {"axis": axis}) for x, axis in cases] + [
+            Sample((x,), {"axis": -1}, rtol=1e-2, atol=1e-2) for x in narrow_cases
+        ]
+
+
+def _shift(g: GraphBuilder, x: Value, axis: int) -> tuple[Value, Value, Value]:
+    """x - max, its exponential, and the row's sum of that; narrow floats as f32."""
+    wide = g.add("cast", [x], to=dtypes.f32, mode="saturate") if is_narrow(x.dtype) else x
+    shifted = g.add("sub", [wide, g.add("reduce_max", [wide], axes=(axis,), keepdims=True)])
+    power = g.add("exp", [shifted])
+    return shifted, power, g.add("reduce_sum", [power], axes=(axis,), keepdims=True)
+
+
+def _back(g: GraphBuilder, value: Value, like: Value) -> list[Value]:
+    if value.dtype is like.dtype:
+        return [value]
+    return [g.add("cast", [value], to=like.dtype, mode="saturate")]
+
+
+@register
+class Softmax(RowSoftmax):
+    """exp(x - max) / Σ exp(x - max)"""
+
+    name = "softmax"
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, axis = inputs[0], attrs.get("axis", -1)
+        assert x is not None
+        wide = widen_array(x)
+        with np.errstate(all="ignore"):
+            power = np.exp(wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf))
+            return [(power / np.sum(power, axis=axis, keepdims=True)).astype(x.dtype)]
+
+    def result(self, shifted: Expr, power: Expr, total: Expr) -> Expr:
+        return power / total
+
+    def decompose(
+        self,
+        g: GraphBuilder,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[TensorType],
+        attrs: Attrs,
+    ) -> list[Value]:
+        x = inputs[0]
+        assert x is not None
+        _, power, total = _shift(g, x, attrs.get("axis", -1))
+        return _back(g, g.add("div", [power, total]), x)
+
+
+@register
+class LogSoftmax(RowSoftmax):
+    """x - max - log Σ exp(x - max)"""
+
+    name = "log_softmax"
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, axis = inputs[0], attrs.get("axis", -1)
+        assert x is not None
+        wide = widen_array(x)
+        with np.errstate(all="ignore"):
+            shifted = wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf)
+            total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+            return [(shifted - np.log(total)).astype(x.dtype)]
+
+    def result(self, shifted: Expr, power: Expr, total: Expr) -> Expr:
+        return shifted - ir.Math("log", (total,))
+
+    def decompose(
+        self,
+        g: GraphBuilder,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[TensorType],
+        attrs: Attrs,
+    ) -> list[Value]:
+        x = inputs[0]
+        assert x is not None
+        shifted, _, total = _shift(g, x, attrs.get("axis", -1))
+        return _back(g, g.add("sub", [shifted, g.add("log", [total])]), x)
