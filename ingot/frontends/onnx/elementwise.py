@@ -1,0 +1,189 @@
+"""ONNX spellings of the elementwise family: arithmetic, comparison, logic, math, Where, Cast, Clip.
+
+In: ONNX nodes. Out: nodes of ops/elementwise.py, ops/power.py and ops/cast.py. Called by walker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from ingot import dtypes
+from ingot.dtypes import DType
+from ingot.frontends.onnx.common import bad_model, cast, reshape, scalar
+from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.frontends.onnx.tensors import dtype_of
+from ingot.graph.ir import Value
+
+UNARY = {
+    "Neg": "neg", "Abs": "abs", "Sign": "sign", "Reciprocal": "reciprocal", "Exp": "exp",
+    "Log": "log", "Sqrt": "sqrt", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Erf": "erf",
+    "Sigmoid": "sigmoid", "Tanh": "tanh", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
+    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
+    "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu", "Not": "not", "BitwiseNot": "bitwise_not",
+    "IsNaN": "isnan", "Identity": "identity",
+}  # fmt: skip
+
+BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor",
+    "Equal": "eq", "Less": "lt", "Greater": "gt",
+}  # fmt: skip
+
+NEWER_BINARY = {
+    "LessOrEqual": "le", "GreaterOrEqual": "ge", "BitwiseAnd": "and", "BitwiseOr": "or",
+    "BitwiseXor": "xor",
+}  # fmt: skip
+
+
+def one_operand(op: str) -> Spelling:
+    return lambda ctx, node: [ctx.g.add(op, [ctx.value(node, 0)])]
+
+
+def two_operands(op: str) -> Spelling:
+    return lambda ctx, node: [ctx.g.add(op, [ctx.value(node, 0), ctx.value(node, 1)])]
+
+
+def two_aligned(op: str) -> Spelling:
+    return lambda ctx, node: [ctx.g.add(op, aligned(ctx, node))]
+
+
+def aligned(ctx: Importer, node: OnnxNode) -> list[Value]:
+    """Before opset 7 the second operand is placed at attribute `axis` of the first."""
+    a, b = ctx.value(node, 0), ctx.value(node, 1)
+    rank = a.tensor.rank
+    if not node.attr("broadcast", 0) or "axis" not in node.attrs:
+        return [a, b]
+    trailing = rank - node.attr("axis") % max(rank, 1) - b.tensor.rank
+    if trailing < 0:
+        raise bad_model(node, f"{b.type} at axis {node.attr('axis')} reaches beyond {a.type}")
+    return [a, reshape(ctx, b, (*b.shape, *[1] * trailing))]
+
+
+for name, op in UNARY.items():
+    onnx_op(name)(one_operand(op))
+for name, op in BINARY.items():
+    onnx_op(name)(two_aligned(op))
+    onnx_op(name, since=7)(two_operands(op))
+for name, op in NEWER_BINARY.items():
+    onnx_op(name)(two_operands(op))
+
+
+@onnx_op("IsInf")
+def isinf(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    positive, negative = (bool(node.attr(n, 1)) for n in ("detect_positive", "detect_negative"))
+    return [ctx.g.add("isinf", [ctx.value(node, 0)], positive=positive, negative=negative)]
+
+
+@onnx_op("Mod")
+def mod(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    operands = [ctx.value(node, 0), ctx.value(node, 1)]
+    return [ctx.g.add("mod", operands, fmod=bool(node.attr("fmod", 0)))]
+
+
+@onnx_op("BitShift")
+def bit_shift(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    direction = node.attr("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise bad_model(node, f"direction {direction!r} is neither LEFT nor RIGHT")
+    op = "shl" if direction == "LEFT" else "shr"
+    return [ctx.g.add(op, [ctx.value(node, 0), ctx.value(node, 1)])]
+
+
+@onnx_op("Pow")
+def pow_aligned(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [power(ctx, *aligned(ctx, node))]
+
+
+@onnx_op("Pow", since=7)
+def pow_broadcast(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [power(ctx, ctx.value(node, 0), ctx.value(node, 1))]
+
+
+def power(ctx: Importer, base: Value, exponent: Value) -> Value:
+    """The result has the base's type; a whole base with a broken exponent is raised in f64."""
+    if base.dtype.is_int and exponent.dtype.is_float:
+        wide = [cast(ctx, x, dtypes.f64) for x in (base, exponent)]
+        return cast(ctx, ctx.g.add("pow", wide), base.dtype)
+    return ctx.g.add("pow", [base, cast(ctx, exponent, base.dtype)])
+
+
+def variadic(op: str) -> Spelling:
+    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        return [folded(ctx, node, op)]
+
+    return spell
+
+
+def folded(ctx: Importer, node: OnnxNode, op: str) -> Value:
+    total = ctx.value(node, 0)
+    for index in range(1, len(node.inputs)):
+        total = ctx.g.add(op, [total, ctx.value(node, index)])
+    return total if len(node.inputs) > 1 else ctx.g.add("identity", [total])
+
+
+for name, op in {"Sum": "add", "Max": "max", "Min": "min"}.items():
+    onnx_op(name)(variadic(op))
+
+
+@onnx_op("Mean")
+def mean(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    total = folded(ctx, node, "add")
+    return [ctx.g.add("div", [total, scalar(ctx, len(node.inputs), total.dtype)])]
+
+
+@onnx_op("Where")
+def where(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [ctx.g.add("where", [ctx.value(node, i) for i in range(3)])]
+
+
+@onnx_op("Clip")
+def clip_attrs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    bounds = [node.attr(name) for name in ("min", "max")]
+    given = [None if v is None else scalar(ctx, v, x.dtype) for v in bounds]
+    return [ctx.g.add("clip", [x, *given])]
+
+
+@onnx_op("Clip", since=11)
+def clip(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [ctx.g.add("clip", [ctx.value(node, 0), ctx.optional(node, 1), ctx.optional(node, 2)])]
+
+
+@onnx_op("Cast")
+def cast_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    to = node.attr("to")
+    if isinstance(to, str):  # before opset 6 the type was spelled out
+        if to.upper() not in dict(onnx.TensorProto.DataType.items()):
+            raise bad_model(node, f"{to!r} is not an element type")
+        to = onnx.TensorProto.DataType.Value(to.upper())
+    return [converted(ctx, node, dtype_of(to, node.where))]
+
+
+@onnx_op("CastLike")
+def cast_like(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [converted(ctx, node, ctx.value(node, 1).dtype)]
+
+
+def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
+    """`saturate=0` matters only for float8: overflow then gives NaN or infinity."""
+    x = ctx.value(node, 0)
+    keeps = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
+    return ctx.g.add("cast", [x], to=to, mode="wrap" if keeps else "saturate")
+
+
+@onnx_op("Dropout")
+def dropout(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """Inference: x itself, and a mask that keeps everything."""
+    x = ctx.value(node, 0)
+    if ctx.optional(node, 2) is not None:
+        training = ctx.known(node, 2)
+        if training is None or training.any():
+            raise ctx.unsupported(node, "it is asked to drop values", "export for inference")
+    results = [ctx.g.add("identity", [x])]
+    if len(node.outputs) > 1 and node.outputs[1]:
+        kind = dtypes.bool_ if node.opset >= 10 else x.dtype
+        one = ctx.g.constant(np.ones((), kind.numpy))
+        results.append(ctx.g.add("fill", [one], shape=x.shape))
+    return results

@@ -1,0 +1,79 @@
+"""ONNX spellings of the gather family: Gather, Scatter, OneHot, Compress, ReverseSequence.
+
+In: ONNX nodes. Out: nodes of ops/gather.py and ops/scatter.py. Called by walker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.frontends.onnx.common import axis_of, cast, indices, reshape
+from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
+from ingot.graph.ir import Value
+
+
+@onnx_op("Gather")
+def gather(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
+    return [ctx.g.add("gather", [x, indices(ctx, ctx.value(node, 1))], axis=axis)]
+
+
+@onnx_op("GatherElements")
+def gather_elements(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
+    return [ctx.g.add("gather_elements", [x, indices(ctx, ctx.value(node, 1))], axis=axis)]
+
+
+@onnx_op("GatherND")
+def gather_nd(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    operands = [ctx.value(node, 0), indices(ctx, ctx.value(node, 1))]
+    return [ctx.g.add("gather_nd", operands, batch_dims=node.attr("batch_dims", 0))]
+
+
+@onnx_op("ScatterND")
+def scatter_nd(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    operands = [ctx.value(node, 0), indices(ctx, ctx.value(node, 1)), ctx.value(node, 2)]
+    return [ctx.g.add("scatter_nd", operands, reduction=node.attr("reduction", "none"))]
+
+
+@onnx_op("ScatterElements", "Scatter")
+def scatter_elements(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    operands = [x, indices(ctx, ctx.value(node, 1)), ctx.value(node, 2)]
+    axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
+    reduction = node.attr("reduction", "none")
+    return [ctx.g.add("scatter_elements", operands, axis=axis, reduction=reduction)]
+
+
+@onnx_op("OneHot")
+def one_hot(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """The depth may come as a float; indices that are not i32 or i64 are converted."""
+    number = ctx.known(node, 1)
+    depth = ctx.dims(node, 1)[0] if number is None else arith.Const(int(number.reshape(-1)[0]))
+    at = indices(ctx, ctx.value(node, 0))
+    axis = axis_of(node, node.attr("axis", -1), at.tensor.rank + 1)
+    return [ctx.g.add("one_hot", [at, ctx.value(node, 2)], depth=depth, axis=axis)]
+
+
+@onnx_op("ReverseSequence")
+def reverse_sequence(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    operands = [ctx.value(node, 0), indices(ctx, ctx.value(node, 1))]
+    axes = {"batch_axis": node.attr("batch_axis", 1), "time_axis": node.attr("time_axis", 0)}
+    return [ctx.g.add("reverse_sequence", operands, **axes)]
+
+
+@onnx_op("Compress")
+def compress(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """The slices whose condition holds: the points where it does, gathered."""
+    x, condition = ctx.value(node, 0), cast(ctx, ctx.value(node, 1), dtypes.bool_)
+    if "axis" not in node.attrs:
+        x, axis = reshape(ctx, x, [x.tensor.numel]), 0
+    else:
+        axis = axis_of(node, node.attr("axis"), x.tensor.rank)
+    symbol = ctx.g.symbol("kept")
+    points = ctx.g.add("nonzero", [condition], symbols=(symbol,))
+    return [ctx.g.add("gather", [x, reshape(ctx, points, [arith.Var(symbol)])], axis=axis)]

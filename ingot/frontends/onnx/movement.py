@@ -1,0 +1,361 @@
+"""ONNX spellings of the movement family: Reshape, Slice, Split, Pad and the like.
+
+In: ONNX nodes. Out: nodes of ops/movement.py and ops/join.py. Called by walker. Sizes given as
+operands come through `ctx.dims`, so they may be expressions over symbols.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ingot.arith import expr as arith
+from ingot.frontends.onnx.common import (
+    Dims,
+    as_scalar,
+    axes_of,
+    axis_of,
+    bad_model,
+    known_int,
+    known_ints,
+    reshape,
+    scalar,
+    tidy,
+)
+from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
+from ingot.graph.ir import Value
+from ingot.ops import common as shapes
+
+# --- Reshape and its kin ------------------------------------------------------------------------
+
+
+@onnx_op("Reshape")
+def reshape_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [reshaped(ctx, node, [arith.wrap(d) for d in node.attr("shape")], False)]
+
+
+@onnx_op("Reshape", since=5)
+def reshape_input(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [reshaped(ctx, node, ctx.dims(node, 1), bool(node.attr("allowzero", 0)))]
+
+
+def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> Value:
+    """0 keeps the input's size (unless zero is allowed to mean zero), -1 takes what is left."""
+    x = ctx.value(node, 0)
+    shape = list(wanted)
+    for axis, size in enumerate(shape):
+        if arith.is_const(size, 0) and not allow_zero:
+            if axis >= x.tensor.rank:
+                raise bad_model(node, f"shape {shape} keeps axis {axis}, which {x.type} has not")
+            shape[axis] = x.shape[axis]
+    open_axes = [axis for axis, size in enumerate(shape) if arith.is_const(size, -1)]
+    if len(open_axes) > 1:
+        raise bad_model(node, f"shape {shape} leaves more than one size open")
+    for axis in open_axes:
+        shape[axis] = quotient(ctx, node, x.shape, [*shape[:axis], *shape[axis + 1 :]])
+    return ctx.g.add("reshape", [x], shape=tuple(tidy(ctx, d) for d in shape))
+
+
+def quotient(ctx: Importer, node: OnnxNode, whole: Dims, parts: Dims) -> arith.Expr:
+    """product(whole) / product(parts), equal factors cancelled: n·12·64 over n·12 is 64."""
+    above, below = factors(ctx, whole), factors(ctx, parts)
+    shared = above & below
+    top = arith.product(list((above - shared).elements()))
+    bottom = arith.product(list((below - shared).elements()))
+    if arith.is_const(bottom, 0):
+        raise bad_model(node, "a size cannot be inferred beside an axis of size zero")
+    a, b = arith.as_int(top), arith.as_int(bottom)
+    if a is not None and b is not None and a % b:
+        raise bad_model(node, f"{a} elements do not divide into {b}")
+    return top // bottom
+
+
+def factors(ctx: Importer, dims: Dims) -> Counter[arith.Expr]:
+    """Symbolic factors, and prime ones, so that 768 over 64 cancels beside symbols too."""
+    found: Counter[arith.Expr] = Counter()
+    pending = [tidy(ctx, d) for d in dims]
+    while pending:
+        factor = pending.pop()
+        number = arith.as_int(factor)
+        if isinstance(factor, arith.Mul):
+            pending += [factor.a, factor.b]
+        elif number is None or number < 2:
+            found[factor] += 1
+        else:
+            found.update(arith.Const(p) for p in primes(number))
+    del found[arith.Const(1)]
+    return found
+
+
+def primes(number: int) -> list[int]:
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return [*found, number] if number > 1 else found
+
+
+@onnx_op("Flatten")
+def flatten(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    axis, rank = node.attr("axis", 1), x.tensor.rank
+    if not -rank <= axis <= rank:
+        raise bad_model(node, f"axis {axis} does not exist in a tensor of rank {rank}")
+    axis = axis + rank if axis < 0 else axis
+    halves = [arith.product(list(half)) for half in (x.shape[:axis], x.shape[axis:])]
+    return [ctx.g.add("reshape", [x], shape=tuple(tidy(ctx, d) for d in halves))]
+
+
+@onnx_op("Squeeze")
+def squeeze_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [squeezed(ctx, node, node.attr("axes"))]
+
+
+@onnx_op("Squeeze", since=13)
+def squeeze(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [squeezed(ctx, node, known_ints(ctx, node, 1, "the axes"))]
+
+
+def squeezed(ctx: Importer, node: OnnxNode, axes: Sequence[int] | None) -> Value:
+    x = ctx.value(node, 0)
+    if axes is None:
+        dropped = [k for k, d in enumerate(x.shape) if arith.is_const(tidy(ctx, d), 1)]
+    else:
+        dropped = axes_of(node, axes, x.tensor.rank)
+    for axis in dropped:
+        size = arith.as_int(x.shape[axis])
+        if size is not None and size != 1:
+            raise bad_model(node, f"axis {axis} of {x.type} is not of size 1")
+    kept = [d for k, d in enumerate(x.shape) if k not in dropped]
+    return ctx.g.add("reshape", [x], shape=tuple(kept))
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [unsqueezed(ctx, node, node.attr("axes"))]
+
+
+@onnx_op("Unsqueeze", since=13)
+def unsqueeze(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [unsqueezed(ctx, node, known_ints(ctx, node, 1, "the axes") or [])]
+
+
+def unsqueezed(ctx: Importer, node: OnnxNode, axes: Sequence[int]) -> Value:
+    x = ctx.value(node, 0)
+    rank = x.tensor.rank + len(axes)
+    new, old = axes_of(node, axes, rank), iter(x.shape)
+    shape = tuple(arith.Const(1) if k in new else next(old) for k in range(rank))
+    return ctx.g.add("reshape", [x], shape=shape)
+
+
+# --- Transpose, Concat, Expand, Tile, Trilu -----------------------------------------------------
+
+
+@onnx_op("Transpose")
+def transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    perm = node.attr("perm") or list(reversed(range(x.tensor.rank)))
+    return [ctx.g.add("transpose", [x], perm=tuple(perm))]
+
+
+@onnx_op("Concat")
+def concat(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    parts = [ctx.value(node, i) for i in range(len(node.inputs))]
+    axis = axis_of(node, node.attr("axis", 1), parts[0].tensor.rank)
+    return [ctx.g.add("concat", parts, axis=axis)]
+
+
+@onnx_op("Expand")
+def expand(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    shape = shapes.broadcast_shapes(x.shape, ctx.dims(node, 1))
+    return [ctx.g.add("expand", [x], shape=shape)]
+
+
+@onnx_op("Tile")
+def tile_one(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """Opset 1: one axis, repeated."""
+    x = ctx.value(node, 0)
+    repeats: list[arith.Expr] = [arith.Const(1)] * x.tensor.rank
+    (count,) = ctx.dims(node, 1)
+    repeats[axis_of(node, known_int(ctx, node, 2, "the axis", 0), x.tensor.rank)] = count
+    return [ctx.g.add("tile", [x], repeats=tuple(repeats))]
+
+
+@onnx_op("Tile", since=6)
+def tile(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [ctx.g.add("tile", [ctx.value(node, 0)], repeats=ctx.dims(node, 1))]
+
+
+@onnx_op("Trilu")
+def trilu(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    has_k = ctx.optional(node, 1) is not None
+    k = ctx.dims(node, 1)[0] if has_k else arith.Const(0)
+    upper = bool(node.attr("upper", 1))
+    return [ctx.g.add("trilu", [ctx.value(node, 0)], upper=upper, k=k)]
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x, block = ctx.value(node, 0), node.attr("blocksize")
+    n, c, h, w = x.shape
+    depth = tidy(ctx, c // (block * block))
+    if node.attr("mode", "DCR") == "CRD":
+        split, perm = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
+    else:
+        split, perm = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
+    moved = ctx.g.add("transpose", [reshape(ctx, x, split)], perm=perm)
+    return [reshape(ctx, moved, (n, depth, h * block, w * block))]
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x, block = ctx.value(node, 0), node.attr("blocksize")
+    n, c, h, w = x.shape
+    rows, columns = tidy(ctx, h // block), tidy(ctx, w // block)
+    split = reshape(ctx, x, (n, c, rows, block, columns, block))
+    moved = ctx.g.add("transpose", [split], perm=(0, 3, 5, 1, 2, 4))
+    return [reshape(ctx, moved, (n, c * (block * block), rows, columns))]
+
+
+# --- Slice and Split ----------------------------------------------------------------------------
+
+TO_THE_END = (1 << 31) - 1  # exporters write this, or the 64-bit one, for "all that is left"
+
+
+@onnx_op("Slice")
+def slice_attrs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    starts = [arith.wrap(v) for v in node.attr("starts")]
+    ends = [arith.wrap(v) for v in node.attr("ends")]
+    axes = node.attr("axes") or list(range(len(starts)))
+    return [sliced(ctx, node, starts, ends, axes, [1] * len(starts))]
+
+
+@onnx_op("Slice", since=10)
+def slice_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    starts, ends = ctx.dims(node, 1), ctx.dims(node, 2)
+    axes = known_ints(ctx, node, 3, "the axes")
+    steps = known_ints(ctx, node, 4, "the steps")
+    places = list(range(len(starts))) if axes is None else axes
+    return [sliced(ctx, node, starts, ends, places, steps or [1] * len(starts))]
+
+
+def sliced(
+    ctx: Importer, node: OnnxNode, starts: Dims, ends: Dims, axes: Sequence[int],
+    steps: Sequence[int],
+) -> Value:  # fmt: skip
+    x = ctx.value(node, 0)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise bad_model(node, "starts, ends, axes and steps differ in length")
+    begin: list[arith.Expr] = [arith.Const(0)] * x.tensor.rank
+    sizes, strides = list(x.shape), [1] * x.tensor.rank
+    for axis, start, end, step in zip(
+        axes_of(node, axes, x.tensor.rank), starts, ends, steps, strict=True
+    ):
+        if step == 0:
+            raise bad_model(node, f"the step of axis {axis} is zero")
+        begin[axis], sizes[axis] = span(ctx, x.shape[axis], start, end, step)
+        strides[axis] = step
+    return slice_of(ctx, x, begin, sizes, strides)
+
+
+def slice_of(ctx: Importer, x: Value, begin: Dims, sizes: Dims, strides: Sequence[int]) -> Value:
+    return ctx.g.add("slice", [x], starts=tuple(begin), sizes=tuple(sizes), steps=tuple(strides))
+
+
+def span(
+    ctx: Importer, extent: arith.Expr, start: arith.Expr, end: arith.Expr, step: int
+) -> tuple[arith.Expr, arith.Expr]:
+    """Where a slice begins and how many it takes, by numpy's rules, for sizes not yet known."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first = clamped(ctx, start, extent, max(low, 0) if step > 0 else low, high)
+    last = clamped(ctx, end, extent, low, high)
+    gap = last - first if step > 0 else first - last
+    count = tidy(ctx, arith.maximum(arith.ceildiv(gap, abs(step)), 0))
+    return first, count
+
+
+def clamped(
+    ctx: Importer, bound: arith.Expr, extent: arith.Expr, low: int, high: arith.IntLike
+) -> arith.Expr:
+    """A bound counted from the front and forced into low … high."""
+    number = arith.as_int(bound)
+    if number is not None and number >= TO_THE_END:
+        return tidy(ctx, high)
+    if number is not None and number < -TO_THE_END:
+        return arith.Const(low)
+    # 1 where the bound is negative, 0 elsewhere: integer expressions have no choice
+    is_negative = arith.minimum(arith.maximum(-bound, 0), 1)
+    front = bound + extent * tidy(ctx, is_negative)
+    return tidy(ctx, arith.maximum(arith.minimum(front, high), low))
+
+
+@onnx_op("Split")
+def split_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    given = node.attr("split")
+    if given is None and len(node.inputs) > 1:  # opset 1 also took the sizes as an operand
+        given = ctx.dims(node, 1)
+    return splits(ctx, node, given)
+
+
+@onnx_op("Split", since=13)
+def split(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    given = ctx.dims(node, 1) if ctx.optional(node, 1) is not None else None
+    return splits(ctx, node, given)
+
+
+def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
+    extent, count = x.shape[axis], node.attr("num_outputs", len(node.outputs))
+    if given is None:
+        each = tidy(ctx, arith.ceildiv(extent, count))  # the last part may be smaller
+        given = [*[each] * (count - 1), tidy(ctx, extent - each * (count - 1))]
+    total = tidy(ctx, sum((arith.wrap(s) for s in given), arith.Const(0)) - extent)
+    if arith.as_int(total) not in (0, None) or len(given) != len(node.outputs):
+        raise bad_model(node, f"parts {list(given)} do not make up axis {axis} of {x.type}")
+    found, offset = [], arith.wrap(0)
+    for size in given:
+        begin: list[arith.Expr] = [arith.Const(0)] * x.tensor.rank
+        sizes = list(x.shape)
+        begin[axis], sizes[axis] = tidy(ctx, offset), arith.wrap(size)
+        found.append(slice_of(ctx, x, begin, sizes, [1] * x.tensor.rank))
+        offset = offset + size
+    return found
+
+
+# --- Pad ----------------------------------------------------------------------------------------
+
+
+@onnx_op("Pad")
+def pad_attrs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x = ctx.value(node, 0)
+    amounts = node.attr("pads", node.attr("paddings"))
+    value = scalar(ctx, node.attr("value", 0.0), x.dtype)
+    return [padded(ctx, node, [arith.wrap(v) for v in amounts], value, None)]
+
+
+@onnx_op("Pad", since=11)
+def pad_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    value = ctx.optional(node, 2)
+    axes = known_ints(ctx, node, 3, "the axes")
+    filler = None if value is None else as_scalar(ctx, value)
+    return [padded(ctx, node, ctx.dims(node, 1), filler, axes)]
+
+
+def padded(
+    ctx: Importer, node: OnnxNode, amounts: Dims, value: Value | None, axes: Sequence[int] | None
+) -> Value:
+    x, mode = ctx.value(node, 0), node.attr("mode", "constant")
+    rank = x.tensor.rank
+    places = list(range(rank)) if axes is None else axes_of(node, axes, rank)
+    if len(amounts) != 2 * len(places):
+        raise bad_model(node, f"{len(amounts)} amounts for {len(places)} axes")
+    before: list[arith.Expr] = [arith.Const(0)] * rank
+    after = list(before)
+    for k, axis in enumerate(places):
+        before[axis], after[axis] = amounts[k], amounts[k + len(places)]
+    operands = [x, value if mode == "constant" else None]
+    return ctx.g.add("pad", operands, before=tuple(before), after=tuple(after), mode=mode)
