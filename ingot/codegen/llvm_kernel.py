@@ -46,7 +46,7 @@ class _Printer:
         params += ["i64 %low", "i64 %high", "ptr noalias %scratch", "ptr noalias %error"]
         self.stmt(self.kernel.body)
         self.fn.do("ret i32 0")
-        head = f"define i32 @{symbol}({', '.join(params)}) nounwind \"no-builtins\""
+        head = f'define i32 @{symbol}({", ".join(params)}) nounwind "no-builtins"'
         return self.fn.text(head) + "\n".join(self.fn.declares) + "\n"
 
     def stmt(self, s: ir.Stmt) -> None:
@@ -152,7 +152,9 @@ class _Printer:
         value = values.to_memory(values.value(s.value), dtype, lanes)
         type, align = vector(memory_type(dtype), lanes), dtype.storage_bytes
         if lanes == 1 or (arith.is_const(s.stride, 1) and s.mask is None):
-            fn.do(f"store {type} {value}, ptr {values.pointer(s.buffer, s.indices[0])}, align {align}")
+            fn.do(
+                f"store {type} {value}, ptr {values.pointer(s.buffer, s.indices[0])}, align {align}"
+            )
         elif s.mask is None:
             self.strided_store(s, value)
         else:

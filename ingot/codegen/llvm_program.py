@@ -15,7 +15,16 @@ from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import Values
 from ingot.program import ir
 from ingot.program.tables import CONSTANTS, Tables, tables
-from ingot.support.abi import BAD_SIZE, CTX, DYNAMIC, DYNAMIC_BYTES, ERROR, NO_MEMORY, SERVICES, SYNC
+from ingot.support.abi import (
+    BAD_SIZE,
+    CTX,
+    DYNAMIC,
+    DYNAMIC_BYTES,
+    ERROR,
+    NO_MEMORY,
+    SERVICES,
+    SYNC,
+)
 from ingot.support.errors import IngotError
 
 
@@ -24,7 +33,7 @@ def print_entry(program: ir.Program, symbol: str, triple: str, spin_count: int) 
     printer.prologue()
     printer.stmt(program.body)
     printer.finish()
-    head = f"define i32 @{symbol}(ptr noalias %ctx) nounwind \"no-builtins\""
+    head = f'define i32 @{symbol}(ptr noalias %ctx) nounwind "no-builtins"'
     declares = "\n".join(printer.fn.declares)
     return "\n".join([printer.fn.text(head), _barrier(triple, spin_count), _copy(), declares, ""])
 
@@ -56,7 +65,7 @@ class _Entry:
     def prologue(self) -> None:
         for name, offset in CTX.items():
             address = self.fn.op(f"getelementptr i8, ptr %ctx, i64 {offset}")
-            type = "i64" if name in ("thread", "threads") else "ptr"
+            type = "i64" if name in ("thread", "threads", "arena_count") else "ptr"
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
         self.fn.do(f"store i32 0, ptr {self.failed}, align 4")
 
@@ -82,7 +91,9 @@ class _Entry:
             base = self.fields["constants"]
         else:
             base = self.entry_of("arenas", self.tables.arenas[buffer.place.arena])
-        return self.fn.op(f"getelementptr i8, ptr {base}, i64 {self.index.index(buffer.place.offset)}")
+        return self.fn.op(
+            f"getelementptr i8, ptr {base}, i64 {self.index.index(buffer.place.offset)}"
+        )
 
     def dynamic(self, name: str) -> str:
         offset = DYNAMIC_BYTES * self.tables.dynamics[name]
@@ -96,7 +107,9 @@ class _Entry:
         for n, value in enumerate(values):
             numbers[f"value{n}"] = value
         for field, number in numbers.items():
-            address = self.fn.op(f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR[field]}")
+            address = self.fn.op(
+                f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR[field]}"
+            )
             self.fn.do(f"store i64 {number}, ptr {address}, align 8")
         flag = self.fn.op(f"getelementptr i8, ptr {self.fields['sync']}, i64 {SYNC['failed']}")
         self.fn.do(f"store atomic i32 1, ptr {flag} release, align 4")
@@ -291,7 +304,7 @@ class _Entry:
 
 def _barrier(triple: str, spin_count: int) -> str:
     """All threads arrive; the last opens the gate by raising `generation`. Gives the failed flag."""
-    pause = "call void asm sideeffect \"pause\", \"\"()" if triple.startswith("x86") else ""
+    pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
     return f"""
 define internal i32 @barrier(ptr %sync, i64 %threads, ptr %services) noinline nounwind "no-builtins" {{
 entry:

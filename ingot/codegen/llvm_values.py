@@ -124,7 +124,11 @@ class Values:
             case ir.Bitcast(a=a, type=dtype):
                 source, target = value_type(a.dtype, a.lanes), value_type(dtype, a.lanes)
                 operand = self.value(a)
-                return operand if source == target else fn.op(f"bitcast {source} {operand} to {target}")
+                return (
+                    operand
+                    if source == target
+                    else fn.op(f"bitcast {source} {operand} to {target}")
+                )
             case ir.Fma(a=a, b=b, c=c):
                 type = value_type(e.dtype, e.lanes)
                 args = [(type, self.value(x)) for x in (a, b, c)]
@@ -317,8 +321,10 @@ class Values:
         fn, from_type, to_type = self.fn, value_type(source, lanes), value_type(target, lanes)
         sign = "s" if target.is_signed or mode == "wrap" else "u"
         wide = vector("i64", lanes) if mode == "wrap" else to_type
-        suffix = ("i64" if lanes == 1 else f"v{lanes}i64") if mode == "wrap" else intrinsic_suffix(
-            target, lanes
+        suffix = (
+            ("i64" if lanes == 1 else f"v{lanes}i64")
+            if mode == "wrap"
+            else intrinsic_suffix(target, lanes)
         )
         name = f"llvm.fpto{sign}i.sat.{suffix}.{intrinsic_suffix(source, lanes)}"
         result = fn.call(wide, name, [(from_type, a)])
@@ -346,7 +352,9 @@ class Values:
     def _scalar_load(self, e: ir.Load) -> str:
         type, align = memory_type(e.dtype), e.dtype.storage_bytes
         address = self.pointer(e.buffer, e.indices[0])
-        return self.from_memory(self.fn.op(f"load {type}, ptr {address}, align {align}"), e.dtype, 1)
+        return self.from_memory(
+            self.fn.op(f"load {type}, ptr {address}, align {align}"), e.dtype, 1
+        )
 
     def _guarded_load(self, e: ir.Load) -> str:
         """A branch around the load: where the mask is false no memory is touched."""
@@ -403,7 +411,11 @@ class Values:
     def lane_pointers(
         self, buffer: ir.Buffer, index: arith.Expr, stride: arith.Expr, width: int
     ) -> list[str]:
-        first, step, type = self.pointer(buffer, index), self.index(stride), memory_type(buffer.dtype)
+        first, step, type = (
+            self.pointer(buffer, index),
+            self.index(stride),
+            memory_type(buffer.dtype),
+        )
         found = [first]
         for lane in range(1, width):
             offset = self.fn.op(f"mul i64 {step}, {lane}")
@@ -433,8 +445,6 @@ class Values:
 
 def memory_suffix(dtype: DType, lanes: int) -> str:
     return "v" + str(lanes) + ("i8" if dtype.is_bool else intrinsic_suffix(dtype, 1))
-
-
 
 
 def _holds_data(e: arith.Expr) -> bool:

@@ -76,7 +76,9 @@ class Worker:
 
     def _death(self, job: Job, in_time: bool, timeout_s: float) -> IngotError:
         status = self.process.wait()
-        why = f"the process ended with status {status}" if in_time else f"no answer in {timeout_s} s"
+        why = (
+            f"the process ended with status {status}" if in_time else f"no answer in {timeout_s} s"
+        )
         return IngotError(
             "codegen-failed",
             f"code generation for {job.name} did not finish",

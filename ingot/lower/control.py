@@ -82,4 +82,3 @@ def _renewals(
             result = spare
         renew.append(ir.Copy(home, result))
     return renew, save
-

@@ -39,16 +39,12 @@ def group_kernel(
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     """The kernel that computes the values of the symbols a node binds: one i64 output."""
     b = Build(name)
-    operands = [
-        None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs
-    ]
+    operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
     return close(b, [_final(b, out, node)], symbols, node.origin)
 
 
-def close(
-    b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin: str
-) -> ir.Kernel:
+def close(b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin: str) -> ir.Kernel:
     draft = b.finish(outputs, (), origin)
     used = kernel_symbols(draft)
     sizes = tuple(

@@ -77,9 +77,7 @@ class Lowering:
     def update_state(self, state: dict[str, str], outputs: list[str]) -> list[str]:
         """After the run each state array holds its successor."""
         homes = {value.name: home for value, home in zip(self.graph.outputs, outputs)}
-        copies = [
-            ir.Copy(old, homes[new]) for old, new in state.items() if homes[new] != old
-        ]
+        copies = [ir.Copy(old, homes[new]) for old, new in state.items() if homes[new] != old]
         # a state that is another's successor is read before it is overwritten
         for copy in copies:
             if any(copy.src == other.dst for other in copies):

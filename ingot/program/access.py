@@ -40,9 +40,7 @@ class Accesses:
     def __init__(self, program: ir.Program):
         self.program = program
         self.buffers = program.buffer_map
-        self.env = {
-            s.name: Interval(s.low, s.high) for s in program.symbols
-        }
+        self.env = {s.name: Interval(s.low, s.high) for s in program.symbols}
         self._roles: dict[str, tuple[set[int], set[int]]] = {}
 
     def roles(self, kernel: str) -> tuple[set[int], set[int]]:

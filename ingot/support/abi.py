@@ -18,6 +18,7 @@ CTX = {
     "kernels": 72,  # table of function pointers
     "services": 80,  # see SERVICES
     "dynamics": 88,  # table of DYNAMIC records
+    "arena_count": 96,  # capacities follow the bases in `arenas`
 }
 CTX_BYTES = 128
 
@@ -28,6 +29,17 @@ ERROR = {"launch": 0, "reason": 8, "value0": 16, "value1": 24}  # reason 0: no e
 ERROR_BYTES = 64
 
 SERVICES = {"park": 0, "wake": 8, "alloc": 16, "grow": 24, "host": 32}
+# private to the support object: what it asks of the operating system
+SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64}
+SERVICES_BYTES = 128
+
+# a parked worker's mailbox: command and finished count jobs, each on a cache line of its own
+SLOT = {"command": 0, "finished": 64, "parked": 128, "stop": 132, "caller_parked": 136,
+        "entry": 144, "ctx": 152, "services": 160}  # fmt: skip
+SLOT_BYTES = 192
+
+# a call: how many workers it leased, the entry, thread 0's ctx, then a (slot, ctx) pair for each
+GANG = {"workers": 0, "entry": 8, "ctx": 16, "pairs": 24}
 
 DYNAMIC = {"data": 0, "rows": 8, "capacity": 16}
 DYNAMIC_BYTES = 24

@@ -1,0 +1,123 @@
+"""From the shapes of the inputs to every size of a run: symbols, output shapes, arenas, scratch.
+
+Solved once for each distinct tuple of shapes; errors name the inputs and axes that disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingot.arith import expr as arith
+from ingot.runtime.package import Package, Port
+from ingot.support.errors import IngotError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What one tuple of input shapes determines. Data-dependent symbols are 0 until bound."""
+
+    symbols: tuple[int, ...]
+    outputs: tuple[Shape | None, ...]  # None: known only after the run
+    arenas: tuple[int, ...]  # bytes to reserve before the run; 0 for those the program reserves
+    scratch_bytes: int
+
+
+def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
+    values = _bind(package.inputs, shapes)
+    for port, shape in zip(package.inputs, shapes):
+        _check_port(port, shape, values)
+    for symbol in package.symbols:
+        if symbol.source == "input" and symbol.name in values:
+            _check_range(package, symbol, values[symbol.name][0])
+    known = {name: value for name, (value, _) in values.items()}
+    table = tuple(known.get(s.name, 0) for s in package.symbols)
+    bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
+    return Sizes(
+        table,
+        tuple(_shape(port, known) for port in package.outputs),
+        tuple(
+            arith.evaluate(a.size_bytes, known) if a.is_host_reserved else 0 for a in package.arenas
+        ),
+        _scratch(package, {**bounds, **known}),
+    )
+
+
+def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[int, str]]:
+    """Symbols that stand alone as a dimension: value, and where it was read."""
+    values: dict[str, tuple[int, str]] = {}
+    for port, shape in zip(inputs, shapes):
+        if len(shape) != len(port.shape):
+            raise _wrong_shape(port, shape, f"it has {len(shape)} axes, not {len(port.shape)}")
+        for axis, (dim, size) in enumerate(zip(port.shape, shape)):
+            if not isinstance(dim, arith.Var):
+                continue
+            here = f"axis {axis} of input {port.name!r}"
+            if dim.name in values and values[dim.name][0] != size:
+                other, there = values[dim.name]
+                raise IngotError(
+                    "bad-input",
+                    f"the inputs disagree about {dim.name!r}: {there} is {other}, {here} is {size}",
+                    hint=f"give both the same size along {dim.name!r}",
+                )
+            values.setdefault(dim.name, (size, here))
+    return values
+
+
+def _check_port(port: Port, shape: Shape, values: dict[str, tuple[int, str]]) -> None:
+    known = {name: value for name, (value, _) in values.items()}
+    for axis, (dim, size) in enumerate(zip(port.shape, shape)):
+        if arith.free_vars(dim) - known.keys():
+            raise _wrong_shape(port, shape, f"axis {axis} ({dim}) cannot be solved for its symbols")
+        expected = arith.evaluate(dim, known)
+        if expected != size:
+            why = f"axis {axis} is {size}, not {expected}"
+            raise _wrong_shape(port, shape, why + (f" ({dim})" if arith.free_vars(dim) else ""))
+
+
+def _check_range(package: Package, symbol, value: int) -> None:
+    where = next(
+        f"input {p.name!r}, axis {axis}"
+        for p in package.inputs
+        for axis, dim in enumerate(p.shape)
+        if symbol.name in arith.free_vars(dim)
+    )
+    top = "…" if symbol.high is None else symbol.high
+    if value < symbol.low or (symbol.high is not None and value > symbol.high):
+        raise IngotError(
+            "bad-input",
+            f"{symbol.name!r} is {value}, outside {symbol.low} to {top}",
+            where=where,
+            hint=f"compile with shapes={{{symbol.name!r}: (low, high)}} that hold it",
+        )
+    if value % symbol.divisor:
+        raise IngotError(
+            "bad-input",
+            f"{symbol.name!r} is {value}, not a multiple of {symbol.divisor}",
+            where=where,
+        )
+
+
+def _shape(port: Port, known: dict[str, int]) -> Shape | None:
+    if any(arith.free_vars(dim) - known.keys() for dim in port.shape):
+        return None
+    return tuple(arith.evaluate(dim, known) for dim in port.shape)
+
+
+def _scratch(package: Package, known: dict[str, int]) -> int:
+    missing = arith.free_vars(package.scratch_bytes) - known.keys()
+    if missing:
+        raise IngotError(
+            "limit",
+            f"a kernel's scratch depends on {', '.join(sorted(missing))}, which has no upper bound",
+        )
+    return arith.evaluate(package.scratch_bytes, known)
+
+
+def _wrong_shape(port: Port, shape: Shape, why: str) -> IngotError:
+    expected = ", ".join(map(str, port.shape))
+    return IngotError(
+        "bad-input", f"input {port.name!r} has shape {list(shape)}, expected [{expected}]", why=why
+    )
