@@ -4,7 +4,7 @@ a list of `Group`s, in an order in which every group's inputs are there. `lower`
 A group has one final node; every other member is read only inside the group. So no path leaves a
 group and comes back, and sorting by the final node is an order. Constants are in no group.
 
-1. A CONTRACTION or REDUCTION takes the elementwise nodes after it that keep its shape: its epilogue.
+1. A CONTRACTION or REDUCTION takes the elementwise nodes after it that keep its shape (epilogue).
 2. An elementwise or injective node joins the group that reads it, if its work is not multiplied:
    - into an elementwise or injective reader of the same or smaller size, or if it is cheap;
    - before a REDUCTION, whose loops may read an element several times, if it is cheap;
