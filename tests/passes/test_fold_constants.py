@@ -1,0 +1,187 @@
+"""fold_constants: what becomes a constant, and the limits that keep a model from growing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingot.graph.ir import Graph
+from ingot.graph.store import ConstantStore
+from ingot.graph.text import show
+from ingot.passes.fold_constants import fold_constants
+from ingot.passes.remove_dead_code import remove_dead_code
+from tests.graph.graphs import agree, expect, graph
+
+
+def fold(g: Graph, store: ConstantStore, **options: int) -> Graph:
+    after = remove_dead_code(fold_constants(g, store, **options), store)
+    agree(g, after, store)
+    assert fold_constants(after, store, **options) == after
+    return after
+
+
+def test_constant_arithmetic_is_done_now():
+    store = ConstantStore()
+    a, b = np.array([1, 2], np.float32), np.array([3, 5], np.float32)
+    g = graph(
+        """
+graph g(%x: f32[2]) {
+  %a: f32[2] = @a
+  %b: f32[2] = @b
+  %c: f32[2] = add(%a, %b)  # sum
+  %d: f32[2] = mul(%c, %c)
+  %y: f32[2] = sub(%x, %d)
+  return %y, %c
+}""",
+        store,
+        a=a,
+        b=b,
+    )
+    wanted = """
+graph g(%x: f32[2]) {
+  %c: f32[2] = @c  # sum
+  %d: f32[2] = @d
+  %y: f32[2] = sub(%x, %d)
+  return %y, %c
+}"""
+    expect(fold(g, store), wanted, store, c=a + b, d=(a + b) ** 2)
+
+
+def test_sizes_bound_by_constants_become_numbers():
+    store = ConstantStore()
+    g = graph(
+        """
+graph g(%x: f32[12]) {
+  symbol a: 0.. from node
+  symbol b: 0.. from node
+  %s: i64[2] = @s
+  %t: i64[2] = bind(%s) {symbols=["a", "b"]}
+  %y: f32[a, b] = reshape(%x) {shape=[a, b]}
+  %n: i64[1] = index_tensor() {shape=[1], values=[a * b]}
+  return %y, %n
+}""",
+        store,
+        s=np.array([3, 4]),
+    )
+    wanted = """
+graph g(%x: f32[12]) {
+  %y: f32[3, 4] = reshape(%x) {shape=[3, 4]}
+  %n: i64[1] = @n
+  return %y, %n
+}"""
+    expect(fold(g, store), wanted, store, n=np.array([12]))
+
+
+def test_a_size_out_of_its_range_is_left_to_fail_when_run():
+    store = ConstantStore()
+    text = """
+graph g(%x: f32[1]) {
+  symbol a: 0.. from node
+  %s: i64[1] = @s
+  %t: i64[1] = bind(%s) {symbols=["a"]}
+  %y: f32[a] = expand(%x) {shape=[a]}
+  return %y
+}"""
+    g = graph(text, store, s=np.array([-3]))
+    assert fold_constants(g, store) == g
+
+
+GROW = """
+graph g(%x: f32[SIZE]) {
+  %a: f32[ROWS] = @a
+  %b: f32[SIZE] = expand(%a_) {shape=[SIZE]}
+  %y: f32[SIZE] = add(%x, %b)
+  return %y
+}"""
+
+
+def grow(rows: int, columns: int, store: ConstantStore) -> Graph:
+    text = GROW.replace("expand(%a_)", "expand(%a)").replace("SIZE", f"{columns}, {rows}")
+    return graph(text.replace("ROWS", str(rows)), store, a=np.arange(rows, dtype=np.float32))
+
+
+def test_a_result_much_larger_than_its_operands_is_not_kept():
+    store = ConstantStore()
+    assert "expand" in show(fold(grow(10_000, 5, store), store))
+    assert "expand" not in show(fold(grow(10_000, 4, store), store))
+    assert "expand" not in show(fold(grow(4, 1000, store), store))  # 16 kB: little
+
+
+def test_a_result_over_the_limit_is_not_kept():
+    store = ConstantStore()
+    g = grow(10_000, 2, store)
+    assert "expand" in show(fold(g, store, limit_bytes=79_999))
+    assert "expand" not in show(fold(g, store, limit_bytes=80_000))
+
+
+def test_a_range_without_a_known_end_is_not_tried():
+    store = ConstantStore()
+    text = """
+graph g() {
+  symbol n: 0..HIGH from node
+  %a: i64[] = @a
+  %b: i64[] = @b
+  %c: i64[] = @c
+  %y: i64[n] = range(%a, %b, %c) {symbols=["n"]}
+  return %y
+}"""
+    numbers = {"a": np.int64(0), "b": np.int64(1 << 60), "c": np.int64(1)}
+    g = graph(text.replace("HIGH", ""), store, **numbers)
+    assert fold_constants(g, store) == g
+    numbers["b"] = np.int64(3)
+    small = fold(graph(text.replace("HIGH", "9"), store, **numbers), store)
+    expect(small, "graph g() {\n%y: i64[3] = @y\nreturn %y\n}", store, y=np.arange(3))
+
+
+def test_what_fails_is_left_to_fail_when_run():
+    store = ConstantStore()
+    g = graph(
+        """
+graph g() {
+  %a: i64[1] = @a
+  %b: i64[1] = @b
+  %y: i64[1] = div(%a, %b)
+  return %y
+}""",
+        store,
+        a=np.array([1]),
+        b=np.array([0]),
+    )
+    assert fold_constants(g, store) == g
+
+
+def test_symbolic_sizes_are_not_folded():
+    store = ConstantStore()
+    text = """
+graph g(%x: f32[n]) {
+  symbol n: 1..
+  %one: f32[] = @one
+  %y: f32[n] = fill(%one) {shape=[n]}
+  %z: f32[n] = add(%x, %y)
+  return %z
+}"""
+    g = graph(text, store, one=np.float32(1))
+    assert fold(g, store) == g
+
+
+def test_sub_graphs_fold_but_keep_the_sizes_known_outside():
+    store = ConstantStore()
+    branch = """(%x: f32[4]) {
+    symbol NAME: 0..9 from node
+    %s: i64[1] = @s
+    %t: i64[1] = bind(%s) {symbols=["NAME"]}
+    %u: i64[1] = add(%t, %t)
+    %one: f32[] = @one
+    %y: f32[NAME] = fill(%one) {shape=[NAME]}
+    return %y, %u
+  }"""
+    text = f"""
+graph g(%c: bool[], %x: f32[4]) {{
+  symbol m: 0.. from node
+  %y: f32[m], %u: i64[1] = if(%c, %x) {{else_branch=graph e{branch.replace("NAME", "p")},
+    symbols=["m"], then_branch=graph t{branch.replace("NAME", "q")}}}
+  return %y, %u
+}}"""
+    g = graph(text, store, s=np.array([2]), one=np.float32(1))
+    after = fold(g, store)
+    assert show(after).count("bind") == 2
+    assert "fill" in show(after)

@@ -1,0 +1,290 @@
+"""fuse: which nodes share a kernel, and the laws every partition keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingot import dtypes
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Graph
+from ingot.graph.opdef import Kind, defn
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import tensor
+from ingot.graph.verify import bound_symbols, verify
+from ingot.passes.edit import constant_ref, mentioned_symbols
+from ingot.passes.fuse import Group, fuse
+from tests.graph.graphs import graph
+
+
+def laws(g: Graph) -> list[Group]:
+    """What must hold of every partition."""
+    groups = fuse(g)
+    ready = {v.name for v in g.inputs} | {
+        v.name for n in g.nodes if constant_ref(n) is not None for v in n.outputs
+    }
+    sizes = {s.name for s in g.symbols if s.source == "input"}
+    seen = []
+    for group in groups:
+        assert all(v.name in ready for v in group.inputs), "a group reads what is not there yet"
+        for node in group.nodes:
+            assert mentioned_symbols(node) - set(bound_symbols(node)) <= sizes
+            assert constant_ref(node) is None
+        heavy = [n for n in group.nodes if defn(n).kind in (Kind.REDUCTION, Kind.CONTRACTION)]
+        assert len(heavy) <= 1
+        assert group.outputs == group.nodes[-1].outputs
+        inner = {v.name for n in group.nodes[:-1] for v in n.outputs}
+        made = inner | {v.name for v in group.outputs}
+        reads = {v.name for n in group.nodes for v in n.inputs if v is not None}
+        assert {v.name for v in group.inputs} == reads - made
+        assert inner <= reads, "a member nobody in the group reads"
+        ready |= {v.name for v in group.outputs}
+        sizes |= {s for n in group.nodes for s in bound_symbols(n)}
+        seen += [v.name for n in group.nodes for v in n.outputs]
+    wanted = {v.name for n in g.nodes if constant_ref(n) is None for v in n.outputs}
+    assert set(seen) == wanted
+    assert {v.name for v in g.outputs} <= ready
+    return groups
+
+
+def names(g: Graph) -> list[str]:
+    """Each group as the names it makes, in order."""
+    return [" ".join(v.name for n in group.nodes for v in n.outputs) for group in laws(g)]
+
+
+CONV = "{dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]}"
+W = np.ones((3, 3, 1, 1), np.float32)
+
+
+def test_elementwise_chains_are_one_kernel():
+    g = graph(
+        """
+graph g(%x: f32[4, 5], %y: f32[5]) {
+  %a: f32[4, 5] = add(%x, %y)
+  %b: f32[4, 5] = exp(%a)
+  %c: f32[4, 5] = mul(%b, %a)
+  %d: f32[5, 4] = transpose(%c) {perm=[1, 0]}
+  return %d
+}"""
+    )
+    (group,) = laws(g)
+    assert [n.op for n in group.nodes] == ["add", "exp", "mul", "transpose"]
+    assert [v.name for v in group.inputs] == ["x", "y"]
+    assert group.anchor is None and group.family == "elementwise"
+
+
+def test_an_epilogue_with_a_residual_rides_on_the_contraction():
+    g = graph(
+        f"""
+graph g(%x: f32[1, 3, 4, 4]) {{
+  %w: f32[3, 3, 1, 1] = @w
+  %b: f32[3, 1, 1] = @b
+  %p: f32[1, 3, 4, 4] = conv(%x, %w) {CONV}
+  %q: f32[1, 3, 4, 4] = conv(%x, %w) {CONV}
+  %a: f32[1, 3, 4, 4] = add(%p, %b)
+  %r: f32[1, 3, 4, 4] = add(%a, %q)
+  %y: f32[1, 3, 4, 4] = relu(%r)
+  return %y
+}}""",
+        w=W,
+        b=np.ones((3, 1, 1), np.float32),
+    )
+    assert names(g) == ["q", "p a r y"]
+    first, second = fuse(g)
+    assert second.anchor is not None and second.anchor.outputs[0].name == "p"
+    assert second.family == first.family == "conv"
+    assert [v.name for v in second.inputs] == ["x", "w", "b", "q"]
+
+
+def test_an_epilogue_may_fork_and_join():
+    g = graph(
+        """
+graph g(%x: f32[4, 5], %w: f32[5, 6], %h: f32[]) {
+  %p: f32[4, 6] = matmul(%x, %w)
+  %a: f32[4, 6] = erf(%p)
+  %b: f32[4, 6] = mul(%a, %p)
+  %y: f32[4, 6] = mul(%b, %h)
+  return %y
+}"""
+    )
+    assert names(g) == ["p a b y"]
+
+
+def test_a_value_that_is_seen_outside_ends_its_group():
+    g = graph(
+        """
+graph g(%x: f32[4, 5], %w: f32[5, 6]) {
+  %p: f32[4, 6] = matmul(%x, %w)
+  %a: f32[4, 6] = relu(%p)
+  %b: f32[4, 6] = exp(%a)
+  %c: f32[6, 4] = transpose(%a) {perm=[1, 0]}
+  return %b, %c, %a
+}"""
+    )
+    assert names(g) == ["p a", "b", "c"]
+
+
+def test_moves_do_not_ride_but_the_epilogue_before_them_does():
+    g = graph(
+        """
+graph g(%x: f32[4, 5], %w: f32[5, 6], %b: f32[6]) {
+  %p: f32[4, 6] = matmul(%x, %w)
+  %a: f32[4, 6] = add(%p, %b)
+  %c: f32[6, 4] = transpose(%a) {perm=[1, 0]}
+  %y: f32[6, 4] = exp(%c)
+  return %y
+}"""
+    )
+    assert names(g) == ["p a", "c y"]
+
+
+def test_a_larger_shape_does_not_ride():
+    g = graph(
+        """
+graph g(%x: f32[4, 5], %y: f32[4, 5]) {
+  %m: f32[4, 1] = reduce_mean(%x) {axes=[1], keepdims=true}
+  %d: f32[4, 5] = sub(%y, %m)
+  return %d
+}"""
+    )
+    assert names(g) == ["m", "d"]
+
+
+def test_cheap_producers_go_into_a_reduction_and_costly_ones_do_not():
+    text = """
+graph g(%x: f32[4, 5], %mask: f32[5]) {
+  %a: f32[4, 5] = OP
+  %s: f32[4, 5] = softmax(%a) {axis=1}
+  %y: f32[4, 5] = neg(%s)
+  return %y
+}"""
+    cheap = graph(text.replace("OP", "add(%x, %mask)"))
+    assert names(cheap) == ["a s y"]
+    assert fuse(cheap)[0].family == "softmax"
+    assert names(graph(text.replace("OP", "tanh(%x)"))) == ["a", "s y"]
+    behind = text.replace("OP", "add(%t, %mask)").replace(
+        "  %a:", "  %t: f32[4, 5] = tanh(%x)\n  %a:"
+    )
+    assert names(graph(behind)) == ["t", "a s y"]
+
+
+def test_only_cheap_work_on_constants_goes_into_a_contraction():
+    text = """
+graph g(%x: f32[4, 5]) {
+  %w: f16[5, 6] = @w
+  %v: f32[5, 6] = cast(%w) {to=f32}
+  %a: f32[4, 5] = relu(%x)
+  %y: f32[4, 6] = matmul(%a, %v)
+  return %y
+}"""
+    assert names(graph(text, w=np.ones((5, 6), np.float16))) == ["a", "v y"]
+
+
+def test_costly_work_is_not_repeated_by_a_broadcast():
+    text = """
+graph g(%x: f32[5], %y: f32[4, 5]) {
+  %a: f32[5] = OP(%x)
+  %z: f32[4, 5] = add(%y, %a)
+  return %z
+}"""
+    assert names(graph(text.replace("OP", "tanh"))) == ["a", "z"]
+    assert names(graph(text.replace("OP", "neg"))) == ["a z"]
+
+
+def test_formulas_do_not_grow_without_end():
+    lines = ["%v0: f32[9] = neg(%x)"]
+    lines += [f"%v{i}: f32[9] = add(%v{i - 1}, %v{i - 1})" for i in range(1, 12)]
+    g = graph(f"graph g(%x: f32[9]) {{\n{chr(10).join(lines)}\nreturn %v11\n}}")
+    assert [len(group.split()) for group in names(g)] == [4, 4, 4]
+
+
+def test_tiny_cheap_values_are_computed_where_they_are_read():
+    text = """
+graph g(%k: f32[SIZE], %x: f32[9, SIZE], %w: f32[9, SIZE]) {
+  %a: f32[SIZE] = neg(%k)
+  %p: f32[9, SIZE] = add(%x, %a)
+  %q: f32[9, SIZE] = mul(%w, %a)
+  return %p, %q
+}"""
+    assert names(graph(text.replace("SIZE", "4"))) == ["a p", "a q"]
+    assert names(graph(text.replace("SIZE", "400"))) == ["a", "p", "q"]
+
+
+def test_what_binds_sizes_or_holds_sub_graphs_stands_alone():
+    g = graph(
+        """
+graph g(%c: bool[], %x: f32[n]) {
+  symbol n: 1..
+  symbol k: 0.. from node
+  %a: f32[n] = neg(%x)
+  %hits: i64[1, k] = nonzero(%a) {symbols=["k"]}
+  %b: f32[n] = if(%c, %a) {else_branch=graph e(%p: f32[n]) {
+    return %p
+  }, then_branch=graph t(%p: f32[n]) {
+    return %p
+  }}
+  %d: f32[n] = exp(%b)
+  %s: i64[1] = index_tensor() {shape=[1], values=[k]}
+  %e: i64[1, k] = mul(%hits, %s)
+  return %d, %e
+}"""
+    )
+    assert names(g) == ["a", "hits", "b", "d", "s e"]
+    kinds = [None if group.anchor is None else group.anchor.op for group in fuse(g)]
+    assert kinds == [None, "nonzero", "if", None, None]
+
+
+def test_symbolic_reshapes_take_costly_producers():
+    g = graph(
+        """
+graph g(%x: f32[n, m]) {
+  symbol n: 1..
+  symbol m: 1..
+  %a: f32[n, m] = tanh(%x)
+  %y: f32[m * n] = reshape(%a) {shape=[m * n]}
+  return %y
+}"""
+    )
+    assert names(g) == ["a y"]
+
+
+@pytest.mark.parametrize("op", ["relu", "identity"])
+def test_a_lone_node_is_a_group(op):
+    g = graph(f"graph g(%x: f32[2]) {{\n%y: f32[2] = {op}(%x)\nreturn %y\n}}")
+    assert names(g) == ["y"]
+
+
+UNARY = ("neg", "exp", "relu", "softmax", "reduce_sum", "transpose", "nonzero", "cast")
+
+
+@st.composite
+def random_graphs(draw) -> Graph:
+    g = GraphBuilder("random", ConstantStore())
+    values = [g.input(f"x{i}", tensor(dtypes.f32, 4, 4)) for i in range(2)]
+    values.append(g.constant(np.ones((4, 4), np.float32)))
+    for _ in range(draw(st.integers(1, 14))):
+        op = draw(st.sampled_from((*UNARY, "add", "mul", "matmul", "add", "mul")))
+        a, b = draw(st.sampled_from(values)), draw(st.sampled_from(values))
+        if op == "nonzero":
+            hits = g.add(op, [a], symbols=(g.symbol("k"),))
+            size = g.add("index_tensor", [], values=(hits.shape[1],), shape=())
+            values.append(g.add("add", [b, g.add("cast", [size], to=dtypes.f32)]))
+        elif op == "reduce_sum":
+            values.append(g.add("add", [b, g.add(op, [a], axes=(1,), keepdims=True)]))
+        elif op in UNARY:
+            attrs = {"softmax": {"axis": 1}, "transpose": {"perm": (1, 0)}}
+            extra = attrs.get(op, {"to": dtypes.f32} if op == "cast" else {})
+            values.append(g.add(op, [a], **extra))
+        else:
+            values.append(g.add(op, [a, b]))
+    outputs = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique_by=id))
+    return g.finish(outputs)
+
+
+@given(random_graphs())
+@settings(max_examples=150, deadline=None)
+def test_every_partition_keeps_the_laws(g):
+    verify(g)
+    laws(g)
