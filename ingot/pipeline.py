@@ -21,6 +21,7 @@ from ingot.legalize.program import legalize_program, separate_nests, share_kerne
 from ingot.loops import verify as loops_verify
 from ingot.lower import control as _control
 from ingot.lower.lower import lower
+from ingot.passes.attach_state import attach_state
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
@@ -69,16 +70,10 @@ def _import(model: Any, s: Session) -> Graph:
     return lazy.load("onnx")(model, s.store)
 
 
-def _state(graph: Graph, s: Session) -> Graph:
-    from ingot.passes.attach_state import attach_state
-
-    return attach_state(graph, s.state)
-
-
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph"),
     Stage("specialize", lambda g, s: specialize(g, s.shapes), "graph", "graph"),
-    Stage("attach_state", _state, "graph", "graph"),
+    Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph"),
     Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph"),
     Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph"),
     Stage("fold_constants", lambda g, s: fold_constants(g, s.store), "graph", "graph"),

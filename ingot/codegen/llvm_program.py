@@ -14,7 +14,7 @@ from ingot.arith import expr as arith
 from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import Values
 from ingot.program import ir
-from ingot.program.tables import CONSTANTS, Tables, tables
+from ingot.program.tables import CONSTANTS, Tables, tables, walk
 from ingot.support.abi import (
     BAD_SIZE,
     CTX,
@@ -226,6 +226,7 @@ class _Entry:
         fn = self.fn
         slot = fn.alloca("i64", 1, 8)
         fn.do(f"store i64 0, ptr {slot}, align 8")
+        self.when(self.is_first_thread(), lambda: self.empty_appended(s.body))
         head, body, done = fn.label("head"), fn.label("body"), fn.label("done")
         fn.branch(head)
         fn.start(head)
@@ -248,6 +249,14 @@ class _Entry:
         fn.do(f"store i64 {fn.op(f'add i64 {turn}, 1')}, ptr {slot}, align 8")
         fn.branch(head)
         fn.start(done)
+
+    def empty_appended(self, body: ir.Stmt) -> None:
+        for s in walk(body):
+            if isinstance(s, ir.Append):
+                place = self.fn.op(
+                    f"getelementptr i8, ptr {self.dynamic(s.dst)}, i64 {DYNAMIC['rows']}"
+                )
+                self.fn.do(f"store i64 0, ptr {place}, align 8")
 
     def bind(self, s: ir.Bind) -> None:
         fn = self.fn
@@ -272,7 +281,8 @@ class _Entry:
     def reserve(self, arena: str, size: arith.Expr) -> None:
         def ask() -> None:
             number = self.tables.arenas[arena]
-            args = f"ptr {self.fields['services']}, ptr %ctx, i64 {number}, i64 {self.index.index(size)}"
+            need, services = self.index.index(size), self.fields["services"]
+            args = f"ptr {services}, ptr %ctx, i64 {number}, i64 {need}"
             got = self.fn.op(f"call ptr {self.service('alloc')}({args})")
             failed = self.fn.op(f"icmp eq ptr {got}, null")
             self.when(failed, lambda: self.record(0, NO_MEMORY))
@@ -303,7 +313,7 @@ class _Entry:
 
 
 def _barrier(triple: str, spin_count: int) -> str:
-    """All threads arrive; the last opens the gate by raising `generation`. Gives the failed flag."""
+    """All threads arrive; the last opens the gate by raising `generation`. Gives `failed`."""
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
     return f"""
 define internal i32 @barrier(ptr %sync, i64 %threads, ptr %services) noinline nounwind "no-builtins" {{

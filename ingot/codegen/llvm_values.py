@@ -72,7 +72,7 @@ class Values:
         return self._floor_divide(a, b, "i64", is_div, lanes=1, bits=64)
 
     def _floor_divide(self, a: str, b: str, type: str, is_div: bool, lanes: int, bits: int) -> str:
-        """Signed division rounding down, and its remainder; total (x // 0 is defined, if useless)."""
+        """Signed division rounding down, or its remainder; defined for every divisor."""
         fn, one = self.fn, splat(f"i{bits}", "1", lanes)
         zero, minus = splat(f"i{bits}", "0", lanes), splat(f"i{bits}", "-1", lanes)
         mask = vector("i1", lanes)

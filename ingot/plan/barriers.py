@@ -14,7 +14,7 @@ Pending = list[Access]  # what threads may still be doing since the last barrier
 def insert_barriers(program: ir.Program) -> ir.Program:
     """s; t  →  s; barrier; t   where an access of t conflicts with one of s"""
     body, _ = _Barriers(Accesses(program)).stmt(program.body, [])
-    return ir.replace(program, body=body)
+    return ir.replace(program, body=body, is_planned=True)
 
 
 class _Barriers:

@@ -26,7 +26,7 @@ def place_buffers(program: ir.Program) -> ir.Program:
     places = _constant_places(program)
     spans = lifetimes(program)
     arenas = []
-    for name, symbols in _arena_symbols(program).items():
+    for name in _arena_names(program):
         members = [
             b for b in program.buffers
             if b.storage is ir.Storage.TEMP and _home(b, program) == name
@@ -56,13 +56,9 @@ def arena_after(symbol: str) -> str:
     return f"after {symbol}"
 
 
-def _arena_symbols(program: ir.Program) -> dict[str, set[str]]:
-    """Arena name → the data-dependent symbols whose binding opens it."""
-    table: dict[str, set[str]] = {MAIN: set()}
-    for symbol in program.symbols:
-        if symbol.source == "node":
-            table[arena_after(symbol.name)] = {symbol.name}
-    return table
+def _arena_names(program: ir.Program) -> list[str]:
+    """One arena for what the inputs determine, one opened by each data-dependent symbol."""
+    return [MAIN, *(arena_after(s.name) for s in program.symbols if s.source == "node")]
 
 
 def _home(buffer: ir.Buffer, program: ir.Program) -> str:
@@ -110,7 +106,7 @@ Request = tuple[str, arith.Expr, Lifetime]
 def assign(
     requests: list[Request], env: dict[str, Interval]
 ) -> tuple[dict[str, arith.Expr], arith.Expr]:
-    """Offsets for buffers, and the arena's size. Known sizes are packed; symbolic ones share slots."""
+    """Offsets and the arena's size. Known sizes are packed; symbolic ones share slots."""
     known = [(n, size, span) for n, size, span in requests if arith.as_int(size) is not None]
     symbolic = [r for r in requests if arith.as_int(r[1]) is None]
     offsets, total = _pack(known)

@@ -1,4 +1,5 @@
-"""The grammar of the linear IR. Every worker thread runs the whole program on its share of each launch.
+"""The grammar of the linear IR. Every worker thread runs the whole program, on its share of each
+launch.
 
     program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state)
     stmt    ::= Launch(kernel, args, sizes, extent) | Barrier() | Copy(dst, src)
@@ -109,7 +110,9 @@ class If(Stmt):
 class Loop(Stmt):
     """While trips (if any) are left and `keep_going` (if any) is true: body, then count up.
 
-    `counter` is an i64 buffer of one element that holds the number of the iteration.
+    `counter` is an i64 buffer of one element that holds the number of the iteration, and after the
+    loop that of iterations done. Entering the loop empties the buffers its body appends to. All
+    threads meet before each test and again before each turn.
     """
 
     counter: str
@@ -177,6 +180,7 @@ class Program(Node):
     output_names: tuple[str, ...]  # what the model calls them; two may lie in one buffer
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
+    is_planned: bool = False  # places and barriers are in: the verifier holds it to them
 
     @property
     def buffer_map(self) -> dict[str, Buffer]:

@@ -1,0 +1,62 @@
+"""`ingot.compile`: the door. In: a model and options. Out: an Executable.
+
+The compiler itself is loaded on the first call, so that `import ingot` stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from ingot.runtime.executable import Executable
+from ingot.support import knobs, lazy
+from ingot.support.dump import Dump
+from ingot.support.errors import IngotError
+
+Shapes = Mapping[str, int | tuple[int, int]]
+
+
+def compile(
+    model: str | PathLike | bytes | Any,
+    target: str = "cpu",
+    threads: int | None = None,
+    *,
+    shapes: Shapes | None = None,
+    state: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    dump: Dump | None = None,
+) -> Executable:
+    """Compile a model into one native function.
+
+    model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph
+    target   "cpu" (this machine) or a named CPU: "x86-64-v2", "x86-64-v3", …
+    threads  of a call; None: one for each core this process may use
+    shapes   values or (low, high) ranges of symbolic sizes: {"batch": 1, "seq": (1, 512)}
+    state    inputs updated in place: {"past": "present"}
+    jobs     processes for code generation; None: one a core
+    """
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise IngotError("bad-option", f"threads={threads!r}", hint="give a number, 1 or more")
+    session = make_session(target, shapes, state, jobs, dump)
+    package = lazy.load("pipeline").run_stages(model, session)
+    return Executable(package, threads)
+
+
+def make_session(
+    target: str = "cpu",
+    shapes: Shapes | None = None,
+    state: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    dump: Dump | None = None,
+) -> Any:
+    """What the stages share; the command line makes one too."""
+    backend = lazy.load("backends.cpu")
+    return lazy.load("pipeline").Session(
+        target=backend.target(target),
+        backend=backend,
+        shapes=dict(shapes or {}),
+        state=dict(state or {}),
+        jobs=jobs,
+        dump=dump or Dump(knobs.current().dump_dir),
+    )

@@ -1,0 +1,143 @@
+"""Programs, executed slowly and obviously: arenas are byte arrays, kernels run in loops/interp.
+
+    outputs = run(program, store, {"x": array})
+
+A planned program uses its places for real, so a plan that overlaps two live buffers gives wrong
+answers here too. Threads are not modelled: barriers do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.graph.store import ConstantStore
+from ingot.loops import interp as loops_interp
+from ingot.program import ir
+from ingot.program.tables import CONSTANTS, walk
+from ingot.support.errors import IngotError
+
+_TURNS = 1_000_000  # a loop that has not ended by then is taken for endless
+
+
+def run(
+    program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    machine = _Machine(program, store, feeds)
+    machine.stmt(program.body)
+    return [machine.array(name).copy() for name in program.outputs]
+
+
+class _Machine:
+    def __init__(self, program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray]):
+        self.program, self.store = program, store
+        self.buffers = program.buffer_map
+        self.kernels = program.kernel_map
+        self.symbols: dict[str, int] = {}
+        self.owned: dict[str, np.ndarray] = {}
+        self.arenas: dict[str, np.ndarray] = {}
+        self.grown: dict[str, list[np.ndarray]] = {}
+        for name in program.inputs:
+            self.bind_shape(self.buffers[name], feeds[name])
+            self.owned[name] = np.array(feeds[name], order="C")
+        for arena in program.arenas:
+            if arith.free_vars(arena.size_bytes) <= self.symbols.keys():
+                self.reserve(arena.name, arena.size_bytes)
+
+    def bind_shape(self, buffer: ir.Buffer, array: np.ndarray) -> None:
+        for dim, size in zip(buffer.shape, array.shape, strict=True):
+            if isinstance(dim, arith.Var):
+                self.symbols.setdefault(dim.name, size)
+            if self.size(dim) != size:
+                raise IngotError("bad-input", f"{buffer.name!r}: {dim} is not {size}")
+
+    def size(self, e: arith.Expr) -> int:
+        return arith.evaluate(e, self.symbols)
+
+    def reserve(self, arena: str, size: arith.Expr) -> None:
+        self.arenas[arena] = np.full(self.size(size), 0xA5, np.uint8)
+
+    def array(self, name: str) -> np.ndarray:
+        """The buffer's memory, as an array of its declared shape."""
+        b = self.buffers[name]
+        shape = tuple(self.size(d) for d in b.shape)
+        if b.storage is ir.Storage.DYNAMIC:
+            rows = self.grown.get(name, [])
+            return (
+                np.array(rows, b.dtype.numpy).reshape(shape)
+                if rows
+                else np.zeros(shape, b.dtype.numpy)
+            )
+        if b.constant is not None:
+            return self.store.get(b.constant).reshape(shape)
+        if b.place is not None and b.place.arena != CONSTANTS:
+            start, size = self.size(b.place.offset), self.size(b.size_bytes)
+            memory = self.arenas[b.place.arena][start : start + size]
+            return memory.view(b.dtype.numpy).reshape(shape)
+        if name not in self.owned or self.owned[name].shape != shape:
+            self.owned[name] = np.zeros(shape, b.dtype.numpy)
+        return self.owned[name]
+
+    def scalar(self, name: str) -> int:
+        return int(self.array(name).reshape(-1)[0])
+
+    def stmt(self, s: ir.Stmt) -> None:
+        match s:
+            case ir.Seq(stmts=stmts) | ir.Par(branches=stmts):
+                for each in stmts:
+                    self.stmt(each)
+            case ir.Launch():
+                self.launch(s)
+            case ir.Barrier():
+                pass
+            case ir.Copy(dst=dst, src=src):
+                self.array(dst)[...] = self.array(src).reshape(self.array(dst).shape)
+            case ir.If(flag=flag, then=then, orelse=orelse):
+                self.stmt(then if self.scalar(flag) else orelse)
+            case ir.Loop():
+                self.loop(s)
+            case ir.Bind(symbol=symbol, buffer=buffer, index=index):
+                self.symbols[symbol] = int(self.array(buffer).reshape(-1)[index])
+            case ir.Reserve(arena=arena, size_bytes=size):
+                self.reserve(arena, size)
+            case ir.Append(dst=dst, src=src):
+                self.grown.setdefault(dst, []).append(self.array(src).copy())
+            case ir.HostStep(name=name):
+                raise IngotError("bad-program", f"no host step is called {name!r}")
+            case _:
+                assert_never(s)  # type: ignore[arg-type]
+
+    def launch(self, s: ir.Launch) -> None:
+        kernel = self.kernels[s.kernel]
+        sizes = {size.name: self.size(e) for size, e in zip(kernel.sizes, s.sizes)}
+        arrays = []
+        for param, name in zip(kernel.params, s.args):
+            shape = tuple(arith.evaluate(d, sizes) for d in param.shape)
+            arrays.append(self.array(name).reshape(shape))
+        try:
+            loops_interp.run(kernel, arrays, sizes)
+        except IngotError as error:
+            if error.where or not s.origin:
+                raise
+            raise IngotError(error.code, error.what, where=s.origin, why=error.why) from error
+
+    def loop(self, s: ir.Loop) -> None:
+        for inner in walk(s.body):
+            if isinstance(inner, ir.Append):
+                self.grown[inner.dst] = []
+        turn = 0
+        while self.goes_on(s, turn):
+            self.array(s.counter)[...] = turn
+            self.stmt(s.body)
+            turn += 1
+            if turn > _TURNS:
+                raise IngotError("run-failed", "a loop did not end", where=s.counter)
+        self.array(s.counter)[...] = turn
+
+    def goes_on(self, s: ir.Loop, turn: int) -> bool:
+        if s.trips is not None and turn >= self.scalar(s.trips):
+            return False
+        return s.keep_going is None or bool(self.scalar(s.keep_going))

@@ -1,0 +1,211 @@
+"""The laws of the program IR. In: a Program, planned or not. Raises IngotError("bad-program").
+
+Names: every buffer, kernel, arena and symbol exists once; launches fit their kernels. For a planned
+program the verifier recomputes, from the kernels and places alone, that no two threads can meet on
+the same bytes without a barrier between them, and that no content is read after something else was
+written over it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
+from ingot.program import ir
+from ingot.program.access import Access, Accesses
+from ingot.program.races import check_races
+from ingot.program.tables import walk
+from ingot.support.errors import IngotError
+
+HOOKS: list[Callable[[ir.Program], None]] = []
+
+
+def verify(program: ir.Program) -> None:
+    _check_names(program)
+    symbols = {s.name for s in program.symbols}
+    for s in walk(program.body):
+        _check_stmt(program, s, symbols)
+    if program.is_planned:
+        accesses = Accesses(program)
+        check_races(program, accesses)
+        _Contents(program, accesses).check()
+    for hook in HOOKS:
+        hook(program)
+
+
+def bad(what: str, where: str = "", why: str = "") -> IngotError:
+    return IngotError("bad-program", what, where=where, why=why)
+
+
+def _check_names(program: ir.Program) -> None:
+    for kind, names in (
+        ("buffer", [b.name for b in program.buffers]),
+        ("kernel", [name for name, _ in program.kernels]),
+        ("arena", [a.name for a in program.arenas]),
+        ("symbol", [s.name for s in program.symbols]),
+    ):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise bad(f"{kind} {twice[0]!r} is declared twice")
+    known = program.buffer_map
+    for name in (*program.inputs, *program.outputs):
+        if name not in known:
+            raise bad(f"port {name!r} is no buffer of the program")
+    arenas = {a.name for a in program.arenas} | {"constants"}
+    for b in program.buffers:
+        if b.place is not None and b.place.arena not in arenas:
+            raise bad(f"buffer {b.name!r} lies in arena {b.place.arena!r}, which does not exist")
+        if (b.constant is None) == (b.storage is ir.Storage.CONSTANT):
+            raise bad(f"buffer {b.name!r}: constants, and only they, refer to the store")
+
+
+def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
+    for name in _buffer_names(s):
+        if name not in program.buffer_map:
+            raise bad(f"{type(s).__name__} uses buffer {name!r}, which does not exist")
+    match s:
+        case ir.Launch():
+            _check_launch(program, s, symbols)
+        case ir.Copy(dst=dst, src=src):
+            a, b = program.buffer_map[dst], program.buffer_map[src]
+            if not _same_size(program, a.size_bytes, b.size_bytes):
+                raise bad(f"copy of {src!r} to {dst!r}: sizes {b.size_bytes} and {a.size_bytes}")
+        case ir.Bind(symbol=symbol):
+            if symbol not in symbols:
+                raise bad(f"bind of {symbol!r}, which is no symbol of the program")
+        case ir.Reserve(arena=arena):
+            if arena not in {a.name for a in program.arenas}:
+                raise bad(f"reserve of {arena!r}, which is no arena")
+        case ir.If(flag=flag):
+            _check_scalar(program, flag, "bool")
+        case ir.Loop(counter=counter, trips=trips, keep_going=keep):
+            _check_scalar(program, counter, "i64")
+            if trips is not None:
+                _check_scalar(program, trips, "i64")
+            if keep is not None:
+                _check_scalar(program, keep, "bool")
+
+
+def _buffer_names(s: ir.Stmt) -> Iterable[str]:
+    match s:
+        case ir.Launch(args=args) | ir.HostStep(args=args):
+            return args
+        case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src):
+            return (dst, src)
+        case ir.If(flag=flag):
+            return (flag,)
+        case ir.Bind(buffer=buffer):
+            return (buffer,)
+        case ir.Loop(counter=counter, trips=trips, keep_going=keep):
+            return tuple(n for n in (counter, trips, keep) if n is not None)
+    return ()
+
+
+def _check_scalar(program: ir.Program, name: str, dtype: str) -> None:
+    b = program.buffer_map[name]
+    if b.dtype.name != dtype or any(not arith.is_const(d, 1) for d in b.shape):
+        raise bad(f"{name!r} must be one {dtype}, not {b.dtype}{list(b.shape)}")
+
+
+def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
+    where = f"launch of {s.kernel}" + (f" for {s.origin}" if s.origin else "")
+    kernel = program.kernel_map.get(s.kernel)
+    if kernel is None:
+        raise bad(f"kernel {s.kernel!r} does not exist", where)
+    if len(kernel.params) != len(s.args) or len(kernel.sizes) != len(s.sizes):
+        raise bad(f"{len(s.args)} buffers and {len(s.sizes)} sizes do not fit {s.kernel}", where)
+    sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
+    for expr in (*s.sizes, s.extent):
+        unknown = arith.free_vars(expr) - symbols
+        if unknown:
+            raise bad(f"size {expr} mentions {', '.join(sorted(unknown))}", where)
+    for param, name in zip(kernel.params, s.args):
+        b = program.buffer_map[name]
+        count = arith.substitute(arith.product(list(param.shape)), sizes)
+        if b.dtype is not param.dtype or not _same_size(
+            program, count, arith.product(list(b.shape))
+        ):
+            raise bad(
+                f"parameter {param.name} is {param.dtype}{list(param.shape)}, "
+                f"buffer {name!r} is {b.dtype}{list(b.shape)}",
+                where,
+            )
+
+
+def _same_size(program: ir.Program, a: arith.Expr, b: arith.Expr) -> bool:
+    env = {s.name: Interval(s.low, s.high) for s in program.symbols}
+    return a == b or prove("eq", a, b, env) or not _is_decidable(a, b)
+
+
+def _is_decidable(a: arith.Expr, b: arith.Expr) -> bool:
+    """Sizes of different symbolic form may still agree at run time; numbers must agree now."""
+    return not (arith.free_vars(a) or arith.free_vars(b))
+
+
+class _Contents:
+    """Follows which buffers hold what was last written to them."""
+
+    def __init__(self, program: ir.Program, accesses: Accesses):
+        self.program, self.accesses = program, accesses
+
+    def check(self) -> None:
+        given = (ir.Storage.INPUT, ir.Storage.STATE, ir.Storage.CONSTANT, ir.Storage.DYNAMIC)
+        valid = {b.name for b in self.program.buffers if b.storage in given}
+        valid = self.stmt(self.program.body, valid)
+        for name in self.program.outputs:
+            if name not in valid:
+                raise bad(f"output {name!r} is not there at the end", why="never or overwritten")
+
+    def stmt(self, s: ir.Stmt, valid: set[str]) -> set[str]:
+        match s:
+            case ir.Seq(stmts=stmts):
+                for each in stmts:
+                    valid = self.stmt(each, valid)
+                return valid
+            case ir.If(then=then, orelse=orelse):
+                self.read(s, self.accesses.of(s), valid)
+                return self.stmt(then, set(valid)) & self.stmt(orelse, set(valid))
+            case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
+                inside = {*valid, counter}
+                for name in (trips, keep):
+                    if name is not None and name not in valid:
+                        raise bad(f"loop reads {name!r} before it is written")
+                after = self.stmt(body, set(inside))
+                self.stmt(body, set(after) & inside)  # the second turn sees what the first left
+                return inside & after
+        touched = self.accesses.of(s)
+        self.read(s, touched, valid)
+        return self.write(s, touched, valid)
+
+    def read(self, s: ir.Stmt, touched: list[Access], valid: set[str]) -> None:
+        for access in touched:
+            if not access.is_write and access.buffer not in valid and not self.is_inner(access):
+                raise bad(
+                    f"{_name(s)} reads {access.buffer!r}, whose content is not there",
+                    why="it was never written, or something else was written over it",
+                )
+
+    def is_inner(self, access: Access) -> bool:
+        """A kernel may read back what it writes itself, and an empty buffer has no content."""
+        buffer = self.program.buffer_map[access.buffer]
+        return arith.is_const(buffer.size_bytes, 0)
+
+    def write(self, s: ir.Stmt, touched: list[Access], valid: set[str]) -> set[str]:
+        writes = [a for a in touched if a.is_write]
+        reads = [a for a in touched if not a.is_write]
+        for w in writes:
+            for r in reads:
+                if r.buffer != w.buffer and self.accesses.may_overlap(r, w):
+                    raise bad(f"{_name(s)} writes {w.buffer!r} over {r.buffer!r}, which it reads")
+        kept = {name for name in valid if not self.is_clobbered(name, writes)}
+        return kept | {w.buffer for w in writes if w.buffer}
+
+    def is_clobbered(self, name: str, writes: list[Access]) -> bool:
+        mine = self.accesses.access(name, False, writes[0].who) if writes else None
+        return any(w.buffer != name and self.accesses.may_overlap(mine, w) for w in writes)  # type: ignore[arg-type]
+
+
+def _name(s: ir.Stmt) -> str:
+    return f"launch of {s.kernel}" if isinstance(s, ir.Launch) else type(s).__name__
