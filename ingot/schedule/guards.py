@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.ir import Block, Expr
 
@@ -47,10 +48,14 @@ def is_domain(term: Expr, block: Block) -> bool:
     """Does the guard only keep an axis inside its own domain?"""
     match term:
         case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
-            return any(axis.binding == a and axis.extent == b for axis in block.axes)
+            return any(axis.binding == a and _same(axis.extent, b) for axis in block.axes)
         case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index(expr=b)):
             return arith.is_const(b, 0) and any(axis.binding == a for axis in block.axes)
     return False
+
+
+def _same(a: arith.Expr, b: arith.Expr) -> bool:
+    return a == b or arith.is_const(simplify(a - b), 0)
 
 
 def extra(block: Block) -> list[Expr]:

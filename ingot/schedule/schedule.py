@@ -17,6 +17,8 @@ from ingot.schedule.handles import BlockRef, LoopRef, Ref
 from ingot.schedule.trace import Trace, Var
 from ingot.support.errors import IngotError
 
+Saved = tuple[Kernel, Trace, dict[int, str]]
+
 
 class Schedule:
     """A kernel under schedule. Handles stay valid until a step consumes what they name."""
@@ -110,16 +112,24 @@ class Schedule:
 
     # The machinery
 
+    def save(self) -> Saved:
+        """The schedule as it is now, to come back to."""
+        return self.kernel, self.trace.copy(), dict(self._dead)
+
+    def restore(self, saved: Saved) -> None:
+        self.kernel, trace, dead = saved
+        self.trace, self._dead = trace.copy(), dict(dead)
+
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Undo all steps made inside if one of them is refused, and go on."""
-        before = (self.kernel, self.trace.copy(), dict(self._dead))
+        before = self.save()
         try:
             yield
         except IngotError as error:
             if error.code != "bad-schedule":
                 raise
-            self.kernel, self.trace, self._dead = before
+            self.restore(before)
 
     def _asked(self, op: str, args: tuple, outs: Any) -> Any:
         self.trace.record(op, args, {}, outs)

@@ -1,12 +1,26 @@
-"""The default schedules: kernel family → rule, each written with the public primitives only."""
+"""The default schedules: kernel family → rule, each written with the public primitives only.
+
+In: a kernel as `lower` made it, a target, the anchor's family. Out: a `Schedule`. Called by the
+schedule stage of the pipeline. No rule knows a CPU by name or a shape by heart.
+"""
 
 from __future__ import annotations
 
 from ingot.loops.ir import Kernel
+from ingot.schedule.rules.families import RULES, suggested
+from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
 
 def schedule_kernel(kernel: Kernel, target: Target, family: str | None) -> Schedule:
     """The kernel under its family's default schedule."""
-    return Schedule(kernel)
+    sch = Schedule(kernel)
+    if not sch.blocks():
+        return sch
+    inline_maps(sch)
+    RULES.get(family or "", suggested)(sch, target)
+    return sch
+
+
+__all__ = ["schedule_kernel"]

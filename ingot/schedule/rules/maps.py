@@ -1,0 +1,166 @@
+"""Rule: elementwise and movement nests. Fuse what stays contiguous, vectorise along it, share out.
+
+In: a nest whose axes are all spatial. Out: parallel outside, vectors inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import Axis, Block, Load
+from ingot.schedule.handles import LoopRef
+from ingot.schedule.rules.stages import (
+    Stage,
+    elements,
+    extent,
+    index_vars,
+    math_count,
+    own_loops,
+    stage_of,
+    value_vars,
+)
+from ingot.schedule.schedule import Schedule
+from ingot.target import Target
+
+PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than it saves
+MATH_WEIGHT = 8  # plain operations one Math costs, about
+UNROLL = 4
+UNROLL_NODES = 40  # formulas larger than this are not written out
+
+
+def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
+    """The whole nest of a map stage."""
+    loops = own_loops(sch, stage.ref)
+    if not loops:
+        return
+    is_big = has_work(sch, stage)
+    flat = flat_suffix(stage.block, list(stage.block.axes))
+    inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
+    flat = min(flat, len(loops) - 1)
+    outer = sch.fuse(*loops[:flat]) if flat > 1 else loops[0] if flat else None
+    pieces = vectorize_loop(sch, target, stage, inner)
+    if not is_big:
+        return
+    with sch.attempt():
+        sch.parallel(_shared(sch, target, outer, pieces))
+
+
+def _shared(sch: Schedule, target: Target, outer: LoopRef | None, pieces: list[LoopRef]) -> LoopRef:
+    """The loop that threads share: the outer one, with the next if it is too short for them."""
+    if outer is None:
+        return pieces[0]
+    count = extent(sch, outer)
+    if count is not None and count < 4 * target.cores and len(pieces) > 1:
+        return sch.fuse(outer, pieces[0])
+    return outer
+
+
+def has_work(sch: Schedule, stage: Stage) -> bool:
+    """Enough to share between threads; sizes not known yet count as large."""
+    count = elements(sch, stage)
+    if count is None:
+        return True
+    weight = sum(1 + MATH_WEIGHT * math_count(s.value) for s in visit.stores(stage.block.body))
+    return count * max(1, weight) >= PARALLEL_WORK
+
+
+def flat_suffix(block: Block, axes: Sequence[Axis]) -> int:
+    """The first of the trailing axes that every access runs through as one contiguous stretch."""
+    first = len(axes) - 1
+    while first > 0 and all(
+        _is_flat(x.indices, x.buffer.shape, axes[first - 1 :]) for x in _accesses(block)
+    ):
+        if _in_values(block, axes[first - 1 :]):
+            break
+        first -= 1
+    return max(first, 0)
+
+
+def _accesses(block: Block) -> list[ir.Load | ir.Store]:
+    return [*visit.loads(block.body), *visit.stores(block.body)]
+
+
+def _is_flat(
+    indices: tuple[arith.Expr, ...], shape: tuple[arith.Expr, ...], axes: Sequence[Axis]
+) -> bool:
+    """Either none of the axes is in the indices, or they are the last ones, in order and whole."""
+    names = [a.var for a in axes]
+    if not any(index_vars(i) & set(names) for i in indices):
+        return True
+    count = len(names)
+    if tuple(indices[-count:]) != tuple(arith.Var(n) for n in names):
+        return False
+    if any(index_vars(i) & set(names) for i in indices[:-count]):
+        return False
+    return all(a.extent == size for a, size in zip(axes[1:], shape[len(shape) - count + 1 :]))
+
+
+def _in_values(block: Block, axes: Sequence[Axis]) -> bool:
+    """Are the axes used as numbers, in a guard for instance?"""
+    names = {a.var for a in axes}
+    for e in visit.all_exprs(block.body):
+        match e:
+            case ir.Index(expr=i):
+                if index_vars(i) & names:
+                    return True
+            case Load(mask=mask) if mask is not None:
+                if value_vars(mask) & names:
+                    return True
+    return False
+
+
+def vectorize_loop(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> list[LoopRef]:
+    """Split a loop into vectors (and a few of them written out); the loops made, outermost first.
+
+    If vectors are refused the loop stays as it was.
+    """
+    count = extent(sch, loop)
+    if count == 1 or _gathers(stage_of(sch, stage.ref), sch, loop):
+        return [loop]
+    width = vector_width(count, target.lanes(stage.dtype))
+    if width == 1:
+        return [loop]
+    pieces = [loop]
+    with sch.attempt():
+        made = _split(sch, stage, loop, count, width)
+        sch.vectorize(made[-1])
+        if len(made) == 3:
+            sch.unroll(made[1])
+        pieces = made
+    return pieces
+
+
+def _split(
+    sch: Schedule, stage: Stage, loop: LoopRef, count: int | None, width: int
+) -> list[LoopRef]:
+    if count == width:
+        return [loop]
+    nodes = sum(1 for _ in visit.all_exprs(stage.block.body))
+    if count is not None and count % (width * UNROLL) == 0 and nodes <= UNROLL_NODES:
+        if count == width * UNROLL:
+            return sch.split(loop, UNROLL, width)
+        return sch.split(loop, None, UNROLL, width)
+    return sch.split(loop, None, width)
+
+
+def _gathers(stage: Stage, sch: Schedule, loop: LoopRef) -> bool:
+    """Does a loaded index vary along the loop? Its lanes would be loads of their own."""
+    moving = {a.var for a in stage.block.axes if loop.name in arith.free_vars(a.binding)}
+    return any(
+        moving & value_vars(value)
+        for x in _accesses(stage.block)
+        for i in x.indices
+        for value in visit.opaque_values(i)
+    )
+
+
+def vector_width(count: int | None, lanes: int) -> int:
+    """Lanes for a loop of `count`: a full vector, or what divides a short loop evenly."""
+    if count is None or count % lanes == 0 or lanes == 1:
+        return lanes
+    if count < lanes:
+        return count
+    half = lanes // 2
+    return half if half >= 4 and count % half == 0 and count < 16 * lanes else lanes

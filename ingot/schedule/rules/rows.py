@@ -1,0 +1,153 @@
+"""Rule: reductions along rows: softmax, normalisations, sums.
+
+    for rows (parallel):  every stage of the row, one after the other, in the row's scratch
+
+The last stage's axes that all its intermediates are indexed by are the rows. Stages move under the
+row loop, last first; elementwise ones become vectors along the row. Where the output's last axis is
+itself a row axis (the reduction runs over an earlier one), a tile of it stays inside and every
+stage is vectorised along it.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.loops import ir
+from ingot.loops.ir import Axis
+from ingot.schedule import tree
+from ingot.schedule.facts import Facts
+from ingot.schedule.handles import LoopRef
+from ingot.schedule.itermap import IterMap
+from ingot.schedule.rules.contraction import find_roles
+from ingot.schedule.rules.maps import PARALLEL_WORK, vector_width, vectorize_loop
+from ingot.schedule.rules.stages import (
+    Stage,
+    elements,
+    extent,
+    intermediates,
+    loop_of,
+    own_loops,
+    stage_of,
+    stages,
+)
+from ingot.schedule.schedule import Schedule
+from ingot.support.errors import IngotError
+from ingot.target import Target
+
+TILE_VECTORS = 4
+
+
+def schedule_rows(sch: Schedule, target: Target) -> None:
+    """Gather the stages of a row under one loop, as many as can be. Nests it leaves are serial."""
+    last = stages(sch)[-1]
+    rows = row_axes(sch, last)
+    if not last.is_map or not rows:
+        return
+    is_big = _has_work(sch)
+    lane = _lane_axis(sch, last, rows)
+    with sch.attempt():
+        shared = _row_loop(sch, target, last, rows, lane)
+        for stage in reversed(stages(sch)[:-1]):
+            _gather(sch, stage, shared)
+        for stage in stages(sch):
+            if any(x == shared for x in sch.loops(stage.ref)):
+                _inside(sch, target, stage, shared, lane is not None)
+        if is_big:
+            sch.parallel(shared)
+
+
+def _has_work(sch: Schedule) -> bool:
+    counts = [elements(sch, s) for s in stages(sch)]
+    return any(n is None for n in counts) or sum(n or 0 for n in counts) >= PARALLEL_WORK
+
+
+def row_axes(sch: Schedule, last: Stage) -> list[Axis]:
+    """The axes of the last stage that every intermediate it loads is indexed by."""
+    made = intermediates(sch)
+    found = {a.var for a in last.block.axes}
+    loads = [x for x in last.loads if x.buffer.name in made]
+    for load in loads:
+        found &= {i.name for i in load.indices if isinstance(i, arith.Var)}
+    return [a for a in last.block.axes if a.var in found] if loads else []
+
+
+def _lane_axis(sch: Schedule, last: Stage, rows: list[Axis]) -> Axis | None:
+    """The last axis, if it is a row axis and every reduction loads contiguously along it."""
+    axis = last.block.axes[-1]
+    reductions = [s for s in stages(sch) if s.is_reduction]
+    if axis not in rows or axis.extent == 1 or not reductions:
+        return None
+    return axis if all(find_roles(s, eager=False) is not None for s in reductions) else None
+
+
+def _row_loop(
+    sch: Schedule, target: Target, last: Stage, rows: list[Axis], lane: Axis | None
+) -> LoopRef:
+    """One loop over all rows, outside everything else of the last stage."""
+    loops = {a.var: loop_of(sch, last, a) for a in last.block.axes}
+    outer = [loops[a.var] for a in rows if a is not lane]
+    rest = [loops[a.var] for a in last.block.axes if a not in rows]
+    if lane is not None:
+        loop = loops[lane.var]
+        assert loop is not None
+        cut = _tile(extent(sch, loop), target.lanes(last.dtype))
+        out, inner = sch.split(loop, None, cut)
+        outer.append(out)
+        rest.append(inner)
+    order = [x for x in (*outer, *rest) if x is not None]
+    assert len(order) == len(outer) + len(rest), "a stage has a loop for each axis"
+    sch.reorder(*order)
+    first = order[: len(outer)]
+    return sch.fuse(*first) if len(first) > 1 else first[0]
+
+
+def _tile(count: int | None, lanes: int) -> int:
+    """Lanes kept inside: several vectors where they divide the axis."""
+    width = vector_width(count, lanes)
+    for vectors in range(TILE_VECTORS, 1, -1):
+        if count is not None and count % (width * vectors) == 0:
+            return width * vectors
+    return width
+
+
+def _gather(sch: Schedule, stage: Stage, shared: LoopRef) -> None:
+    """Move a stage under the row loop, unless each row would do the same work again."""
+    saved = sch.save()
+    try:
+        sch.compute_at(stage.ref, shared)
+    except IngotError as error:
+        if error.code != "bad-schedule":
+            raise
+        return
+    if not _is_own_work(sch, stage_of(sch, stage.ref), shared):
+        sch.restore(saved)
+
+
+def _is_own_work(sch: Schedule, stage: Stage, shared: LoopRef) -> bool:
+    loop = sch.at_loop(shared)
+    around = tree.loops_above(sch.kernel.body, stage.block)
+    inner = [loop, *tree.loops_between(loop, stage.block)]
+    bindings = [a.binding for a in stage.block.axes if a.kind is ir.AxisKind.SPATIAL]
+    return loop.var in IterMap(inner, Facts(sch.kernel, around)).determined(bindings)
+
+
+def _inside(sch: Schedule, target: Target, stage: Stage, shared: LoopRef, has_lanes: bool) -> None:
+    """Vectors for one stage under the row loop."""
+    loops = [x for x in own_loops(sch, stage.ref) if x != shared]
+    stage = stage_of(sch, stage.ref)
+    if not loops:
+        return
+    if stage.is_map:
+        vectorize_loop(sch, target, stage, loops[-1])
+    elif stage.is_reduction and has_lanes:
+        with sch.attempt():
+            spatial = [x for x in loops if _feeds_spatial(sch, stage, x)]
+            reduced = [x for x in loops if x not in spatial]
+            if spatial and reduced:
+                sch.reorder(*spatial[:-1], *reduced, spatial[-1])
+            if spatial:
+                vectorize_loop(sch, target, stage, spatial[-1])
+
+
+def _feeds_spatial(sch: Schedule, stage: Stage, loop: LoopRef) -> bool:
+    fed = [a for a in stage.block.axes if loop.name in arith.free_vars(a.binding)]
+    return all(a.kind is ir.AxisKind.SPATIAL for a in fed)
