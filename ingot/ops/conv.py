@@ -16,6 +16,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
@@ -67,7 +68,7 @@ def window(op: str, attrs: Attrs, rank: int) -> Window:
 def out_sizes(op: str, space: Sequence[Dim], kernel: Sequence[Dim], w: Window) -> tuple[Dim, ...]:
     """(size + pads - dilation·(k-1) - 1) // stride + 1 for each axis."""
     rows = zip(space, kernel, w.strides, w.dilations, w.begins, w.ends)
-    sizes = tuple((n + lo + hi - (k - 1) * d - 1) // s + 1 for n, k, s, d, lo, hi in rows)
+    sizes = tuple(simplify((n + lo + hi - (k - 1) * d - 1) // s + 1) for n, k, s, d, lo, hi in rows)
     if any((number := arith.as_int(size)) is not None and number < 0 for size in sizes):
         raise type_error(op, f"the kernel is larger than the padded input {tuple(space)}")
     return sizes
@@ -274,7 +275,8 @@ class ConvTranspose(AnyConv):
             raise type_error(self.name, f"output_padding {extra} does not fit {len(space)} axes")
         rows = zip(space, kernel, w.strides, w.dilations, w.begins, w.ends, extra)
         return tuple(
-            (n - 1) * s + more + ((k - 1) * d + 1) - lo - hi for n, k, s, d, lo, hi, more in rows
+            simplify((n - 1) * s + more + ((k - 1) * d + 1) - lo - hi)
+            for n, k, s, d, lo, hi, more in rows
         )
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
@@ -44,7 +45,11 @@ def pooled_sizes(
         return out_sizes(op, space, [arith.Const(k) for k in kernel], w)
     rows = zip(space, kernel, w.strides, w.dilations, w.begins, w.ends)
     return tuple(
-        arith.minimum(arith.ceildiv(n + lo + hi - d * (k - 1) - 1, s) + 1, arith.ceildiv(n + lo, s))
+        simplify(
+            arith.minimum(
+                arith.ceildiv(n + lo + hi - d * (k - 1) - 1, s) + 1, arith.ceildiv(n + lo, s)
+            )
+        )
         for n, k, s, d, lo, hi in rows
     )
 

@@ -1,0 +1,254 @@
+"""ONNX spellings of control flow: If, Loop, Scan.
+
+In: ONNX nodes with sub-graphs. Out: `if` and `loop` nodes (ops/control.py). Called by walker. An If
+whose condition is known is replaced by the branch taken; a Scan is a loop that gathers a slice of
+each scanned input in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.frontends.onnx.common import as_scalar, axis_of, bad_model, cast, tidy
+from ingot.frontends.onnx.registry import Importer, OnnxNode, SubGraph, onnx_op
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import ConstRef, Graph, Value, replace
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import TensorType, tensor
+from ingot.graph.verify import types_agree
+from ingot.ops.control import local_symbols, open_sizes
+
+COUNTER, FLAG = tensor(dtypes.i64), tensor(dtypes.bool_)
+
+
+# --- If -----------------------------------------------------------------------------------------
+
+
+@onnx_op("If")
+def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    known = ctx.known(node, 0)
+    if known is not None:
+        taken = ctx.subgraph(node, "then_branch" if known.reshape(()) else "else_branch", [])
+        return inline(ctx.g, taken.graph, taken.captures)
+    then, other = (ctx.subgraph(node, name, []) for name in ("then_branch", "else_branch"))
+    captures = list(dict.fromkeys((*then.captures, *other.captures)))
+    branches = [with_captures(branch, captures) for branch in (then, other)]
+    check_branches(ctx, node, *branches)
+    attrs: dict[str, Any] = dict(zip(("then_branch", "else_branch"), branches))
+    pairs = open_sizes(*branches)
+    if pairs:
+        attrs["symbols"] = tuple(ctx.g.symbol("n") for _ in pairs)
+    return ctx.g.add_all("if", [as_scalar(ctx, ctx.value(node, 0)), *captures], **attrs)
+
+
+def check_branches(ctx: Importer, node: OnnxNode, then: Graph, other: Graph) -> None:
+    for a, b in zip(then.outputs, other.outputs):
+        if not isinstance(a.type, TensorType) or not isinstance(b.type, TensorType):
+            raise ctx.unsupported(node, f"its branches give {a.type} and {b.type}, not tensors")
+        if a.type.rank != b.type.rank:
+            raise ctx.unsupported(node, f"its branches give {a.type} and {b.type}: ranks differ")
+
+
+def with_captures(branch: SubGraph, captures: Sequence[Value]) -> Graph:
+    """The branch taking all captures of both, in one order; those it does not use stay unread."""
+    own = dict(zip((v.name for v in branch.captures), branch.graph.inputs))
+    taken = {v.name for v in branch.graph.inputs}
+    taken |= {v.name for n in branch.graph.nodes for v in n.outputs}
+    inputs = []
+    for value in captures:
+        if value.name not in own:
+            name = value.name
+            while name in taken:
+                name += "_unused"
+            taken.add(name)
+            own[value.name] = Value(name, value.type)
+        inputs.append(own[value.name])
+    return replace(branch.graph, inputs=tuple(inputs))
+
+
+def inline(g: GraphBuilder, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
+    """The graph's nodes appended to `g`, its inputs replaced; gives its outputs."""
+    env = {v.name: argument for v, argument in zip(graph.inputs, arguments)}
+    origin = g.origin
+    for symbol in graph.symbols:
+        g.symbols.setdefault(symbol.name, symbol)
+    for n in graph.nodes:
+        g.origin = n.origin or origin
+        operands = [None if v is None else env[v.name] for v in n.inputs]
+        types = [v.tensor for v in n.outputs]
+        made = g.raw(n.op, operands, n.attr_map, types, [v.name for v in n.outputs])
+        env.update(zip((v.name for v in n.outputs), made))
+    g.origin = origin
+    return [env[v.name] for v in graph.outputs]
+
+
+# --- Loop ---------------------------------------------------------------------------------------
+
+
+@onnx_op("Loop")
+def spell_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    trips, cond = ctx.optional(node, 0), ctx.optional(node, 1)
+    carried = [ctx.value(node, i) for i in range(2, len(node.inputs))]
+    heads = [Value("iteration", COUNTER), Value("condition", FLAG)]
+    sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*heads, *carried)])
+    body = scalar_condition(sub.graph, ctx.g.store)
+    check_body(ctx, node, body, len(carried))
+    count = known_count(ctx, node, body, cond)
+    operands = [
+        None if trips is None else cast(ctx, as_scalar(ctx, trips), dtypes.i64),
+        None if cond is None else as_scalar(ctx, cond),
+        *carried,
+        *sub.captures,
+    ]
+    attrs: dict[str, Any] = {"body": body, "carried": len(carried)}
+    if len(body.outputs) > 1 + len(carried):
+        if count is not None:
+            attrs["count"] = count
+        else:
+            attrs["symbols"] = (ctx.g.symbol("trips"),)
+    return ctx.g.add_all("loop", operands, **attrs)
+
+
+def scalar_condition(body: Graph, store: ConstantStore) -> Graph:
+    """Exporters give the condition one element in any shape; here it has rank 0."""
+    if body.outputs[0].type == FLAG:
+        return body
+    g = GraphBuilder(body.name, store)
+    g.inputs.extend(body.inputs)
+    for value in body.inputs:
+        g.fresh(value.name)
+    outputs = inline(g, body, body.inputs)
+    return g.finish([g.add("reshape", [outputs[0]], shape=()), *outputs[1:]])
+
+
+def check_body(ctx: Importer, node: OnnxNode, body: Graph, carried: int) -> None:
+    if len(body.outputs) < 1 + carried:
+        raise bad_model(node, f"its body gives {len(body.outputs)} values for {carried} carried")
+    for before, after in zip(body.inputs[2:], body.outputs[1 : 1 + carried]):
+        if not types_agree(before.type, after.type, {}):
+            raise ctx.unsupported(
+                node,
+                f"carried value {before.name!r} goes in as {before.type} and comes out as "
+                f"{after.type}; it must keep its type and shape",
+            )
+    local = local_symbols(body)
+    for value in body.outputs[1 + carried :]:
+        if any(arith.free_vars(d) & local for d in value.shape):
+            raise ctx.unsupported(
+                node, f"scan output {value.name!r} may have another size in every iteration"
+            )
+
+
+def known_count(
+    ctx: Importer, node: OnnxNode, body: Graph, cond: Value | None
+) -> arith.Expr | None:
+    """The number of iterations, where only the trip count can end the loop."""
+    starts = cond is None or is_true(ctx.known(node, 1))
+    if ctx.optional(node, 0) is None or not starts or not always_goes_on(body, ctx.g.store):
+        return None
+    number = ctx.known(node, 0)
+    if number is not None:
+        return arith.Const(max(0, int(number.reshape(()))))
+    return None
+
+
+def is_true(array) -> bool:
+    return array is not None and bool(array.reshape(()))
+
+
+def always_goes_on(body: Graph, store: ConstantStore) -> bool:
+    """Whether the body hands on its condition unchanged, or gives a constant true."""
+    made, value = body.producers(), body.outputs[0]
+    while value.name in made:
+        producer = made[value.name]
+        ref = producer.attr("value")
+        if isinstance(ref, ConstRef):
+            return bool(store.get(ref).reshape(()))
+        if producer.op not in ("identity", "reshape") or producer.inputs[0] is None:
+            return False
+        value = producer.inputs[0]
+    return value.name == body.inputs[1].name
+
+
+# --- Scan ---------------------------------------------------------------------------------------
+
+
+@onnx_op("Scan")
+def scan_batched(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    raise ctx.unsupported(
+        node, "Scan of opset 8, with a batch axis", "export with opset 9 or newer"
+    )
+
+
+@onnx_op("Scan", since=9)
+def scan(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """State and scanned inputs, a body over one slice of each, outputs stacked along an axis."""
+    operands = [ctx.value(node, i) for i in range(len(node.inputs))]
+    count = node.attr("num_scan_inputs")
+    states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
+    given = node.attr("scan_input_axes") or [0] * count
+    axes = [axis_of(node, axis, v.tensor.rank) for axis, v in zip(given, scanned, strict=True)]
+    backwards = node.attr("scan_input_directions") or [0] * count
+    steps = scanned[0].shape[axes[0]]
+    slices = [Value(v.name, without_axis(v, axis)) for v, axis in zip(scanned, axes)]
+    sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*states, *slices)])
+    body = loop_body(ctx, sub, states, list(zip(scanned, axes, backwards)), steps)
+    check_body(ctx, node, body, len(states))
+    trips = ctx.g.add("index_tensor", [], values=(steps,), shape=())
+    results = ctx.g.add_all(
+        "loop", [trips, None, *states, *scanned, *sub.captures],
+        body=body, carried=len(states), count=steps,
+    )  # fmt: skip
+    outputs = results[len(states) :]
+    return [*results[: len(states)], *stacked(ctx, node, outputs)]
+
+
+def without_axis(value: Value, axis: int) -> TensorType:
+    return TensorType(value.dtype, (*value.shape[:axis], *value.shape[axis + 1 :]))
+
+
+def loop_body(
+    ctx: Importer,
+    sub: SubGraph,
+    states: Sequence[Value],
+    scanned: Sequence[tuple[Value, int, int]],
+    steps: arith.Expr,
+) -> Graph:
+    """The scan's body, its slices gathered first. Inputs: t, go_on, states, scanned, captures."""
+    g = GraphBuilder(sub.graph.name, ctx.g.store)
+    g.origin = ctx.g.origin
+    time, go_on = g.input("t", COUNTER), g.input("go_on", FLAG)
+    own_states = [g.input(v.name, v.type) for v in states]
+    wholes = [g.input(v.name, v.type) for v, _, _ in scanned]
+    captures = [g.input(v.name, v.type) for v in sub.captures]
+    slices = []
+    for whole, (_, axis, reverse) in zip(wholes, scanned):
+        place = time
+        if reverse:
+            last = g.add("index_tensor", [], values=(tidy(ctx, steps - 1),), shape=())
+            place = g.add("sub", [last, time])
+        slices.append(g.add("gather", [whole, place], axis=axis))
+    outputs = inline(g, sub.graph, [*own_states, *slices, *captures])
+    return g.finish([go_on, *outputs])
+
+
+def stacked(ctx: Importer, node: OnnxNode, outputs: Sequence[Value]) -> list[Value]:
+    """Each output turned round and its step axis moved where the node wants it."""
+    axes = node.attr("scan_output_axes") or [0] * len(outputs)
+    backwards = node.attr("scan_output_directions") or [0] * len(outputs)
+    results = []
+    for value, given, reverse in zip(outputs, axes, backwards, strict=True):
+        rank = value.tensor.rank
+        axis = axis_of(node, given, rank)
+        if reverse:
+            starts = (tidy(ctx, value.shape[0] - 1), *(0,) * (rank - 1))
+            steps = (-1, *(1,) * (rank - 1))
+            value = ctx.g.add("slice", [value], starts=starts, sizes=value.shape, steps=steps)
+        if axis:
+            perm = (*range(1, axis + 1), 0, *range(axis + 1, rank))
+            value = ctx.g.add("transpose", [value], perm=perm)
+        results.append(value)
+    return results

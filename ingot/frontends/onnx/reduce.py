@@ -1,0 +1,102 @@
+"""ONNX spellings of the reduce family: Reduce*, ArgMax, ArgMin, CumSum, TopK.
+
+In: ONNX nodes. Out: nodes of ops/reduce.py and ops/ordered.py. Called by walker. Axes are an
+attribute in old opsets and an operand, which must be constant, in new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.frontends.onnx.common import axes_of, cast, known_int, known_ints
+from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.graph.ir import Value
+
+# ONNX name → (operator, the opset from which axes are an operand)
+REDUCTIONS = {
+    "ReduceSum": ("reduce_sum", 13), "ReduceMean": ("reduce_mean", 18),
+    "ReduceMax": ("reduce_max", 18), "ReduceMin": ("reduce_min", 18),
+    "ReduceProd": ("reduce_prod", 18), "ReduceL1": ("reduce_l1", 18),
+    "ReduceL2": ("reduce_l2", 18), "ReduceSumSquare": ("reduce_sum_square", 18),
+    "ReduceLogSum": ("reduce_log_sum", 18), "ReduceLogSumExp": ("reduce_log_sum_exp", 18),
+}  # fmt: skip
+FLOAT_ONLY = {
+    "reduce_l2": dtypes.f64,
+    "reduce_log_sum": dtypes.f32,
+    "reduce_log_sum_exp": dtypes.f32,
+}
+
+
+def by_attribute(op: str) -> Spelling:
+    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        return [reduced(ctx, node, op, node.attr("axes"))]
+
+    return spell
+
+
+def by_operand(op: str) -> Spelling:
+    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        return [reduced(ctx, node, op, known_ints(ctx, node, 1, "the axes"))]
+
+    return spell
+
+
+def reduced(ctx: Importer, node: OnnxNode, op: str, given: Sequence[int] | None) -> Value:
+    """No axes means all of them, or none if noop_with_empty_axes."""
+    x = ctx.value(node, 0)
+    rank = x.tensor.rank
+    axes = sorted(axes_of(node, given or (), rank))
+    if not axes and not node.attr("noop_with_empty_axes", 0):
+        axes = list(range(rank))
+    keepdims = bool(node.attr("keepdims", 1))
+    if op in FLOAT_ONLY and not x.dtype.is_float:  # integers go through floats, and back
+        wide = ctx.g.add(op, [cast(ctx, x, FLOAT_ONLY[op])], axes=axes, keepdims=keepdims)
+        return cast(ctx, wide, x.dtype)
+    return ctx.g.add(op, [x], axes=axes, keepdims=keepdims)
+
+
+for name, (operator, since_operand) in REDUCTIONS.items():
+    onnx_op(name)(by_attribute(operator))
+    onnx_op(name, since=since_operand)(by_operand(operator))
+
+
+def place_of(op: str) -> Spelling:
+    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        attrs = {
+            "axis": node.attr("axis", 0),
+            "keepdims": bool(node.attr("keepdims", 1)),
+            "select_last": bool(node.attr("select_last_index", 0)),
+        }
+        return [ctx.g.add(op, [ctx.value(node, 0)], **attrs)]
+
+    return spell
+
+
+onnx_op("ArgMax")(place_of("argmax"))
+onnx_op("ArgMin")(place_of("argmin"))
+
+
+@onnx_op("CumSum")
+def cumsum(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    axis = known_int(ctx, node, 1, "the axis", 0)
+    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+    x = ctx.value(node, 0)
+    return [ctx.g.add("cumsum", [x], axis=axis, exclusive=exclusive, reverse=reverse)]
+
+
+@onnx_op("TopK")
+def topk_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return best(ctx, node, arith.wrap(node.attr("k")))
+
+
+@onnx_op("TopK", since=10)
+def topk_operand(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return best(ctx, node, ctx.dims(node, 1)[0])
+
+
+def best(ctx: Importer, node: OnnxNode, k: arith.Expr) -> Sequence[Value]:
+    """Always sorted: ONNX allows any order where `sorted` is 0."""
+    axis, largest = node.attr("axis", -1), bool(node.attr("largest", 1))
+    return ctx.g.add_all("topk", [ctx.value(node, 0)], axis=axis, k=k, largest=largest)
