@@ -13,49 +13,64 @@ say nothing about speed; schedules do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.loops import ir
+from ingot.loops import ir, rename
 from ingot.loops.ir import Axis, AxisKind, Buffer, Expr, IndexLike, Stmt
 
 
 def identity(op: str, dtype: DType) -> ir.Lit:
     """The neutral element of a named reduction."""
     values: dict[str, int | float] = {
-        "add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest, "or": 0, "and": -1,
+        "add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest, "or": 0, "xor": 0,
+        "and": -1 if dtype.is_signed else dtype.highest,
     }  # fmt: skip
-    value = 1 if op == "and" and dtype.is_bool else values[op]
-    return ir.Lit(float(value) if dtype.is_float else int(value), dtype)
+    return ir.Lit(float(values[op]) if dtype.is_float else int(values[op]), dtype)
 
 
 class Build:
-    """Collects stages; `finish` closes them into a kernel."""
+    """Collects stages; `finish` closes them into a kernel.
 
-    def __init__(self, name: str):
+    `taken` are names of sizes that formulas may mention before any shape does.
+    """
+
+    def __init__(self, name: str, taken: Iterable[str] = ()):
         self.name = name
         self.params: list[Buffer] = []
         self.locals: list[Buffer] = []
         self.stages: list[Stmt] = []
-        self._used: Counter[str] = Counter()
+        self._given: set[str] = set(taken)
+        self._count: Counter[str] = Counter()
 
     def fresh(self, base: str) -> str:
         """A name not given before by this builder."""
-        base = base if base.isidentifier() else "v"
-        self._used[base] += 1
-        count = self._used[base]
-        name = base if count == 1 else f"{base}_{count}"
-        return name if count == 1 or name not in self._used else self.fresh(name)
+        base = base if ir.is_name(base) else "v"
+        name = base
+        while name in self._given:
+            self._count[base] += 1
+            name = f"{base}_{self._count[base] + 1}"
+        self._given.add(name)
+        return name
+
+    def _dims(self, dims: Sequence[IndexLike]) -> tuple[arith.Expr, ...]:
+        """Extents as index expressions; the sizes they mention are names taken from now on."""
+        made = tuple(ir.index_of(d) for d in dims)
+        for dim in made:
+            self._given |= arith.free_vars(dim)
+        return made
 
     def param(self, name: str, dtype: DType, shape: Sequence[IndexLike]) -> Buffer:
-        buffer = Buffer(self.fresh(name), dtype, tuple(ir.index_of(d) for d in shape))
+        dims = self._dims(shape)
+        buffer = Buffer(self.fresh(name), dtype, dims)
         self.params.append(buffer)
         return buffer
 
     def buffer(self, name: str, dtype: DType, shape: Sequence[IndexLike]) -> Buffer:
         """A new intermediate, to be written by `emit`."""
-        made = Buffer(self.fresh(name), dtype, tuple(ir.index_of(d) for d in shape))
+        dims = self._dims(shape)
+        made = Buffer(self.fresh(name), dtype, dims)
         self.locals.append(made)
         return made
 
@@ -142,11 +157,20 @@ class Build:
         for buffer in reversed(self.locals):
             if buffer.name not in names:
                 body = ir.Alloc(buffer, body)
-        return ir.Kernel(self.name, (*self.params, *outputs), tuple(sizes), body, origin)
+        kernel = ir.Kernel(self.name, (*self.params, *outputs), tuple(sizes), body, origin)
+        return self._apart(kernel)
+
+    def _apart(self, kernel: ir.Kernel) -> ir.Kernel:
+        """A buffer named before a size of the same name was seen makes way for it."""
+        sizes = {size.name for size in kernel.sizes}
+        self._given |= sizes
+        clashing = [b.name for b in (*self.params, *self.locals) if b.name in sizes]
+        return rename.rename_buffers(kernel, {name: self.fresh(name) for name in clashing})
 
     def _axes(self, extents: Sequence[IndexLike], kind: AxisKind, prefix: str) -> tuple[Axis, ...]:
-        names = [self.fresh(f"v{prefix}") for _ in extents]
-        return tuple(Axis(n, kind, ir.index_of(e), arith.Var(n)) for n, e in zip(names, extents))
+        dims = self._dims(extents)
+        names = [self.fresh(f"v{prefix}") for _ in dims]
+        return tuple(Axis(n, kind, dim, arith.Var(n)) for n, dim in zip(names, dims))
 
     def _store_together(
         self, outs: Sequence[Buffer], point: tuple[arith.Expr, ...], values: Sequence[Expr]

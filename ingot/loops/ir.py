@@ -17,6 +17,7 @@ meaning of each node; `loops/interp.py` is that meaning, executable.
 from __future__ import annotations
 
 import itertools
+import keyword
 import struct
 from dataclasses import field, replace
 from enum import Enum
@@ -438,6 +439,7 @@ class LoopKind(Enum):
 
 
 Annotations = tuple[tuple[str, Any], ...]
+ACCUMULATES = "accumulates"  # the note of a reduce block whose initial values are stored elsewhere
 
 
 @node
@@ -596,6 +598,11 @@ class Kernel(Node):
 
 
 # --- small constructors -------------------------------------------------------------------------
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can name a buffer or variable: an identifier that the text form can say."""
+    return text.isidentifier() and not keyword.iskeyword(text) and text not in ("nan", "inf")
 
 
 def index_of(value: IndexLike) -> arith.Expr:

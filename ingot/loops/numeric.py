@@ -291,13 +291,19 @@ def _fma_f64(a: Any, b: Any, c: Any) -> Any:
         return np.float64(math.copysign(math.inf, exact))
 
 
+def _power(x: Any, y: Any) -> Any:
+    """C's pow. numpy takes a lone exponent of 0.5 for a square root, which is NaN for -inf."""
+    found = np.power(np.atleast_1d(x), np.atleast_1d(y))
+    return found if isinstance(x, np.ndarray) and x.ndim else found[0]
+
+
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _MATH: dict[str, Fn] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p,
     "expm1": np.expm1, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "pow": np.power, "fmod": np.fmod,
+    "pow": _power, "fmod": np.fmod,
     "erf": lambda x: np.asarray(_ERF(x), np.float64)[()],
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),

@@ -63,7 +63,7 @@ class _Parser(Values):
     # --- functions ---
 
     def kernel(self, f: ast.FunctionDef) -> ir.Kernel:
-        options = self.decorator(f, "kernel", ("name", "origin"))
+        options = self.decorator(f, "kernel", ("name", "origin", "family"))
         sizes = tuple(self.size(a) for a in f.args.args if self.is_size(a))
         self.names = {size.name: Variable() for size in sizes}
         params = tuple(self.param(a) for a in f.args.args if not self.is_size(a))
@@ -74,8 +74,8 @@ class _Parser(Values):
             body = body[1:]  # a docstring
         while body and isinstance(body[0], ast.FunctionDef):
             self.instruction(body.pop(0))  # type: ignore[arg-type]
-        name = options.get("name", f.name)
-        return ir.Kernel(name, params, sizes, self.suite(body), options.get("origin", ""))
+        name, origin = options.get("name", f.name), options.get("origin", "")
+        return ir.Kernel(name, params, sizes, self.suite(body), origin, options.get("family", ""))
 
     def no_more_arguments(self, f: ast.FunctionDef) -> None:
         a = f.args

@@ -262,6 +262,7 @@ class _Printer:
         named = k.name.isidentifier()
         options = [] if named else [f"name={_text(k.name)}"]
         options += [f"origin={_text(k.origin)}"] if k.origin else []
+        options += [f"family={_text(k.family)}"] if k.family else []
         self.line("@ingot.kernel" + (f"({', '.join(options)})" if options else ""))
         self.function(k.name if named else "kernel", k)
 

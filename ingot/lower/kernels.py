@@ -22,7 +22,7 @@ def group_kernel(
     symbols: dict[str, Symbol],
 ) -> ir.Kernel:  # fmt: skip
     """The kernel of a group: parameters are `inputs`, then `outputs`."""
-    b = Build(name)
+    b = Build(name, taken=symbols)
     made: dict[str, ir.Buffer] = {
         value.name: b.param(value.name, value.dtype, value.shape) for value in inputs
     }
@@ -38,7 +38,7 @@ def group_kernel(
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     """The kernel that computes the values of the symbols a node binds: one i64 output."""
-    b = Build(name)
+    b = Build(name, taken=symbols)
     operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
     return close(b, [_final(b, out, node)], symbols, node.origin)

@@ -1,0 +1,102 @@
+"""Renaming what a kernel or statement binds, exactly: nothing is folded or simplified on the way.
+
+In: a kernel or statement and maps of names. Out: the same with other names. Called by `build`,
+`canonical`, and by whoever duplicates a statement (`copy_of`), since names are unique in a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.ir import Buffer, Expr, Stmt
+
+Names = Mapping[str, str]
+
+
+def bound_names(s: Stmt) -> Iterator[str]:
+    """Names bound by allocs, loops, lets and axes, in order of appearance."""
+    for part in visit.walk_stmts(s):
+        match part:
+            case ir.For(var=name) | ir.Let(name=name) | ir.Alloc(buffer=Buffer(name=name)):
+                yield name
+            case ir.Block(axes=axes):
+                yield from (axis.var for axis in axes)
+
+
+def copy_of(s: Stmt, fresh: Callable[[str], str]) -> Stmt:
+    """`s` with fresh names for everything it binds: a second copy that may stand beside it."""
+    names = {name: fresh(name) for name in bound_names(s)}
+    return Renamer(variables=names, lets=names, buffers=names).stmt(s)
+
+
+def rename_buffers(kernel: ir.Kernel, names: Names) -> ir.Kernel:
+    return Renamer(buffers=names).kernel(kernel) if names else kernel
+
+
+@dataclass(frozen=True)
+class Renamer:
+    """Names are looked up by what they name; one that is not in its map stays."""
+
+    variables: Names = field(default_factory=dict)  # sizes, loops and axes
+    lets: Names = field(default_factory=dict)
+    buffers: Names = field(default_factory=dict)
+    blocks: Names = field(default_factory=dict)
+    tokens: Names = field(default_factory=dict)
+
+    def kernel(self, k: ir.Kernel) -> ir.Kernel:
+        sizes = tuple(ir.replace(s, name=self.variables.get(s.name, s.name)) for s in k.sizes)
+        params = tuple(self.buffer(p) for p in k.params)
+        return ir.replace(k, params=params, sizes=sizes, body=self.stmt(k.body))
+
+    def buffer(self, b: Buffer) -> Buffer:
+        shape = tuple(self.index(d) for d in b.shape)
+        return ir.replace(b, name=self.buffers.get(b.name, b.name), shape=shape)
+
+    def index(self, i: arith.Expr) -> arith.Expr:
+        match i:
+            case arith.Var(name=name):
+                return arith.Var(self.variables[name]) if name in self.variables else i
+            case arith.Opaque(payload=payload):
+                return arith.Opaque(self.value(payload))
+            case arith.Binary(a=a, b=b):
+                return type(i)(self.index(a), self.index(b))
+        return i
+
+    def value(self, e: Expr) -> Expr:
+        new = visit.rebuild_expr(e, self.value, self.index)
+        match new:
+            case ir.Ref(name=name) if name in self.lets:
+                return ir.replace(new, name=self.lets[name])
+            case ir.Load(buffer=buffer):
+                return ir.replace(new, buffer=self.buffer(buffer))
+        return new
+
+    def box(self, box: ir.Slice) -> ir.Slice:
+        return ir.replace(box, buffer=self.buffer(box.buffer))
+
+    def stmt(self, s: Stmt) -> Stmt:
+        """Children first, keeping their shape (a Seq is not flattened), then what `s` binds."""
+        if isinstance(s, ir.Seq):
+            return ir.Seq(tuple(self.stmt(x) for x in s.stmts))
+        new = visit.rebuild_stmt(s, self.stmt, self.value, self.index)
+        match new:
+            case ir.For(var=name):
+                return ir.replace(new, var=self.variables.get(name, name))
+            case ir.Let(name=name):
+                return ir.replace(new, name=self.lets.get(name, name))
+            case ir.Alloc(buffer=buffer) | ir.Store(buffer=buffer):
+                return ir.replace(new, buffer=self.buffer(buffer))
+            case ir.Block(name=name, axes=axes):
+                renamed = tuple(ir.replace(a, var=self.variables.get(a.var, a.var)) for a in axes)
+                return ir.replace(new, name=self.blocks.get(name, name), axes=renamed)
+            case ir.Call(args=args):
+                return ir.replace(new, args=tuple(self.box(a) for a in args))
+            case ir.CopyAsync(dst=dst, src=src, token=token):
+                token = self.tokens.get(token, token)
+                return ir.replace(new, dst=self.box(dst), src=self.box(src), token=token)
+            case ir.Wait(token=token):
+                return ir.replace(new, token=self.tokens.get(token, token))
+        return new
