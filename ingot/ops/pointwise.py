@@ -119,7 +119,7 @@ def check_nonzero(b: Build, divisor: Buffer) -> None:
 def define(rows: Sequence[Row]) -> None:
     """Put an operator in the table for each row."""
     for row in rows:
-        body = {"name": row.name, "row": row, "cheap": row.cheap, "__doc__": row.array.__doc__}
+        body = {"name": row.name, "row": row, "cheap": row.cheap}
         register(type(row.name, (Pointwise,), body))
 
 

@@ -27,7 +27,10 @@ ZERO_TO_NEGATIVE = "integer zero to a negative power"
 
 
 def float_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.power(x.astype(np.float64), y.astype(np.float64))
+    """Full arrays on both sides: numpy takes a lone exponent of 0.5 for a square root, and the
+    square root of -inf is NaN where the power is inf."""
+    base, exponent = np.broadcast_arrays(x.astype(np.float64), y.astype(np.float64))
+    return np.power(base.flatten(), exponent.flatten()).reshape(base.shape)
 
 
 FLOAT_ROW = Row("pow", float_power, lambda x, y: ir.Math("pow", (x, y)), "float", 2, rtol=1e-4)

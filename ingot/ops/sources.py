@@ -239,13 +239,17 @@ class NonZero(OpDef):
         return [points.T.astype(np.int64).copy(order="C")]
 
     def bind(self, b: Build, inputs: Sequence[Buffer | None], attrs: Attrs) -> Buffer:
+        """Counted as they are found, from a zero stored first: x may be empty."""
         (x,) = inputs
         assert x is not None
+        count = b.compute("count", (1,), lambda _: ir.Lit(0, dtypes.i64))
+        first = (arith.Const(0),)
 
-        def one(_, *point):
-            return ir.Cast(is_nonzero(x[point]), dtypes.i64)
+        def body(*point: arith.Expr) -> Stmt:
+            return ir.Store(count, first, count[0] + ir.Cast(is_nonzero(x[point]), dtypes.i64))
 
-        return b.reduce("count", (1,), x.shape, "add", one)
+        common.stage(b, "count", x.shape, body, AxisKind.ORDERED)
+        return count
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs

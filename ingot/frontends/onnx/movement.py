@@ -311,8 +311,7 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
     axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
     extent, count = x.shape[axis], node.attr("num_outputs", len(node.outputs))
     if given is None:
-        each = tidy(ctx, arith.ceildiv(extent, count))  # the last part may be smaller
-        given = [*[each] * (count - 1), tidy(ctx, extent - each * (count - 1))]
+        given = equal_parts(ctx, extent, count)
     total = tidy(ctx, sum((arith.wrap(s) for s in given), arith.Const(0)) - extent)
     if arith.as_int(total) not in (0, None) or len(given) != len(node.outputs):
         raise bad_model(node, f"parts {list(given)} do not make up axis {axis} of {x.type}")
@@ -324,6 +323,15 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
         found.append(slice_of(ctx, x, begin, sizes, [1] * x.tensor.rank))
         offset = offset + size
     return found
+
+
+def equal_parts(ctx: Importer, extent: arith.Expr, count: int) -> list[arith.Expr]:
+    """`count` parts of one size; the last is smaller where they do not divide the axis."""
+    each = tidy(ctx, arith.ceildiv(extent, count))
+    if arith.is_const(tidy(ctx, extent % count), 0):
+        return [tidy(ctx, extent // count)] * count
+    left = [tidy(ctx, extent - each * k) for k in range(count)]
+    return [tidy(ctx, arith.maximum(arith.minimum(each, rest), 0)) for rest in left]
 
 
 # --- Pad ----------------------------------------------------------------------------------------
