@@ -138,7 +138,7 @@ def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) 
     places = tree.order(common)
     if places[writer.uid] > places[reader.uid]:
         return False
-    if any(term not in guards.conjuncts(reader.where) for term in guards.extra(writer)):
+    if any(term not in guards.outside(reader) for term in guards.extra(writer)):
         return False
     if not always_writes(writer, name):
         return False

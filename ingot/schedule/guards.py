@@ -1,7 +1,8 @@
 """Block predicates: `Block.where` is a conjunction of comparisons over enclosing loop variables.
 
 It is evaluated outside the block, before its axes are bound. `split` adds a conjunct where a tail
-may overrun; `compute_at` adds conjuncts where a box may leave the domain.
+may overrun; `compute_at` adds conjuncts where a box may leave the domain. A hand-written kernel may
+name the axes in it too; that means their bindings.
 """
 
 from __future__ import annotations
@@ -44,7 +45,18 @@ def with_guards(block: Block, more: Iterable[Expr]) -> Block:
     return ir.replace(block, where=conjunction(terms)) if terms else block
 
 
-def is_domain(term: Expr, block: Block) -> bool:
+def outside(block: Block) -> list[Expr]:
+    """The guards of a block over loop variables only: its axes are replaced by their bindings."""
+    env = {axis.var: axis.binding for axis in block.axes}
+    return [visit.substitute(term, env) for term in conjuncts(block.where)]
+
+
+def extra(block: Block) -> list[Expr]:
+    """The guards that do more than keep axes inside their domains."""
+    return [term for term in outside(block) if not _is_domain(term, block)]
+
+
+def _is_domain(term: Expr, block: Block) -> bool:
     """Does the guard only keep an axis inside its own domain?"""
     match term:
         case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
@@ -56,11 +68,6 @@ def is_domain(term: Expr, block: Block) -> bool:
 
 def _same(a: arith.Expr, b: arith.Expr) -> bool:
     return a == b or arith.is_const(simplify(a - b), 0)
-
-
-def extra(block: Block) -> list[Expr]:
-    """The guards that do more than keep axes inside their domains."""
-    return [term for term in conjuncts(block.where) if not is_domain(term, block)]
 
 
 def mentions(term: Expr) -> frozenset[str]:

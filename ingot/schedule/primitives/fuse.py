@@ -22,6 +22,9 @@ def fuse(kernel: Kernel, *loops: For) -> Result:
         raise TypeError("fuse takes at least one loop")
     for loop in loops:
         insist(kernel, loop, what, checks.expect_serial(loop))
+    for loop in loops:
+        if arith.is_const(loop.extent, 0):
+            insist(kernel, loop, what, Problem("it runs no iteration", "leave empty loops alone"))
     for outer, inner in pairwise(loops):
         insist(kernel, inner, what, _apart(loops, outer, inner))
     facts = facts_at(kernel, loops[0])

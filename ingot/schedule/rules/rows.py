@@ -40,7 +40,7 @@ def schedule_rows(sch: Schedule, target: Target) -> None:
     """Gather the stages of a row under one loop, as many as can be. Nests it leaves are serial."""
     last = stages(sch)[-1]
     rows = row_axes(sch, last)
-    if not last.is_map or not rows:
+    if not last.is_map or not rows or elements(sch, last) == 0:
         return
     is_big = _has_work(sch)
     lane = _lane_axis(sch, last, rows)

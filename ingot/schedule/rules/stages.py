@@ -74,12 +74,13 @@ def own_loops(sch: Schedule, ref: BlockRef) -> list[LoopRef]:
 
 
 def top_nests(sch: Schedule) -> list[Stage]:
-    """Stages that stand alone in a nest no rule has marked yet."""
+    """Stages that stand alone in a nest that does something and that no rule has marked yet."""
     found = []
     for stage in stages(sch):
         above = tree.loops_above(sch.kernel.body, stage.block)
         alone = len(own_loops(sch, stage.ref)) == len(above)
-        if alone and all(x.kind is ir.LoopKind.SERIAL for x in above):
+        is_fresh = all(x.kind is ir.LoopKind.SERIAL for x in above)
+        if alone and is_fresh and elements(sch, stage) != 0:
             found.append(stage)
     return found
 
