@@ -100,6 +100,11 @@ class OpDef:
                 sizes |= {d.name: n for d, n in dims if isinstance(d, arith.Var)}
         return [sizes[name] for name in attrs["symbols"]]
 
+    def settled(self, attrs: Attrs, sizes: Mapping[str, arith.IntLike]) -> dict[str, arith.Expr]:
+        """Symbols the node binds that need no binding once `sizes` stand for other symbols, and
+        what they are then. An operator whose sizes come from its sub-graphs answers."""
+        return {}
+
     def evaluate(
         self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph
     ) -> list[np.ndarray]:

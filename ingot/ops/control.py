@@ -18,7 +18,7 @@ Lower turns both into program statements; there are no loops of their own. Calle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -86,6 +86,22 @@ class If(OpDef):
             raise type_error(self.name, f"{len(pairs)} sizes differ, {len(symbols)} have a symbol")
         names = dict(zip(pairs, symbols))
         return [self.merged(a.tensor, b.tensor, names) for a, b in zip(then.outputs, other.outputs)]
+
+    def settled(self, attrs: Attrs, sizes: Mapping[str, arith.IntLike]) -> dict[str, Dim]:
+        """Where `sizes` make the branches agree, or two pairs one, a symbol is not needed."""
+        then, other = attrs["then_branch"], attrs["else_branch"]
+        local = local_symbols(then) | local_symbols(other)
+        known: dict[str, Dim] = {}
+        names: dict[SizePair, str] = {}
+        for pair, name in zip(open_sizes(then, other), attrs.get("symbols", ())):
+            a, b = (arith.substitute(size, sizes) for size in pair)
+            if not _is_open(a, local) and not _is_open(b, local) and sizes_agree(a, b, {}):
+                known[name] = a
+            elif (a, b) in names:
+                known[name] = arith.Var(names[a, b])
+            else:
+                names[a, b] = name
+        return known
 
     def merged(self, a: TensorType, b: TensorType, names: dict[SizePair, str]) -> TensorType:
         shape = [

@@ -21,10 +21,11 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
+from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs, replace
+from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import OptionalType, SequenceType, TensorType, Type
-from ingot.graph.verify import attr_dims, type_dims, without_symbols
+from ingot.graph.verify import attr_dims, bound_symbols, type_dims, without_symbols
 
 Env = Mapping[str, arith.IntLike]
 
@@ -45,7 +46,7 @@ class Editor:
 
     def current(self, node: Node) -> Node:
         """The node with replaced operands and sizes."""
-        sized = substitute_node(node, self.sizes) if self.sizes else node
+        sized = substitute_node(node, self.sizes)
         inputs = tuple(v if v is None else self.latest(v) for v in sized.inputs)
         return sized if inputs == sized.inputs else replace(sized, inputs=inputs)
 
@@ -183,21 +184,27 @@ def same_type(a: Type, b: Type) -> bool:
 
 def substitute_graph(graph: Graph, env: Env) -> Graph:
     """The graph with symbols replaced by sizes; the replaced ones are no longer declared."""
-    symbols = tuple(s for s in graph.symbols if s.name not in env)
-    return replace(
-        graph,
-        inputs=tuple(_substitute_value(v, env) for v in graph.inputs),
-        outputs=tuple(_substitute_value(v, env) for v in graph.outputs),
-        nodes=tuple(substitute_node(n, env) for n in graph.nodes),
-        symbols=symbols,
-    )
+    sizes = dict(env)
+    inputs = tuple(_substitute_value(v, sizes) for v in graph.inputs)
+    nodes = tuple(substitute_node(n, sizes) for n in graph.nodes)
+    outputs = tuple(_substitute_value(v, sizes) for v in graph.outputs)
+    symbols = tuple(s for s in graph.symbols if s.name not in sizes)
+    return replace(graph, inputs=inputs, outputs=outputs, nodes=nodes, symbols=symbols)
 
 
-def substitute_node(node: Node, env: Env) -> Node:
-    inputs = tuple(v if v is None else _substitute_value(v, env) for v in node.inputs)
-    outputs = tuple(_substitute_value(v, env) for v in node.outputs)
-    attrs = tuple((k, _substitute_attr(v, env)) for k, v in node.attrs)
-    return replace(node, inputs=inputs, outputs=outputs, attrs=attrs)
+def substitute_node(node: Node, sizes: dict[str, arith.IntLike]) -> Node:
+    """The node with symbols replaced. Where that settles sizes the node binds (the branches of an
+    `if` now agree), they join `sizes` for the nodes after it."""
+    if not sizes:
+        return node
+    if bound_symbols(node):
+        sizes |= defn(node).settled(node.attr_map, sizes)
+    inputs = tuple(v if v is None else _substitute_value(v, sizes) for v in node.inputs)
+    outputs = tuple(_substitute_value(v, sizes) for v in node.outputs)
+    attrs = {k: _substitute_attr(v, sizes) for k, v in without_symbols(node)}
+    own = tuple(name for name in bound_symbols(node) if name not in sizes)
+    attrs |= {"symbols": own} if own else {}
+    return replace(node, inputs=inputs, outputs=outputs, attrs=make_attrs(attrs))
 
 
 def substitute_type(type: Type, env: Env) -> Type:

@@ -7,8 +7,9 @@ group and comes back, and sorting by the final node is an order. Constants are i
 1. A CONTRACTION or REDUCTION takes the elementwise nodes after it that keep its shape (epilogue).
 2. An elementwise or injective node joins the group that reads it, if its work is not multiplied:
    - into an elementwise or injective reader of the same or smaller size, or if it is cheap;
-   - before a REDUCTION, whose loops may read an element several times, if it is cheap;
-   - before a CONTRACTION, if it is cheap and made from constants alone (a cast of the weights).
+   - before a REDUCTION, whose loops may read an element several times, if it is elementwise and
+     cheap;
+   - before either, if it is cheap and made from constants alone (a cast of the weights).
 3. Opaque nodes, nodes that bind symbols and nodes with sub-graphs stand alone.
 """
 
@@ -183,7 +184,9 @@ class _Fusion:
 
     def _may_precede(self, home: _Members, i: int) -> bool:
         assert home.anchor is not None
-        return self.kinds[home.anchor] is Kind.REDUCTION or self._is_from_constants(i)
+        if self.kinds[home.anchor] is Kind.REDUCTION and self.kinds[i] is Kind.ELEMENTWISE:
+            return True
+        return self._is_from_constants(i)
 
     def _join(self, home: _Members, i: int) -> None:
         home.copies[i] = self._copies_in(home, i)

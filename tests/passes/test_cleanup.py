@@ -231,3 +231,30 @@ def test_sizes_that_the_model_refuses(shapes, part):
         specialize(graph(SIZES), shapes)
     assert error.value.code == "bad-option"
     assert part in str(error.value)
+
+
+def test_branches_that_now_agree_bind_no_size():
+    store = ConstantStore()
+    g = graph(
+        """
+graph g(%c: bool[], %x: f32[n, m], %y: f32[4, m]) {
+  symbol n: 1..
+  symbol m: 1..
+  symbol k: 0.. from node
+  %z: f32[k, m] = if(%c, %x, %y) {else_branch=graph e(%p: f32[n, m], %q: f32[4, m]) {
+    return %p
+  }, symbols=["k"], then_branch=graph t(%p: f32[n, m], %q: f32[4, m]) {
+    return %q
+  }}
+  %s: i64[] = index_tensor() {shape=[], values=[k * 2]}
+  return %z, %s
+}""",
+        store,
+    )
+    after = specialize(g, {"n": 4})
+    agree(g, after, store)
+    assert "%z: f32[4, m]" in show(after) and "values=[8]" in show(after)
+    assert "symbol k" not in show(after)
+    other = specialize(g, {"n": 3})
+    agree(g, other, store)
+    assert "symbol k" in show(other)
