@@ -288,7 +288,7 @@ def _fma_f64(a: Any, b: Any, c: Any) -> Any:
     try:
         return np.float64(float(exact))
     except OverflowError:
-        return np.float64(math.copysign(math.inf, exact))
+        return np.float64(math.inf if exact > 0 else -math.inf)
 
 
 def _power(x: Any, y: Any) -> Any:
