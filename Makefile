@@ -1,0 +1,33 @@
+# Two commands do all the set-up on a fresh machine:  make demo   make test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types check clean long
+
+$(VENV)/.base: pyproject.toml
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+# torch is installed by its pinned version first, so that nothing pulls in a CUDA build
+$(VENV)/.test: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+demo: $(VENV)/.base
+	$(BIN)/python examples/digits/demo.py
+
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# suites too long for every change
+long: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 -m long
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,104 @@
+"""The folders' levels: a module imports only from lower ones, siblings do not import each other."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "ingot"
+
+LEVELS: dict[str, int] = {
+    "support": 0, "dtypes": 0,
+    "arith": 1, "target": 1,
+    "loops": 2, "tiles": 2, "runtime": 2,
+    "graph": 3, "program": 4,
+    "ops": 4,
+    "frontends": 5, "passes": 5,
+    "lower": 6, "schedule": 6,
+    "legalize": 7, "plan": 7, "codegen": 7,
+    "backends": 8,
+    "inspect": 9, "export": 9, "tune": 9,
+    "pipeline": 10, "cli": 10, "api": 10, "": 11,
+}  # fmt: skip
+
+# within a level: who may look at whom, and why
+ALLOWED = {
+    ("cli", "pipeline"): "the command line drives the stage table",
+    ("cli", "api"): "the command line goes through the same door",
+}
+
+
+def room(module: str) -> str:
+    """ingot.graph.text → graph"""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports() -> list[tuple[str, str]]:
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        module = ".".join(("ingot", *path.relative_to(ROOT).with_suffix("").parts))
+        module = module.removesuffix(".__init__")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{module}: relative import"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            found += [(module, name) for name in names if name.split(".")[0] == "ingot"]
+    return found
+
+
+def test_every_room_has_a_level():
+    assert {room(module) for module, _ in imports()} <= LEVELS.keys()
+
+
+def test_imports_go_down_only():
+    wrong = []
+    for module, name in imports():
+        here, there = room(module), room(name)
+        if here == there or (here, there) in ALLOWED:
+            continue
+        if there not in LEVELS:  # `from ingot import dtypes` names a room in its last part
+            there = name.split(".")[-1]
+        if LEVELS[there] >= LEVELS[here]:
+            wrong.append(f"{module} (level {LEVELS[here]}) imports {name} (level {LEVELS[there]})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_import_cycle():
+    """Every module can be imported first, by itself, in a fresh interpreter's module table."""
+    modules = {module for module, _ in imports()}
+    edges: dict[str, set[str]] = {m: set() for m in modules}
+    for module, name in imports():
+        target = name if name in modules else name.rpartition(".")[0]
+        if target in modules and target != module:
+            edges[module].add(target)
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: list[str]) -> None:
+        state[module] = 1
+        for other in sorted(edges[module]):
+            if state.get(other) == 1:
+                pytest.fail("import cycle: " + " → ".join([*path, module, other]))
+            if other not in state:
+                visit(other, [*path, module])
+        state[module] = 2
+
+    for module in sorted(modules):
+        if module not in state:
+            visit(module, [])
+
+
+def test_import_is_light():
+    code = (
+        "import sys, ingot; heavy = {'onnx', 'torch', 'llvmlite', 'rich', 'click'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
