@@ -159,6 +159,12 @@ def outer_symbols(graph: Graph) -> set[str]:
     return names
 
 
+def result_symbols(graph: Graph) -> frozenset[str]:
+    """Symbols in the types of a graph's outputs."""
+    dims = (d for v in graph.outputs for d in type_dims(v.type))
+    return frozenset(n for d in dims for n in arith.free_vars(d))
+
+
 def same_shape(a: Type, b: Type) -> bool:
     """Whether two tensors are known to have one shape, for every value of the symbols."""
     if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.rank != b.rank:
@@ -193,18 +199,26 @@ def substitute_graph(graph: Graph, env: Env) -> Graph:
 
 
 def substitute_node(node: Node, sizes: dict[str, arith.IntLike]) -> Node:
-    """The node with symbols replaced. Where that settles sizes the node binds (the branches of an
-    `if` now agree), they join `sizes` for the nodes after it."""
+    """The node with symbols replaced; one that it binds itself must be replaced by another symbol.
+    Where that settles sizes the node binds (the branches of an `if` now agree), they join `sizes`
+    for the nodes after it."""
     if not sizes:
         return node
-    if bound_symbols(node):
-        sizes |= defn(node).settled(node.attr_map, sizes)
+    own = {name: arith.substitute(arith.Var(name), sizes) for name in bound_symbols(node)}
+    if own:
+        settled = defn(node).settled(node.attr_map, sizes)
+        own = {name: new for name, new in own.items() if name not in settled}
+        sizes |= {name: arith.substitute(size, sizes) for name, size in settled.items()}
     inputs = tuple(v if v is None else _substitute_value(v, sizes) for v in node.inputs)
     outputs = tuple(_substitute_value(v, sizes) for v in node.outputs)
     attrs = {k: _substitute_attr(v, sizes) for k, v in without_symbols(node)}
-    own = tuple(name for name in bound_symbols(node) if name not in sizes)
-    attrs |= {"symbols": own} if own else {}
+    attrs |= {"symbols": tuple(_name(new) for new in own.values())} if own else {}
     return replace(node, inputs=inputs, outputs=outputs, attrs=make_attrs(attrs))
+
+
+def _name(symbol: arith.Expr) -> str:
+    assert isinstance(symbol, arith.Var), f"a bound size cannot become {symbol}"
+    return symbol.name
 
 
 def substitute_type(type: Type, env: Env) -> Type:

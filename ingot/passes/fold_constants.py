@@ -16,8 +16,15 @@ from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, TensorType
-from ingot.graph.verify import bound_symbols, type_dims
-from ingot.passes.edit import Editor, constant_ref, map_subgraphs, mentioned_symbols
+from ingot.graph.verify import bound_symbols
+from ingot.passes.edit import (
+    Editor,
+    constant_ref,
+    map_subgraphs,
+    mentioned_symbols,
+    result_symbols,
+    substitute_type,
+)
 from ingot.support.errors import IngotError
 
 SMALL_BYTES = 64 << 10
@@ -38,15 +45,16 @@ def _fold(graph: Graph, store: ConstantStore, limit_bytes: int, fixed: frozenset
     for original in graph.nodes:
         node = map_subgraphs(
             edit.current(original),
-            lambda g: _fold(g, store, limit_bytes, _result_symbols(g)),
+            lambda g: _fold(g, store, limit_bytes, result_symbols(g)),
         )
         arrays = _results(edit, node, limit_bytes, fixed)
         if arrays is None:
             edit.keep(node)
             continue
         edit.sizes |= _bound(node, arrays)
-        for value, array in zip(edit.current(node).outputs, arrays):
-            edit.keep(_constant(value, array, store, node.origin))
+        for value, array in zip(node.outputs, arrays):
+            typed = Value(value.name, substitute_type(value.type, edit.sizes))
+            edit.keep(_constant(typed, array, store, node.origin))
     return edit.finish()
 
 
@@ -112,12 +120,6 @@ def _bound(node: Node, arrays: list[np.ndarray]) -> dict[str, int]:
         return {}
     types = [v.type for v in node.outputs]
     return dict(zip(names, defn(node).bound_values(arrays, types, node.attr_map), strict=True))
-
-
-def _result_symbols(graph: Graph) -> frozenset[str]:
-    return frozenset(
-        n for v in graph.outputs for d in type_dims(v.type) for n in arith.free_vars(d)
-    )
 
 
 def _constant(value: Value, array: np.ndarray, store: ConstantStore, origin: str) -> Node:
