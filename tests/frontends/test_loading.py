@@ -91,7 +91,15 @@ def test_outside_data_is_read(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["../secret.bin", "sub/../../secret.bin", "/etc/hostname", "..\\secret.bin", "C:\\w.bin", "", "\0"],
+    [
+        "../secret.bin",
+        "sub/../../secret.bin",
+        "/etc/hostname",
+        "..\\secret.bin",
+        "C:\\w.bin",
+        "",
+        "\0",
+    ],
 )
 def test_outside_data_may_not_leave_the_folder(folder: Path, location: str) -> None:
     error = refused(read, folder, outside(location))

@@ -176,7 +176,9 @@ def test_range_of_numbers_is_a_constant(bench: Bench) -> None:
 def test_data_is_followed_by_its_place(bench: Bench) -> None:
     lengths = bench.data(3)
     second = bench.add("gather", lengths, bench.numbers([1]), axis=0)
-    doubled = bench.add("mul", bench.add("concat", second, bench.sizes(4), axis=0), bench.sizes(2, N))
+    doubled = bench.add(
+        "mul", bench.add("concat", second, bench.sizes(4), axis=0), bench.sizes(2, N)
+    )
     leaf = Opaque(Unknown(0, "data", 1))
     assert bench.read(doubled) == [leaf * 2, N * 4]
     assert bench.last == "mul"  # it holds data, so it stays a computation

@@ -3,7 +3,8 @@
 In: ValueInfoProtos. Out: names with types, and the symbols they mention. Called by walker.
 
 A dimension's name becomes the symbol of that name, made an identifier and kept apart from the names
-of values; one without a name becomes `<input>_d<axis>`. Sizes are at least 1.
+of values; one without a name becomes `<input>_d<axis>`. An open size is at least 1; a size written
+in the file may be 0.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def _dim(
 ) -> Dim:
     match dim.WhichOneof("value"):
         case "dim_value":
-            if dim.dim_value <= 0:
-                what = f"size {dim.dim_value} of axis {axis} is not positive"
+            if dim.dim_value < 0:
+                what = f"size {dim.dim_value} of axis {axis} is negative"
                 raise IngotError("bad-model", what, where=where)
             return arith.Const(dim.dim_value)
         case "dim_param" if dim.dim_param:

@@ -135,7 +135,8 @@ class ShapeValues:
         size = self.elements.steps(start.item(), limit.item(), delta.item())
         if size is None:
             return node
-        size = self.elements.simplify(arith.substitute(size, {}, self.symbol_of))
+        size = arith.substitute(size, {}, self.symbol_of)  # declares symbols, so before `elements`
+        size = self.elements.simplify(size)
         for symbol in node.attr("symbols", ()):
             self.g.symbols.pop(symbol, None)
         out = Value(node.outputs[0].name, tensor(node.outputs[0].dtype, size))
@@ -294,8 +295,8 @@ def _tile(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.nda
 def _reduction(combine: Callable[[Expr, Expr], Expr], identity: int) -> Move:
     def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
         data = operands[0]
-        if any(not isinstance(e, Expr) for e in data.reshape(-1).tolist()):
-            return None
+        if any(_holds_data(e) for e in data.reshape(-1).tolist()):
+            return None  # one leaf for the result says more than an expression over many
         axes = node.attr("axes")
         axes = tuple(range(data.ndim)) if axes is None else tuple(a % data.ndim for a in axes)
         kept = [a for a in range(data.ndim) if a not in axes]

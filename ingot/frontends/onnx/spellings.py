@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+from ingot.frontends.onnx import (
+    activation,
+    control,
+    conv,
+    elementwise,
+    gather,
+    matmul,
+    movement,
+    norm,
+    pool,
+    quant,
+    reduce,
+    rnn,
+    softmax,
+    sources,
+)
 
 FAMILIES = (
-    "elementwise", "activation", "movement", "gather", "sources", "reduce", "matmul", "conv",
-    "pool", "norm", "softmax", "quant", "rnn", "control",
+    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
+    rnn, softmax, sources,
 )  # fmt: skip
-
-for family in FAMILIES:
-    if importlib.util.find_spec(f"ingot.frontends.onnx.{family}") is not None:
-        importlib.import_module(f"ingot.frontends.onnx.{family}")

@@ -282,8 +282,9 @@ class Walker:
             raise self.unsupported(
                 node, f"operand {index} ({value.name!r}: {value.type}) is not a short list of sizes"
             )
-        elements = self.known_values.elements
-        return tuple(elements.simplify(self._with_symbols(e)) for e in exprs.reshape(-1).tolist())
+        bound = [self._with_symbols(e) for e in exprs.reshape(-1).tolist()]
+        elements = self.known_values.elements  # after binding, which declares symbols
+        return tuple(elements.simplify(e) for e in bound)
 
     def _with_symbols(self, expr: Expr) -> Expr:
         return arith.substitute(expr, {}, self.symbol_of)

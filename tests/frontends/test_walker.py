@@ -1,0 +1,282 @@
+"""The walker: what it refuses and how it says so, names, functions, sub-graphs, open sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as P
+from onnx import helper, numpy_helper
+
+from ingot.arith import expr as arith
+from ingot.frontends.onnx.walker import import_model
+from ingot.graph.interp import run
+from ingot.graph.ir import Graph
+from ingot.graph.store import ConstantStore
+from ingot.graph.verify import verify
+from ingot.support.errors import IngotError
+from tests.models.parts import graph, info, model, node
+
+X, Y = info("x", [2, 3]), info("y", [2, 3])
+
+
+def imported(proto: onnx.ModelProto) -> tuple[Graph, ConstantStore]:
+    store = ConstantStore()
+    result = import_model(proto, store)
+    verify(result)
+    return result, store
+
+
+def refused(proto: onnx.ModelProto, code: str = "bad-model") -> IngotError:
+    with pytest.raises(IngotError) as caught:
+        import_model(proto, ConstantStore())
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def simple(*nodes: onnx.NodeProto, inputs=(X,), outputs=(Y,), **constants) -> onnx.ModelProto:
+    arrays = {name: np.asarray(value) for name, value in constants.items()}
+    return model("test", nodes, inputs, outputs, arrays)
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_all_missing_operators_at_once() -> None:
+    inner = graph("inner", [node("Gone", "x", "z")], [], [info("z", [2, 3])])
+    other = graph("other", [node("Relu", "x", "z2")], [], [info("z2", [2, 3])])
+    nodes = [node("Vanished", "x", f"v{i}", domain="my.domain") for i in range(7)]
+    nodes += [node("If", "flag", "a", then_branch=inner, else_branch=other)]
+    nodes += [node("Call", "a", "y", domain="local")]
+    proto = simple(*nodes, flag=True)
+    lost = [node("Lost", "p", "q", domain="my.domain")]
+    proto.functions.append(helper.make_function("local", "Call", ["p"], ["q"], lost, []))
+    proto.opset_import.append(helper.make_opsetid("my.domain", 3))
+    text = str(refused(proto, "unsupported-op"))
+    assert "3 operators" in text and "ai.onnx.Gone (opset 17), 1 node: 'Gone_z'" in text
+    assert "my.domain.Vanished (opset 3), 7 nodes: 'Vanished_v0'" in text and "2 more" in text
+    assert "Lost" in text and "'Call/Lost_q'" in text
+
+
+def test_cycle() -> None:
+    proto = simple(node("Add", "x b", "a"), node("Relu", "a", "b"), node("Relu", "b", "y"))
+    error = refused(proto)
+    assert "Add_a" in error.text() and "Relu_b" in error.text() and "Relu_y" not in error.text()
+
+
+def test_dangling_name() -> None:
+    error = refused(simple(node("Add", "x nowhere", "y")))
+    assert "'nowhere'" in error.what and "Add_y" in error.where
+
+
+def test_a_name_made_twice() -> None:
+    error = refused(simple(node("Relu", "x", "y"), node("Neg", "x", "y")))
+    assert "'y' is made twice" in error.what and "Neg_y" in error.where and "Relu_y" in error.why
+    assert "x" in refused(simple(node("Relu", "c", "x"), node("Relu", "x", "y"), c=1.0)).what
+    twice = simple(node("Relu", "x", "y"), inputs=(X, X))
+    assert "'x'" in refused(twice).what
+
+
+def test_an_output_nobody_makes() -> None:
+    assert "'y'" in refused(simple(node("Relu", "x", "z"))).what
+
+
+def test_bad_attributes() -> None:
+    wrong = refused(simple(node("Softmax", "x", "y", axis=1.5)))
+    assert "'axis' is of type float, not int" in wrong.what and "Softmax_y" in wrong.where
+    assert "'to' is missing" in refused(simple(node("Cast", "x", "y"))).what
+    liar = node("Softmax", "x", "y", axis=1)
+    liar.attribute[0].f = 2.0
+    assert "axis" in refused(simple(liar)).what
+    twice = node("Softmax", "x", "y", axis=1)
+    twice.attribute.append(twice.attribute[0])
+    assert "twice" in refused(simple(twice)).what
+    text = node("Gelu", "x", "y", approximate="x")
+    text.attribute[0].s = b"\xff\xfe"
+    proto = simple(text)
+    proto.opset_import[0].version = 20
+    assert "UTF-8" in refused(proto).what
+    damaged = node("Constant", "", "c", value=numpy_helper.from_array(np.ones(3)))
+    damaged.attribute[0].t.raw_data = b"123"
+    error = refused(simple(damaged, node("Relu", "x", "y")))
+    assert "'value'" in error.what and "Constant_c" in error.where
+
+
+def test_operand_counts() -> None:
+    assert "operands" in refused(simple(node("Add", "x", "y"))).what
+    assert "operand 0 is missing" in refused(simple(node("Relu", "_", "y"))).what
+    assert "outputs" in refused(simple(node("Relu", "x", "y z"))).what
+
+
+def test_sizes_are_not_negative() -> None:
+    error = refused(simple(node("Relu", "x", "y"), inputs=(info("x", [2, -3]),)))
+    assert "axis 1" in error.what and "'x'" in error.where
+
+
+def test_inputs_that_are_no_tensors() -> None:
+    text = simple(node("Relu", "x", "y"), inputs=(info("x", [2], P.STRING),))
+    assert "string" in refused(text, "unsupported-op").what
+    many = helper.make_tensor_sequence_value_info("x", P.FLOAT, [2])
+    assert (
+        "sequence" in refused(simple(node("Relu", "x", "y"), inputs=(many,)), "unsupported-op").what
+    )
+    shapeless = helper.make_tensor_value_info("x", P.FLOAT, None)
+    assert "dimensions" in refused(simple(node("Relu", "x", "y"), inputs=(shapeless,))).what
+
+
+def test_nesting_is_bounded() -> None:
+    proto = simple(node("Relu", "x", "y"))
+    inner = proto.graph
+    for _ in range(80):
+        step = inner.node.add(op_type="If", input=["x"])
+        inner = step.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
+    assert "deep" in refused(proto).what
+
+
+def test_a_function_that_calls_itself() -> None:
+    proto = simple(node("F", "x", "y", domain="local"))
+    body = [node("F", "p", "q", domain="local")]
+    proto.functions.append(helper.make_function("local", "F", ["p"], ["q"], body, []))
+    assert "calls itself" in refused(proto).why
+
+
+# --- what is understood -------------------------------------------------------------------------
+
+
+def test_nodes_in_any_order() -> None:
+    proto = simple(node("Neg", "b", "y"), node("Relu", "a", "b"), node("Neg", "x", "a"))
+    result, store = imported(proto)
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    assert np.array_equal(run(result, store, [x])[0], -np.maximum(-x, 0))
+
+
+def test_names_of_inputs_and_outputs() -> None:
+    """Outputs that are inputs, constants or each other's copies still come out, under their names."""
+    nodes = [node("Relu", "x", "y"), node("Identity", "x", "same"), node("Identity", "y", "again")]
+    outputs = [info(n, [2, 3]) for n in ("y", "same", "again", "w", "y", "x")]
+    proto = simple(*nodes, outputs=outputs, w=np.ones((2, 3), np.float32))
+    result, store = imported(proto)
+    assert [v.name for v in result.inputs] == ["x"]
+    assert [v.name for v in result.outputs][:4] == ["y", "same", "again", "w"]
+    assert len({v.name for v in result.outputs}) == 6
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+    y = np.maximum(x, 0)
+    for got, want in zip(run(result, store, [x]), (y, x, y, np.ones((2, 3)), y, x)):
+        assert np.array_equal(got, want)
+
+
+def test_initializers_listed_as_inputs_are_constants() -> None:
+    proto = simple(node("Add", "x w", "y"), inputs=(X, info("w", [3])), w=np.ones(3, np.float32))
+    result, _ = imported(proto)
+    assert [v.name for v in result.inputs] == ["x"]
+
+
+def test_origins() -> None:
+    unnamed = helper.make_node("Neg", ["a"], ["y"])
+    result, _ = imported(simple(node("Relu", "x", "a"), unnamed))
+    assert [n.origin for n in result.nodes] == ["node 'Relu_a' (Relu)", "node 'Neg#1' (Neg)"]
+
+
+def test_open_sizes_are_symbols() -> None:
+    """Names become identifiers, apart from the names of values; equal names are one symbol."""
+    inputs = [info("a", ["batch size", "n"]), info("n", ["batch size", None])]
+    outputs = [info("y", [None, None])]
+    nodes = [node("Concat", "a n", "y", axis=1)]
+    result, store = imported(simple(*nodes, inputs=inputs, outputs=outputs))
+    assert [s.name for s in result.symbols] == ["batch_size", "n_1", "n_d1"]
+    assert all(s.source == "input" and s.low == 1 for s in result.symbols)
+    assert result.outputs[0].tensor.shape == (
+        arith.Var("batch_size"), arith.Var("n_1") + arith.Var("n_d1"),
+    )  # fmt: skip
+    arrays = [np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)]
+    assert run(result, store, arrays)[0].shape == (4, 5)
+
+
+def test_keywords_are_no_symbols() -> None:
+    inputs = (info("x", ["for", "3d", "max"]),)
+    result, _ = imported(simple(node("Relu", "x", "y"), inputs=inputs))
+    assert [s.name for s in result.symbols] == ["for_", "d3d", "max_"]
+
+
+def test_functions_are_inlined() -> None:
+    """Attributes by reference and by default, nested calls, absent operands, names kept apart."""
+    leak = helper.make_node("LeakyRelu", ["a"], ["t"], name="leak")
+    leak.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    inner = helper.make_function(
+        "local", "Inner", ["a"], ["t"], [leak], [helper.make_opsetid("", 17)],
+        attribute_protos=[helper.make_attribute("slope", 0.5)],
+    )  # fmt: skip
+    call = helper.make_node("Inner", ["p"], ["t"], domain="local", name="call")
+    call.attribute.add(name="slope", ref_attr_name="steep", type=onnx.AttributeProto.FLOAT)
+    clip = helper.make_node("Clip", ["t", "low"], ["q"], name="clip")
+    outer = helper.make_function(
+        "local", "Outer", ["p", "low"], ["q"], [clip, call],
+        [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)], ["steep"],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Outer", ["x"], ["t"], domain="local", name="one", steep=0.25),
+        helper.make_node("Outer", ["t", "zero"], ["y"], domain="local", name="two"),
+    ]
+    proto = simple(*nodes, outputs=[Y, info("t", [2, 3])], zero=np.float32(-0.1))
+    proto.functions.extend([inner, outer])
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    result, store = imported(proto)
+    assert any("one/call/leak" in n.origin for n in result.nodes)
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+    t = np.where(x < 0, x * 0.25, x)
+    y, t_got = run(result, store, [x])
+    assert np.allclose(t_got, t)
+    assert np.allclose(y, np.maximum(np.where(t < 0, t * 0.5, t), -0.1))
+
+
+def test_standard_functions_stand_in_for_spellings() -> None:
+    """An operator nobody spells is expanded by the body its schema gives."""
+    from ingot.frontends.onnx import registry
+
+    assert registry.lookup("", "HannWindow", 17) is None, "pick another operator for this test"
+    proto = simple(node("HannWindow", "size", "y"), inputs=(), outputs=[info("y", [8])], size=8)
+    result, store = imported(proto)
+    expected = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8)
+    assert np.allclose(run(result, store, [])[0], expected, atol=1e-6)
+
+
+def test_shapes_through_arithmetic() -> None:
+    """Flattening by computed sizes gives a type in the input's symbols; nothing is left to run."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Slice", "s i0 i2", "head"),
+        node("ReduceProd", "head", "count", keepdims=1),
+        node("Concat", "count rest", "target", axis=0),
+        node("Reshape", "x target", "y"),
+    ]
+    inputs = (info("x", ["b", "t", 6]),)
+    proto = simple(*nodes, inputs=inputs, i0=[0], i2=[2], rest=[2, -1])
+    result, _ = imported(proto)
+    b, t = arith.Var("b"), arith.Var("t")
+    assert result.outputs[0].tensor.shape == (b * t, 2, 3)
+
+
+def test_data_dependent_sizes_are_bound_once() -> None:
+    """A size read from data is one symbol however often it is used, so shapes agree."""
+    nodes = [
+        node("ReduceMax", "lens", "most", keepdims=0),
+        node("Range", "zero most one", "steps"),
+        node("Unsqueeze", "most axes", "most1"),
+        node("Expand", "two most1", "twos"),
+        node("Mul", "steps twos", "y"),
+    ]
+    inputs = (info("lens", [3], P.INT64),)
+    outputs = (info("y", [None], P.INT64),)
+    proto = simple(*nodes, inputs=inputs, outputs=outputs, zero=0, one=1, two=2, axes=[0])
+    result, store = imported(proto)
+    assert [n.op for n in result.nodes].count("bind") == 1
+    assert run(result, store, [np.array([2, 5, 1])])[0].tolist() == [0, 2, 4, 6, 8]
+    assert run(result, store, [np.array([0, 0, 0])])[0].tolist() == []
+
+
+def test_a_model_may_be_bytes_or_a_file(tmp_path) -> None:
+    proto = simple(node("Add", "x w", "y"), w=np.ones(3, np.float32))
+    path, data = tmp_path / "model.onnx", proto.SerializeToString()
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    graphs = [import_model(m, ConstantStore()) for m in (data, path, str(path))]
+    assert graphs[0] == graphs[1] == graphs[2]
