@@ -277,19 +277,26 @@ class Values:
         fn, dtype, lanes = self.fn, a.dtype, a.lanes
         total = self.value(a)
         while lanes > 1:
-            half, type = lanes // 2, value_type(dtype, lanes)
-            low = ", ".join(f"i32 {i}" for i in range(half))
-            high = ", ".join(f"i32 {i + half}" for i in range(half))
-            x = fn.op(f"shufflevector {type} {total}, {type} poison, <{half} x i32> <{low}>")
-            y = fn.op(f"shufflevector {type} {total}, {type} poison, <{half} x i32> <{high}>")
+            lanes //= 2
+            low, high = self._halves(total, dtype, lanes)
             if op in ("min", "max"):
-                total = self.min_max(op, x, y, dtype, half)
+                total = self.min_max(op, low, high, dtype, lanes)
             else:
-                total = self.combine(op, x, y, dtype, half)
-            lanes = half
-            if half == 1:
-                total = fn.op(f"extractelement <1 x {scalar_type(dtype)}> {total}, i32 0")
+                total = self.combine(op, low, high, dtype, lanes)
         return total
+
+    def _halves(self, value: str, dtype: DType, half: int) -> tuple[str, str]:
+        fn, type = self.fn, value_type(dtype, 2 * half)
+        if half == 1:
+            low, high = (fn.op(f"extractelement {type} {value}, i32 {i}") for i in (0, 1))
+            return low, high
+        parts = []
+        for start in (0, half):
+            picks = ", ".join(f"i32 {i}" for i in range(start, start + half))
+            parts.append(
+                fn.op(f"shufflevector {type} {value}, {type} poison, <{half} x i32> <{picks}>")
+            )
+        return parts[0], parts[1]
 
     # --- conversions --------------------------------------------------------------------------
 
