@@ -14,30 +14,17 @@ Sizes are built as written, not simplified, so that the text of an expression is
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
+from ingot.graph.reader import Reader, bad_text, tokens
 from ingot.graph.types import Layout, OptionalType, Quant, SequenceType, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
 
-T = TypeVar("T")
-
-_TOKEN = re.compile(
-    r"""(?P<space>\s+) | (?P<comment>\#[^\n]*)
-    | (?P<string>"(?:[^"\\\n]|\\.)*") | (?P<quoted>`(?:[^`\\\n]|\\.)*`)
-    | (?P<digest>@\w+)
-    | (?P<float>\d+\.\d+(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+) | (?P<int>\d+)
-    | (?P<word>[A-Za-z_][\w.]*)
-    | (?P<mark>->|\.\.|//|[%(){}\[\]<>:;,=+*-])""",
-    re.VERBOSE | re.ASCII,
-)
 _SUMS = {"+": arith.Add, "-": arith.Sub}
 _PRODUCTS = {"*": arith.Mul, "//": arith.FloorDiv, "%": arith.Mod}
 _EXTREMES = {"min": arith.Min, "max": arith.Max}
@@ -45,103 +32,18 @@ _NAMED: dict[str, Any] = {"none": None, "true": True, "false": False}
 _FLOATS = {"inf": math.inf, "nan": math.nan}
 
 
-@dataclass
-class _Token:
-    kind: str
-    text: str
-    line: int
-
-
 def parse(text: str) -> Graph:
     """The graph a text stands for; a bad-text error names the line that is not understood."""
-    reader = _Reader(list(_tokens(text)))
+    reader = Reader(list(tokens(text)))
     graph = _graph(reader)
     reader.expect_end()
     return graph
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    at, line = 0, 1
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise _error(line, f"{text[at]!r} is not understood")
-        kind = match.lastgroup or ""
-        if kind != "space":
-            yield _Token(kind, match.group(), line)
-        line += match.group().count("\n")
-        at = match.end()
-    yield _Token("end", "", line)
-
-
-def _error(line: int, what: str) -> IngotError:
-    return IngotError("bad-text", what, where=f"line {line}")
-
-
-@dataclass
-class _Reader:
-    tokens: list[_Token]
-    at: int = 0
-    last_line: int = 0
-    skipped: dict[int, str] = field(default_factory=dict)  # line → its comment
-
-    @property
-    def now(self) -> _Token:
-        while self.tokens[self.at].kind == "comment":
-            self.skipped[self.tokens[self.at].line] = self.tokens[self.at].text
-            self.at += 1
-        return self.tokens[self.at]
-
-    def take(self) -> _Token:
-        token = self.now
-        self.last_line = token.line
-        self.at += token.kind != "end"
-        return token
-
-    def accept(self, text: str) -> bool:
-        """Take the next token if it is this mark or word."""
-        found = self.now.text == text and self.now.kind in ("mark", "word")
-        if found:
-            self.take()
-        return found
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.error(f"expected {text!r}")
-
-    def kind(self, *kinds: str) -> str:
-        if self.now.kind not in kinds:
-            raise self.error(f"expected a {' or '.join(kinds)}")
-        return self.take().text
-
-    def expect_end(self) -> None:
-        if self.now.kind != "end":
-            raise self.error("expected nothing after the graph")
-
-    def error(self, what: str) -> IngotError:
-        found = self.now.text or "the end"
-        return _error(self.now.line, f"{what}, found {found!r}")
-
-    def many(self, one: Callable[[_Reader], T], close: str) -> list[T]:
-        """one, one, … up to `close`, which is taken."""
-        items: list[T] = []
-        while not self.accept(close):
-            if items:
-                self.expect(",")
-            items.append(one(self))
-        return items
-
-    def origin(self) -> str:
-        """The comment on the line of the token just taken, once."""
-        _ = self.now  # a comment right after the token is now skipped and noted
-        text = self.skipped.pop(self.last_line, "").removeprefix("#").strip()
-        return json.loads(text) if text.startswith('"') else text
-
-
 # --- graphs and nodes ---------------------------------------------------------------------------
 
 
-def _graph(r: _Reader) -> Graph:
+def _graph(r: Reader) -> Graph:
     r.expect("graph")
     name = _word(r)
     r.expect("(")
@@ -164,11 +66,11 @@ def _graph(r: _Reader) -> Graph:
     return Graph(name, tuple(inputs), tuple(outputs), tuple(nodes), tuple(symbols), tuple(state))
 
 
-def _is_tail(r: _Reader) -> bool:
+def _is_tail(r: Reader) -> bool:
     return r.now.text in ("state", "return") and r.tokens[r.at + 1].text != "("
 
 
-def _symbol(r: _Reader) -> Symbol:
+def _symbol(r: Reader) -> Symbol:
     name = _symbol_name(r)
     r.expect(":")
     low = _integer(r)
@@ -179,7 +81,7 @@ def _symbol(r: _Reader) -> Symbol:
     return Symbol(name, low, high, divisor, source, r.origin())
 
 
-def _node(r: _Reader, scope: dict[str, Value]) -> Node:
+def _node(r: Reader, scope: dict[str, Value]) -> Node:
     outputs = [] if r.now.kind in ("word", "string") else r.many(_typed, "=")
     for value in outputs:
         if value.name in scope:
@@ -196,7 +98,7 @@ def _node(r: _Reader, scope: dict[str, Value]) -> Node:
     return node
 
 
-def _constant(r: _Reader, value: Value) -> Node:
+def _constant(r: Reader, value: Value) -> Node:
     type = value.type
     shape = type.static_shape if isinstance(type, TensorType) else None
     if not isinstance(type, TensorType) or shape is None:
@@ -205,31 +107,30 @@ def _constant(r: _Reader, value: Value) -> Node:
     return Node("constant", (), (value,), make_attrs({"value": ref}), r.origin())
 
 
-def _typed(r: _Reader) -> Value:
+def _typed(r: Reader) -> Value:
     name = _name(r)
     r.expect(":")
     return Value(name, _type(r))
 
 
-def _known(r: _Reader, scope: dict[str, Value]) -> Value:
+def _known(r: Reader, scope: dict[str, Value]) -> Value:
     line = r.now.line
     name = _name(r)
     if name not in scope:
-        raise _error(line, f"%{name} is not defined above")
+        raise bad_text(line, f"%{name} is not defined above")
     return scope[name]
 
 
-def _name(r: _Reader) -> str:
+def _name(r: Reader) -> str:
     r.expect("%")
     return _word(r)
 
 
-def _word(r: _Reader) -> str:
-    text = r.kind("word", "string")
-    return json.loads(text) if text.startswith('"') else text
+def _word(r: Reader) -> str:
+    return r.unquote(r.kind("word", "string"))
 
 
-def _attr_item(r: _Reader) -> tuple[str, Any]:
+def _attr_item(r: Reader) -> tuple[str, Any]:
     name = _word(r)
     r.expect("=")
     return name, _attr(r)
@@ -238,11 +139,11 @@ def _attr_item(r: _Reader) -> tuple[str, Any]:
 # --- attributes ---------------------------------------------------------------------------------
 
 
-def _attr(r: _Reader) -> Any:
+def _attr(r: Reader) -> Any:
     token = r.now
     match token.kind:
         case "string":
-            return json.loads(r.take().text)
+            return r.unquote(r.take().text)
         case "float":
             return float(r.take().text)
         case "digest":
@@ -264,7 +165,7 @@ def _attr(r: _Reader) -> Any:
     return value.value if isinstance(value, arith.Const) else value
 
 
-def _float(r: _Reader) -> float:
+def _float(r: Reader) -> float:
     text = r.kind("float", "word")
     if text in _FLOATS:
         return _FLOATS[text]
@@ -275,7 +176,7 @@ def _raise(error: IngotError) -> Any:
     raise error
 
 
-def _const_ref(r: _Reader) -> ConstRef:
+def _const_ref(r: Reader) -> ConstRef:
     digest = r.kind("digest")[1:]
     r.expect(":")
     type = _type(r)
@@ -288,7 +189,7 @@ def _const_ref(r: _Reader) -> ConstRef:
 # --- types and sizes ----------------------------------------------------------------------------
 
 
-def _type(r: _Reader) -> Type:
+def _type(r: Reader) -> Type:
     word = r.now.text
     if word in ("seq", "opt"):
         return _container(r)
@@ -301,7 +202,7 @@ def _type(r: _Reader) -> Type:
     return TensorType(dtypes.of(word), shape, **extras)
 
 
-def _container(r: _Reader) -> Type:
+def _container(r: Reader) -> Type:
     word = r.take().text
     r.expect("<")
     element = _type(r)
@@ -313,11 +214,11 @@ def _container(r: _Reader) -> Type:
     raise r.error(f"{word} of {element} is not a type")
 
 
-def _extras(r: _Reader) -> dict[str, Any]:
+def _extras(r: Reader) -> dict[str, Any]:
     makers: dict[str, Callable[[Any], Any]] = {
         "layout": Layout,
         "device": str,
-        "quant": lambda parts: Quant(*parts),
+        "quant": lambda parts: Quant(*parts[:4]),
     }
     found: dict[str, Any] = {}
     while not r.accept("}"):
@@ -327,35 +228,37 @@ def _extras(r: _Reader) -> dict[str, Any]:
         if key not in makers:
             raise r.error(f"{key!r} is not a property of a type")
         r.expect("=")
-        found[key] = makers[key](_attr(r))
+        value = _attr(r)
+        if not isinstance(value, str if key == "device" else tuple):
+            raise r.error(f"{key}={value!r} is not understood")
+        found[key] = makers[key](value)
     return found
 
 
-def _symbol_name(r: _Reader) -> str:
-    text = r.kind("word", "quoted")
-    return json.loads(f'"{text[1:-1]}"') if text.startswith("`") else text
+def _symbol_name(r: Reader) -> str:
+    return r.unquote(r.kind("word", "quoted"))
 
 
-def _integer(r: _Reader) -> int:
+def _integer(r: Reader) -> int:
     sign = -1 if r.accept("-") else 1
     return sign * int(r.kind("int"))
 
 
-def _size(r: _Reader) -> arith.Expr:
+def _size(r: Reader) -> arith.Expr:
     left = _product(r)
     while r.now.text in _SUMS:
         left = _SUMS[r.take().text](left, _product(r))
     return left
 
 
-def _product(r: _Reader) -> arith.Expr:
+def _product(r: Reader) -> arith.Expr:
     left = _atom(r)
     while r.now.text in _PRODUCTS:
         left = _PRODUCTS[r.take().text](left, _atom(r))
     return left
 
 
-def _atom(r: _Reader) -> arith.Expr:
+def _atom(r: Reader) -> arith.Expr:
     token = r.now
     if token.kind == "int" or token.text == "-":
         return arith.Const(_integer(r))
@@ -371,7 +274,7 @@ def _atom(r: _Reader) -> arith.Expr:
     return arith.Var(_symbol_name(r))
 
 
-def _pair(r: _Reader) -> tuple[arith.Expr, arith.Expr]:
+def _pair(r: Reader) -> tuple[arith.Expr, arith.Expr]:
     items = r.many(_size, ")")
     if len(items) != 2:
         raise r.error("min and max take two sizes")

@@ -176,6 +176,8 @@ def test_any_attribute_and_size_comes_back(attrs, size, origin):
         ("graph g() {\n  return", 2, "expected"),
         ("graph g(%x: f32[min(1)]) {\n}", 1, "two sizes"),
         ("graph g(%x: f32[]{color=1}) {\n}", 1, "not a property"),
+        ('graph g() {\n  op() {s="\\q"}\n  return\n}', 2, "not a string"),
+        ("graph g(%x: f32[]{quant=3}) {\n}", 1, "not understood"),
         ("", 1, "expected 'graph'"),
     ],
 )
@@ -185,3 +187,10 @@ def test_damage_names_its_line(text, line, what):
     assert error.value.code == "bad-text"
     assert error.value.where == f"line {line}"
     assert what in error.value.what
+
+
+def test_comments_of_ones_own_are_welcome():
+    g = parse(
+        '# a dump\ngraph g() {  # "odd" one\n  # here\n  op()  # "half" quoted\n  return\n}\n'
+    )
+    assert g.nodes[0].origin == '"half" quoted'
