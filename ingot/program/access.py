@@ -10,6 +10,7 @@ from enum import Enum
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
+from ingot.loops import ir as loops
 from ingot.loops import visit
 from ingot.program import ir
 
@@ -34,6 +35,24 @@ class Access:
     who: Who
 
 
+def read_first(body: loops.Stmt) -> set[str]:
+    """Buffers read before they are stored to, in the order of the text: an accumulator, which is
+    set and then read back, is not one."""
+    found: set[str] = set()
+    stored: set[str] = set()
+    for stmt in visit.walk_stmts(body):
+        for value in visit.own_exprs(stmt):
+            for e in visit.walk_exprs(value):
+                if isinstance(e, loops.Load) and e.buffer.name not in stored:
+                    found.add(e.buffer.name)
+        if isinstance(stmt, loops.Store):
+            stored.add(stmt.buffer.name)
+        elif isinstance(stmt, loops.Call | loops.CopyAsync):
+            found |= visit.read(stmt) - stored
+            stored |= visit.written(stmt)
+    return found
+
+
 class Accesses:
     """Answers for one program; kernels' written parameters are looked up once."""
 
@@ -44,10 +63,10 @@ class Accesses:
         self._roles: dict[str, tuple[set[int], set[int]]] = {}
 
     def roles(self, kernel: str) -> tuple[set[int], set[int]]:
-        """Positions of the parameters a kernel reads, and of those it writes."""
+        """Positions of the parameters whose old content a kernel reads, and of those it writes."""
         if kernel not in self._roles:
             body = self.program.kernel_map[kernel].body
-            reads, writes = visit.read(body), visit.written(body)
+            reads, writes = read_first(body), visit.written(body)
             names = [p.name for p in self.program.kernel_map[kernel].params]
             self._roles[kernel] = (
                 {i for i, n in enumerate(names) if n in reads},
