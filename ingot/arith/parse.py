@@ -24,12 +24,11 @@ _CALLS: dict[str, type[ir.Binary]] = {"min": ir.Min, "max": ir.Max}
 def parse(text: str, opaque: OpaqueReader | None = None) -> Expr:
     """The expression that `show` prints as `text`."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        return read(ast.parse(text.strip(), mode="eval").body, opaque)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise IngotError(
             "bad-text", f"not an integer expression: {text!r}", why=str(error)
         ) from None
-    return read(tree.body, opaque)
 
 
 def read(tree: ast.expr, opaque: OpaqueReader | None = None) -> Expr:

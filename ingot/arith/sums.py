@@ -18,7 +18,7 @@ from ingot.arith.expr import Const, Expr
 Product = tuple[Expr, ...]
 Sum = dict[Product, int]
 ONE: Product = ()
-MAX_PRODUCT_TERMS = 256  # beyond this, factors stay whole: expanding would only make it worse
+MAX_PRODUCT_TERMS = 128  # beyond this, factors stay whole: expanding would only make it worse
 
 
 def order(atom: Expr) -> tuple[int, str]:
@@ -73,12 +73,19 @@ def join(a: Product, b: Product) -> Product:
 
 
 def times(a: Mapping[Product, int], b: Mapping[Product, int]) -> Sum:
-    if len(a) * len(b) > MAX_PRODUCT_TERMS:
+    if len(a) * len(b) > MAX_PRODUCT_TERMS or _is_factored(a) or _is_factored(b):
         a, b = (x if len(x) == 1 else atom(to_expr(x)) for x in (a, b))
     total: Sum = {}
     for pa, wa in a.items():
         add_to(total, {join(pa, pb): wb for pb, wb in b.items()}, wa)
     return total
+
+
+def _is_factored(total: Mapping[Product, int]) -> bool:
+    """Is this a product that was already too large to expand?"""
+    return len(total) == 1 and any(
+        type(x) is ir.Add or type(x) is ir.Sub for x in next(iter(total))
+    )
 
 
 def divide_product(product: Product, by: Product) -> Product | None:
@@ -94,6 +101,8 @@ def divide_product(product: Product, by: Product) -> Product | None:
 def take_out_multiples(top: Sum, divisor: Sum) -> tuple[Sum, Sum] | None:
     """(q, r) with top = q·divisor + r and a smaller r, or None."""
     number = as_constant(divisor)
+    if number == 0:
+        return None
     if number is not None:
         return _take_out_number(top, number)
     quotient: Sum = {}

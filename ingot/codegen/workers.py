@@ -45,7 +45,8 @@ class Worker:
     """One process and the pipe to it."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        path = os.pathsep.join(p for p in sys.path if p)
+        environment = knobs.child_environment(PYTHONPATH=path)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ingot.codegen.llvm_worker"],
             stdin=subprocess.PIPE,

@@ -98,6 +98,17 @@ def from_environment(environ: Mapping[str, str]) -> Knobs:
     return Knobs(**{name: _parse(name, text) for name, text in values.items()})
 
 
+def child_environment(**extra: str) -> dict[str, str]:
+    """The environment for a process Ingot starts: this one's, with the knobs in force here."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_PREFIX)}
+    knobs = {env_name(name): _spell(getattr(current(), name)) for name in _FIELDS}
+    return {**kept, **knobs, **extra}
+
+
+def _spell(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 @lru_cache(maxsize=1)
 def _from_process() -> Knobs:
     return from_environment(os.environ)

@@ -213,25 +213,41 @@ def rewrite(
 
 
 class _Rewriter(Generic[T]):
+    """Children first, on an explicit stack: a model's graph is deeper than Python's own."""
+
     def __init__(self, rules: RuleSet[T], facts: Any, max_steps: int):
         self.rules, self.facts, self.steps_left = rules, facts, max_steps
         self.done: dict[Any, T] = {}
 
-    def visit(self, term: T) -> T:
-        found = self.done.get(term)
-        if found is None:
-            found = self.done[term] = self._visit(term)
-        return found
+    def visit(self, root: T) -> T:
+        stack: list[list[T]] = [[root]]  # each frame: a term and what it became so far
+        while stack:
+            forms = stack[-1]
+            term = forms[-1]
+            if term in self.done:
+                self.done.update((form, self.done[term]) for form in forms)
+                stack.pop()
+                continue
+            children = self.rules.terms.children(term)
+            missing = [child for child in children if child not in self.done]
+            if missing:
+                stack.extend([child] for child in reversed(missing))
+                continue
+            better = self._step(term, children)
+            if better is None:
+                self.done[term] = term
+            else:
+                forms.append(better)
+        return self.done[root]
 
-    def _visit(self, term: T) -> T:
-        terms = self.rules.terms
-        old = terms.children(term)
-        new = [self.visit(child) for child in old]
-        if any(a is not b for a, b in zip(old, new)):
-            term = terms.rebuild(term, new)
+    def _step(self, term: T, children: Sequence[T]) -> T | None:
+        """The term with its children's final forms, else what a rule makes of it, else None."""
+        final = [self.done[child] for child in children]
+        if any(old is not new and old != new for old, new in zip(children, final)):
+            return self.rules.terms.rebuild(term, final)
         step = self.rules.first(term, self.facts)
         if step is None:
-            return term
+            return None
         self.steps_left -= 1
         if self.steps_left < 0:
             raise IngotError(
@@ -239,4 +255,4 @@ class _Rewriter(Generic[T]):
                 f"the rewrite rules do not come to an end; the last to fire was {step[0].name}",
                 why="two rules undo each other, or one makes terms grow",
             )
-        return self.visit(step[1])
+        return step[1]
