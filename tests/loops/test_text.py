@@ -142,7 +142,7 @@ def literals(kind: dtypes.DType) -> st.SearchStrategy[ir.Expr]:
 
 
 @st.composite
-def values(draw, kind: dtypes.DType, depth: int = 3) -> ir.Expr:
+def values(draw, kind: dtypes.DType, depth: int = 2) -> ir.Expr:
     if depth == 0:
         leaf = draw(st.integers(0, 2))
         if leaf == 0:
@@ -172,7 +172,7 @@ def values(draw, kind: dtypes.DType, depth: int = 3) -> ir.Expr:
     return draw(values(kind, 0))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_random_expressions_round_trip(data):
     kind = data.draw(st.sampled_from(KINDS))
