@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import addressof, c_char
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,14 @@ import numpy as np
 from ingot.runtime.package import Port
 from ingot.support.errors import IngotError
 
+_first_byte = c_char.from_buffer
+
 
 def address_of(array: np.ndarray) -> int:
+    """The first element's address. The buffer protocol answers several times faster than numpy's
+    own interface, but only for writeable arrays of numpy's own types that are not empty."""
+    if array.flags.writeable and array.nbytes and array.dtype.kind != "V":
+        return addressof(_first_byte(array))  # type: ignore[arg-type]
     return array.__array_interface__["data"][0]
 
 

@@ -15,6 +15,7 @@ from ingot.runtime.sizes import Sizes
 from ingot.support import abi
 
 _LINE = 64
+_FAILED = abi.SYNC["failed"] // 4
 
 
 def _round(size: int) -> int:
@@ -54,6 +55,7 @@ class Context:
         ]
         self._scratch = [0] * threads
         self._scratch_bytes = 0
+        self._team = 0
         self._sizes: Sizes | None = None
         self.ctx = [at["ctx"] + i * abi.CTX_BYTES for i in range(threads)]
         self.gang = at["gang"]
@@ -87,9 +89,13 @@ class Context:
                     table[i] = value
         for i in range(self._package.dynamic_count):
             self._dynamic(i, "rows").value = 0
-        self._sync[abi.SYNC["failed"] // 4] = 0
-        for ctx in self.ctx[:team]:
-            _word(ctx + abi.CTX["threads"]).value = team
+        self._sync[_FAILED] = 0
+        if team != self._team:
+            for ctx in self.ctx[:team]:
+                _word(ctx + abi.CTX["threads"]).value = team
+            self._team = team
+        if team == 1:
+            return
         gang = self._gang
         gang[0], gang[1], gang[2] = team - 1, entry, self.ctx[0]
         for i, slot in enumerate(slots):

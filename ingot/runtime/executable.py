@@ -145,7 +145,7 @@ class Executable:
         arrays = [
             a
             if type(a) is np.ndarray
-            and a.dtype == self._in_dtypes[i]
+            and a.dtype is self._in_dtypes[i]
             and a.flags.carray
             and not self._is_state[i]
             else as_array(a, package.inputs[i], self._in_dtypes[i], self._is_state[i])
