@@ -135,3 +135,9 @@ def test_interval_arithmetic_is_sound_and_tight_at_points(kind, fuzz):
             value = FOLD[kind](x, y)
             assert got.contains(value), f"{x} {kind.symbol} {y} = {value} not in {got}"
             assert ranges.ACT[kind](ranges.point(x), ranges.point(y)).value == value
+
+
+def test_stops_that_contradict_each_other_end():
+    limits = {"i": j, "j": i, "k": k // 2 + i}
+    assert prove("lt", i, j, SIZES, limits)
+    bounds_of((i + j) // (k + 1) + minimum(i * k, j // 3), SIZES, limits)
