@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ingot import ops as _ops
@@ -104,7 +105,7 @@ def run_stages(
     for stage in STAGES[first : last + 1]:
         with session.dump.stage(stage.name) as record:
             value = stage.run(value, session)
-            record.show(lambda value=value: show(value))
+            record.show(partial(show, value))
         if knobs.current().verify:
             check(value)
     return value
@@ -114,6 +115,11 @@ def _position(name: str) -> int:
     if name not in NAMES:
         raise IngotError("bad-option", f"no stage is called {name!r}", hint="; ".join(NAMES))
     return NAMES.index(name)
+
+
+def takes(name: str) -> str:
+    """The IR a stage starts from: "model", "graph" or "program"."""
+    return STAGES[_position(name)].takes
 
 
 def show(value: Any) -> str:

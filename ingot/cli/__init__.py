@@ -1,0 +1,1 @@
+"""The command line: `ingot compile | run | show`. Level 10."""

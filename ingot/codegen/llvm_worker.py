@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from typing import BinaryIO
+from typing import IO
 
 from ingot.codegen import llvm_object
 
 
-def read_message(stream: BinaryIO) -> bytes | None:
+def read_message(stream: IO[bytes]) -> bytes | None:
     head = stream.read(4)
     if len(head) < 4:
         return None
@@ -23,7 +23,7 @@ def read_message(stream: BinaryIO) -> bytes | None:
     return stream.read(size)
 
 
-def write_message(stream: BinaryIO, data: bytes) -> None:
+def write_message(stream: IO[bytes], data: bytes) -> None:
     stream.write(struct.pack("<I", len(data)) + data)
     stream.flush()
 

@@ -6,6 +6,7 @@ Equal bytes are stored once. Arrays are read-only; a large one may be a view of 
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 
@@ -43,3 +44,22 @@ class ConstantStore:
     @property
     def total_bytes(self) -> int:
         return sum(array.nbytes for array in self._arrays.values())
+
+    def save(self, path: Path) -> None:
+        """All constants in one .npz, for a later start from a dumped IR."""
+        raw = {
+            f"{digest}:{dtypes.from_numpy(a.dtype).name}": a.view(_storage(a.dtype))
+            for digest, a in self._arrays.items()
+        }
+        np.savez(path, **raw)  # type: ignore[arg-type]
+
+    def load(self, path: Path) -> None:
+        with np.load(path, allow_pickle=False) as data:
+            for key in data.files:
+                dtype = dtypes.of(key.partition(":")[2])
+                self.add(data[key].view(dtype.numpy))
+
+
+def _storage(dtype: np.dtype) -> np.dtype:
+    """The integer type of the same width: .npz knows none of the extension types."""
+    return dtype if dtype.kind in "fiub" else np.dtype(f"u{dtype.itemsize}")

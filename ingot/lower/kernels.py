@@ -55,7 +55,8 @@ def close(b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin
 
 def kernel_symbols(kernel: ir.Kernel) -> set[str]:
     """The free variables of a kernel: the sizes it must be given."""
-    bound, used = set(), set()
+    bound: set[str] = set()
+    used: set[str] = set()
     shapes = [d for p in kernel.params for d in p.shape]
     for stmt in visit.walk_stmts(kernel.body):
         match stmt:
