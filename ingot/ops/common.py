@@ -96,11 +96,17 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
         return b
     if arith.is_const(b, 1) or same_dim(a, b):
         return a
-    raise type_error(
-        "broadcast",
-        f"sizes {a} and {b} are neither equal nor 1",
-        "give both dimensions one name if they are always equal",
-    )
+    raise SizeMismatch(a, b)
+
+
+class SizeMismatch(IngotError):
+    """Two sizes that an operator needs to be equal, for a front end that may assume they are."""
+
+    def __init__(self, a: Dim, b: Dim):
+        what = f"broadcast: sizes {a} and {b} are neither equal nor 1"
+        hint = "give both dimensions one name if they are always equal"
+        super().__init__("bad-type", what, hint=hint)
+        self.sizes = (a, b)
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

@@ -151,7 +151,7 @@ def test_nodes_in_any_order() -> None:
 
 
 def test_names_of_inputs_and_outputs() -> None:
-    """Outputs that are inputs, constants or each other's copies still come out, under their names."""
+    """Outputs that are inputs, constants or each other's copies still have their names."""
     nodes = [node("Relu", "x", "y"), node("Identity", "x", "same"), node("Identity", "y", "again")]
     outputs = [info(n, [2, 3]) for n in ("y", "same", "again", "w", "y", "x")]
     proto = simple(*nodes, outputs=outputs, w=np.ones((2, 3), np.float32))
@@ -190,6 +190,39 @@ def test_open_sizes_are_symbols() -> None:
     )  # fmt: skip
     arrays = [np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)]
     assert run(result, store, arrays)[0].shape == (4, 5)
+
+
+def test_sizes_that_meet_are_equal() -> None:
+    """Open sizes without a common name, where the model only makes sense if they agree."""
+    inputs = [info("a", [None, 4]), info("b", ["rows", None])]
+    nodes = [node("Slice", "table zero rows1", "part"), node("Add", "a b", "sum")]
+    nodes = [node("Shape", "a", "s"), node("Slice", "s zero one", "rows1"), *nodes]
+    nodes += [node("Add", "sum part", "y")]
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+    proto = simple(*nodes, inputs=inputs, table=table, zero=[0], one=[1])
+    result, store = imported(proto)
+    assert [(s.name, s.low, s.high) for s in result.symbols] == [("a_d0", 1, 10)]
+    assert result.inputs[1].tensor == result.inputs[0].tensor
+    x = np.ones((3, 4), np.float32)
+    assert np.array_equal(run(result, store, [x, x])[0], table[:3] + 2)
+    with pytest.raises(IngotError, match="two values"):
+        run(result, store, [x, x[:2]])
+
+
+def test_sizes_given_by_the_caller() -> None:
+    proto = simple(node("Relu", "x", "y"), inputs=(info("x", ["my batch", "n", 3]),))
+    store = ConstantStore()
+    result = import_model(proto, store, {"my batch": 2, "n": (1, 9)})
+    assert [(s.name, s.low, s.high) for s in result.symbols] == [("n", 1, 9)]
+    assert result.inputs[0].tensor.shape[0] == 2
+    assert import_model(proto, store, {"my_batch": 2}).inputs[0].tensor.shape[0] == 2
+    for wrong in ({"m": 3}, {"n": (5, 2)}, {"n": -1}):
+        with pytest.raises(IngotError) as caught:
+            import_model(proto, store, wrong)
+        assert caught.value.code == "bad-option"
+    clash = simple(node("Add", "x x2", "y"), inputs=(info("x", ["n"]), info("x2", [5])))
+    with pytest.raises(IngotError, match="must be 5"):
+        import_model(clash, store, {"n": (6, 9)})
 
 
 def test_keywords_are_no_symbols() -> None:

@@ -19,6 +19,7 @@ from ingot.frontends.onnx.loading import Source, opsets
 from ingot.frontends.onnx.reading import Frame, attributes_of, bare_node, schema_of
 from ingot.frontends.onnx.registry import OnnxNode
 from ingot.frontends.onnx.structure import check_depth, graphs_of
+from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
 Function = onnx.FunctionProto
@@ -28,10 +29,11 @@ SHOWN_NAMES = 5  # of the nodes with a missing operator
 
 
 class Library:
-    """The model's own functions, by name."""
+    """The model's own functions, by name, and what outlives one attempt to import it."""
 
     def __init__(self, source: Source):
         self.source = source
+        self.refs: dict[str, ConstRef] = {}  # initializers already in the store
         self.local: dict[Key, Function] = {}
         for function in source.model.functions:
             key = (_standard(function.domain), function.name, function.overload)

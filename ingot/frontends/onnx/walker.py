@@ -8,7 +8,7 @@ spelling asks (`Importer`). After each node shape_values follows the small tenso
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
 from itertools import count
@@ -22,7 +22,7 @@ from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Var
 from ingot.frontends.onnx import registry, spellings
 from ingot.frontends.onnx.functions import Function, Library
-from ingot.frontends.onnx.inputs import SymbolTable, input_type
+from ingot.frontends.onnx.inputs import Range, SizeRules, SymbolTable, input_type
 from ingot.frontends.onnx.loading import load, opsets
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import OnnxNode, SubGraph
@@ -33,6 +33,7 @@ from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol
+from ingot.ops.common import SizeMismatch
 from ingot.support.errors import IngotError
 
 MAX_NODES = 1_000_000  # with functions inlined: a small file may unfold without end
@@ -41,23 +42,48 @@ Initializer = onnx.TensorProto | onnx.SparseTensorProto
 assert spellings.FAMILIES and ops.__all__  # importing them fills the two tables
 
 
-def import_model(model: str | Path | bytes | onnx.ModelProto, store: ConstantStore) -> Graph:
-    """The model as a graph; its constants go to `store`."""
+def import_model(
+    model: str | Path | bytes | onnx.ModelProto,
+    store: ConstantStore,
+    sizes: Mapping[str, int | Range] | None = None,
+) -> Graph:
+    """The model as a graph; its constants go to `store`. `sizes` says what open sizes are: a
+    number, or the first and the last they may be."""
     source = load(model)
-    graph = source.model.graph
-    frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
     library = Library(source)
-    library.check_all(graph, frame)
-    names = _names(graph)
-    table = SymbolTable(names)
+    frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
+    library.check_all(source.model.graph, frame)
+    rules = SizeRules(sizes or {})
+    while True:
+        table = SymbolTable(_names(source.model.graph), rules)
+        try:
+            return _import(library, frame, table, store)
+        except IngotError as error:
+            learnt = _lesson(error, rules, table)
+            if learnt is None:
+                raise
+            rules = learnt
+
+
+def _import(library: Library, frame: Frame, table: SymbolTable, store: ConstantStore) -> Graph:
+    graph = library.source.model.graph
     constants = _initializers(graph)
     given = [info for info in graph.input if info.name not in constants]
     typed = [(info.name, input_type(info, table)) for info in given]
-    g = GraphBuilder(graph.name or "model", store, [*names, *table.symbols])
+    table.check_given()
+    g = GraphBuilder(graph.name or "model", store, [*_names(graph), *table.symbols])
     g.symbols.update(table.symbols)
     g.inputs.extend(Value(name, type) for name, type in typed)
-    walker = Walker(g, library, Scope(frame, constants), None)
-    return walker.walk_graph(graph, g.inputs)
+    return Walker(g, library, Scope(frame, constants), None).walk_graph(graph, g.inputs)
+
+
+def _lesson(error: BaseException, rules: SizeRules, table: SymbolTable) -> SizeRules | None:
+    """What must hold of the open sizes for the model to make sense at all, if that is the trouble:
+    sizes that meet in one operator are equal, positions stay inside their table."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, SizeMismatch):
+        cause = cause.__cause__
+    return None if cause is None else rules.learn(*cause.sizes, table.symbols)
 
 
 @dataclass
@@ -122,7 +148,9 @@ class Walker:
         try:
             results = list(spelling(self, node))
         except IngotError as error:
-            raise error if error.where else _placed(error, node.where) from error
+            if error.where:
+                raise
+            raise _placed(error, node.where) from error
         except (TypeError, ValueError, LookupError, ArithmeticError, AssertionError) as error:
             why = f"{type(error).__name__}: {error}"
             what = "its attributes or operands do not fit together"
@@ -225,11 +253,17 @@ class Walker:
 
     def _emit_initializer(self, name: str) -> Value:
         proto, source = self.scope.initializers[name], self.library.source
+        is_top = self.outer is None and not self.scope.is_function
+        if is_top and name in self.library.refs:
+            return self._constant(self.library.refs[name], name)
         if isinstance(proto, onnx.TensorProto):
             array = to_array(proto, source, f"initializer {name!r}")
         else:
             array = sparse_to_array(proto, source, f"initializer {name!r}")
-        return self._constant(self.g.store.add(array), name)
+        ref = self.g.store.add(array)
+        if is_top:
+            self.library.refs[name] = ref
+        return self._constant(ref, name)
 
     def _constant(self, ref: ConstRef, name: str) -> Value:
         """A constant node; it leaves the plain name to a graph output that wants it."""
