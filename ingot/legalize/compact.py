@@ -1,0 +1,86 @@
+"""A buffer shrinks to the box that is touched where it lives. Used by place_allocs."""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.legalize import boxes
+from ingot.legalize.boxes import Span
+from ingot.legalize.flow import Access
+from ingot.legalize.ranges import Ranges
+from ingot.loops import ir, visit
+
+
+def compact(buffer: ir.Buffer, body: ir.Stmt, found: list[Access], ranges: Ranges) -> ir.Alloc:
+    """alloc Y[128, 128] around Y[6*i … 6*i+5, j]  →  alloc Y[6, 1], indices less (6*i, j)"""
+    spans = [_whole(d) for d in buffer.shape]
+    for d, extent in enumerate(buffer.shape):
+        spans[d] = _touched(d, extent, found, ranges) or spans[d]
+    offsets = tuple(low for low, _ in spans)
+    shape = tuple(_extent(span, ranges) for span in spans)
+    scope = ir.THREAD if buffer.scope == ir.GLOBAL else buffer.scope
+    small = ir.replace(buffer, shape=shape, scope=scope)
+    return ir.Alloc(small, _shift(body, small, offsets, ranges))
+
+
+def _whole(extent: arith.Expr) -> Span:
+    return arith.Const(0), extent - 1
+
+
+def _extent(span: Span, ranges: Ranges) -> arith.Expr:
+    return ranges.simplify(span[1] - span[0] + 1)
+
+
+def _touched(d: int, extent: arith.Expr, found: list[Access], ranges: Ranges) -> Span | None:
+    """The span of dimension `d`; None where it is unknown or no smaller than the whole."""
+    span: Span | None = None
+    for access in found:
+        inner = {f.var: f for f in access.loops}
+        more = boxes.span_of(access.indices[d], inner, ranges)
+        span = more if span is None else boxes.hull(span, more, ranges) if more else None
+        if span is None:
+            return None
+    return None if span is None else _with_fixed_size(span, extent, ranges)
+
+
+def _with_fixed_size(span: Span, whole: arith.Expr, ranges: Ranges) -> Span | None:
+    """The span, long enough for every iteration: a size may mention no loop variable."""
+    size = _extent(span, ranges)
+    if arith.free_vars(size) - ranges.sizes or _has_minimum(size):
+        most = ranges.bounds(size).high
+        if most is None:
+            return None
+        size = arith.Const(most)
+    if not ranges.is_at_most(size, whole):
+        return None
+    return span[0], span[0] + size - 1
+
+
+def _has_minimum(e: arith.Expr) -> bool:
+    return any(isinstance(x, arith.Min | arith.Max) for x in arith.walk(e))
+
+
+def _shift(
+    body: ir.Stmt, small: ir.Buffer, offsets: tuple[arith.Expr, ...], ranges: Ranges
+) -> ir.Stmt:
+    def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        pairs = zip(indices, offsets)
+        return tuple(i if o == 0 else ranges.simplify(i - o) for i, o in pairs)
+
+    def on_expr(e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Load) and e.buffer.name == small.name:
+            return ir.replace(e, buffer=small, indices=moved(e.indices))
+        return e
+
+    def on_stmt(s: ir.Stmt) -> ir.Stmt:
+        if isinstance(s, ir.Store) and s.buffer.name == small.name:
+            return ir.replace(s, buffer=small, indices=moved(s.indices))
+        return s
+
+    return visit.map_stmt(body, on_stmt, on_expr)
+
+
+def rescope(buffer: ir.Buffer, body: ir.Stmt) -> ir.Alloc:
+    """The allocation as it is, but a thread's own."""
+    scope = ir.THREAD if buffer.scope == ir.GLOBAL else buffer.scope
+    own = ir.replace(buffer, scope=scope)
+    return ir.Alloc(own, body if own == buffer else visit.replace_buffers(body, {own.name: own}))

@@ -1,0 +1,130 @@
+"""Every buffer becomes one-dimensional; indices and guards are simplified on the way. A step.
+
+    C[i, j] of f32[8, n]  →  C[i*n + j] of f32[8*n]
+
+In: kernel without blocks. Out: the same, each Load and Store with one index, conditions that always
+or never hold gone. Buffers that instructions work on keep their shape: a Slice is a box.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.legalize import terms
+from ingot.legalize.conditions import FALSE, fold
+from ingot.legalize.context import Context
+from ingot.legalize.ranges import Ranges
+from ingot.legalize.terms import EMPTY, TRUE
+from ingot.loops import ir, visit
+from ingot.loops.ir import Buffer, Kernel, Stmt
+
+
+def flatten(kernel: Kernel, ctx: Context) -> Kernel:
+    step = _Flatten(kernel)
+    params = tuple(step.buffer(b) for b in kernel.params)
+    return ir.replace(kernel, params=params, body=step.stmt(kernel.body))
+
+
+class _Flatten:
+    def __init__(self, kernel: Kernel):
+        self.ranges = Ranges(kernel)
+        self.boxed = _boxed(kernel.body)
+        self.flat: dict[str, Buffer] = {}
+        self.known: set[ir.Expr] = set()  # conditions that hold here
+        self._exprs: dict[ir.Expr, ir.Expr] = {}
+
+    def buffer(self, b: Buffer) -> Buffer:
+        if b.name not in self.flat:
+            shape = b.shape if b.name in self.boxed else (self.index(arith.product(list(b.shape))),)
+            self.flat[b.name] = ir.replace(b, shape=shape)
+        return self.flat[b.name]
+
+    def place(self, b: Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        if b.name in self.boxed:
+            return tuple(self.index(i) for i in indices)
+        offset: arith.Expr = arith.Const(0)
+        for extent, index in zip(b.shape, indices):
+            offset = offset * extent + index
+        return (self.index(offset),)
+
+    def index(self, i: arith.Expr) -> arith.Expr:
+        if isinstance(i, arith.Const | arith.Var):
+            return self.ranges.simplify(i)
+        return self.ranges.simplify(
+            arith.substitute(i, {}, lambda payload: ir.index_of(self.expr(payload)))
+        )
+
+    def expr(self, e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Lit | ir.Ref):
+            return e
+        new = self._exprs.get(e)
+        if new is None:
+            new = self._exprs[e] = self._rebuild(e)
+        return TRUE if new in self.known else new
+
+    def _rebuild(self, e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Load):
+            e = ir.replace(
+                e,
+                buffer=self.buffer(e.buffer),
+                indices=self.place(e.buffer, e.indices),
+                stride=self.index(e.stride),
+                mask=None if e.mask is None else self.expr(e.mask),
+                other=None if e.other is None else self.expr(e.other),
+            )
+            return fold(e, self.ranges)
+        return fold(visit.rebuild_expr(e, self.expr, self.index), self.ranges)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case ir.Store():
+                return self.store(s)
+            case ir.Alloc(buffer=buffer, body=body):
+                return ir.Alloc(self.buffer(buffer), self.stmt(body))
+            case ir.If():
+                return self.branch(s)
+        return visit.rebuild_stmt(s, self.stmt, self.expr, self.index)
+
+    def store(self, s: ir.Store) -> Stmt:
+        mask = None if s.mask is None else self.expr(s.mask)
+        if mask == FALSE:
+            return EMPTY
+        return ir.replace(
+            s,
+            buffer=self.buffer(s.buffer),
+            indices=self.place(s.buffer, s.indices),
+            value=self.expr(s.value),
+            stride=self.index(s.stride),
+            mask=None if mask == TRUE else mask,
+        )
+
+    def branch(self, s: ir.If) -> Stmt:
+        cond = self.expr(s.cond)
+        if isinstance(cond, ir.Lit):
+            taken = s.then if cond.value else s.orelse
+            return self.stmt(taken) if taken is not None else EMPTY
+        added = {c for c in terms.conjuncts(cond) if not terms.has_load(c)} - self.known
+        then = self._within(added, s.then)
+        orelse = None if s.orelse is None else self.stmt(s.orelse)
+        return ir.If(cond, then, orelse)
+
+    def _within(self, added: set[ir.Expr], body: Stmt) -> Stmt:
+        """`body` where the conditions `added` hold; what was rebuilt without them is kept apart."""
+        if not added:
+            return self.stmt(body)
+        outer, self._exprs = self._exprs, {}
+        self.known |= added
+        new = self.stmt(body)
+        self.known -= added
+        self._exprs = outer
+        return new
+
+
+def _boxed(body: Stmt) -> set[str]:
+    names: set[str] = set()
+    for s in visit.walk_stmts(body):
+        match s:
+            case ir.Call(args=args):
+                names.update(box.buffer.name for box in args)
+            case ir.CopyAsync(dst=dst, src=src):
+                names.update((dst.buffer.name, src.buffer.name))
+    return names

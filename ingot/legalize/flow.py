@@ -1,0 +1,200 @@
+"""Does each pass through a statement write a buffer's elements before it reads them?
+
+Used by place_allocs (may an allocation move into this loop?) and by separate (may each thread have
+its own?). The answer is yes only where it can be shown: for every read one earlier write in the
+same pass whose box, under its guards, holds the read's box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingot.arith import expr as arith
+from ingot.legalize import boxes, terms
+from ingot.legalize.boxes import Span
+from ingot.legalize.ranges import Ranges
+from ingot.loops import ir, visit
+
+_FLIP = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store of the buffer: where, within which loops, under which conditions."""
+
+    indices: tuple[arith.Expr, ...]
+    loops: tuple[ir.For, ...]
+    guards: tuple[ir.Expr, ...]
+    is_write: bool
+    is_certain: bool = True  # False in a While or an else: a write there shows nothing
+
+
+def accesses(buffer: str, s: ir.Stmt) -> list[Access] | None:
+    """Every access in program order; None where an instruction or a copy hides some."""
+    collector = _Collect(buffer)
+    collector.stmt(s, (), (), True)
+    return None if collector.is_hidden else collector.found
+
+
+class _Collect:
+    def __init__(self, buffer: str):
+        self.buffer = buffer
+        self.found: list[Access] = []
+        self.is_hidden = False
+
+    def reads(self, e: ir.Expr, loops: tuple, guards: tuple, certain: bool) -> None:
+        for x in visit.walk_exprs(e):
+            if isinstance(x, ir.Load) and x.buffer.name == self.buffer:
+                masks = guards if x.mask is None else (*guards, *terms.conjuncts(x.mask))
+                self.is_hidden |= x.width != 1
+                self.found.append(Access(x.indices, loops, masks, False, certain))
+
+    def stmt(self, s: ir.Stmt, loops: tuple, guards: tuple, certain: bool) -> None:
+        for e in visit.own_exprs(s):
+            self.reads(e, loops, guards, certain)
+        match s:
+            case ir.Store(buffer=buffer) if buffer.name == self.buffer:
+                masks = guards if s.mask is None else (*guards, *terms.conjuncts(s.mask))
+                self.is_hidden |= s.value.lanes != 1
+                self.found.append(Access(s.indices, loops, masks, True, certain))
+            case ir.For(body=body):
+                self.stmt(body, (*loops, s), guards, certain)
+            case ir.If(cond=cond, then=then, orelse=orelse):
+                self.stmt(then, loops, (*guards, *terms.conjuncts(cond)), certain)
+                if orelse is not None:
+                    self.stmt(orelse, loops, guards, False)
+            case ir.While(body=body):
+                self.stmt(body, loops, guards, False)
+            case ir.Call(args=args):
+                self.is_hidden |= any(box.buffer.name == self.buffer for box in args)
+            case ir.CopyAsync(dst=dst, src=src):
+                self.is_hidden |= self.buffer in (dst.buffer.name, src.buffer.name)
+            case _:
+                for child in visit.sub_stmts(s):
+                    self.stmt(child, loops, guards, certain)
+
+
+def is_written_first(found: list[Access], ranges: Ranges) -> bool:
+    """Is every read of one pass covered by an earlier write of the same pass?"""
+    writes: list[Access] = []
+    for access in found:
+        if access.is_write:
+            writes.append(access)
+        elif not any(_covers(write, access, ranges) for write in reversed(writes)):
+            return False
+    return True
+
+
+def _covers(write: Access, read: Access, ranges: Ranges) -> bool:
+    shared = _shared(write.loops, read.loops)
+    inner_write = {f.var: f for f in write.loops[shared:]}
+    inner_read = {f.var: f for f in read.loops[shared:]}
+    guards = _open_guards(write, read, inner_write, inner_read, shared, ranges)
+    if guards is None or not write.is_certain or not _must_run(write.loops[shared:], ranges):
+        return False
+    for d in range(len(write.indices)):
+        wide = _clipped(write, d, inner_write, guards, ranges)
+        need = _clipped(read, d, inner_read, read.guards, ranges)
+        if wide is None or need is None or not boxes.within(need, wide, ranges):
+            return False
+    return True
+
+
+def _shared(a: tuple[ir.For, ...], b: tuple[ir.For, ...]) -> int:
+    count = 0
+    while count < min(len(a), len(b)) and a[count] is b[count]:
+        count += 1
+    return count
+
+
+def _must_run(loops: tuple[ir.For, ...], ranges: Ranges) -> bool:
+    """A loop that may run in one pass and not in another shows nothing by its writes."""
+    return all(ranges.is_positive(f.extent) or not _mentions_loops(f.extent, ranges) for f in loops)
+
+
+def _mentions_loops(e: arith.Expr, ranges: Ranges) -> bool:
+    return bool(terms.index_vars(e) - ranges.sizes) or boxes.is_loaded(e)
+
+
+def _open_guards(
+    write: Access,
+    read: Access,
+    inner: Mapping[str, ir.For],
+    inner_read: Mapping[str, ir.For],
+    shared: int,
+    ranges: Ranges,
+) -> tuple[ir.Expr, ...] | None:
+    """The write's guards that its box must be cut by; None where one cannot be accounted for."""
+    left: list[ir.Expr] = []
+    for guard in write.guards:
+        if guard in read.guards and not terms.value_vars(guard) & (
+            inner.keys() | inner_read.keys()
+        ):
+            continue
+        if _is_first_pass(guard, write, write.loops[:shared], ranges):
+            continue
+        if not any(_clip(guard, i, inner, ranges) for i in write.indices):
+            return None
+        left.append(guard)
+    return tuple(left)
+
+
+def _is_first_pass(
+    guard: ir.Expr, write: Access, loops: tuple[ir.For, ...], ranges: Ranges
+) -> bool:
+    """`expr == 0` that holds when the loops both accesses share begin, on an element that does not
+    depend on them: written then, it stays written."""
+    match guard:
+        case ir.Compare(op="eq", a=ir.Index(expr=e), b=ir.Index(expr=zero)):
+            used = terms.index_vars(e)
+        case _:
+            return False
+    starts = {f.var: f.start for f in loops}
+    if not used <= starts.keys() or ranges.simplify(arith.substitute(e - zero, starts)) != 0:
+        return False
+    touched = {v for i in write.indices for v in terms.index_vars(i)}
+    touched |= {
+        v for f in write.loops for v in terms.index_vars(f.start) | terms.index_vars(f.stop)
+    }
+    return not used & touched
+
+
+def _clipped(
+    access: Access,
+    d: int,
+    inner: Mapping[str, ir.For],
+    guards: tuple[ir.Expr, ...],
+    ranges: Ranges,
+) -> Span | None:
+    """The span of dimension `d`, cut by the guards that speak about it."""
+    span = boxes.span_of(access.indices[d], inner, ranges)
+    if span is None:
+        return None
+    low, high = span
+    for guard in guards:
+        cut = _clip(guard, access.indices[d], inner, ranges)
+        if cut is not None and cut[0] == "high":
+            high = arith.minimum(high, cut[1])
+        elif cut is not None:
+            low = arith.maximum(low, cut[1])
+    return ranges.simplify(low), ranges.simplify(high)
+
+
+def _clip(
+    guard: ir.Expr, index: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges
+) -> tuple[str, arith.Expr] | None:
+    """The bound that `guard` puts on the coordinate `index`: ("high" or "low", last value)."""
+    if not isinstance(guard, ir.Compare) or guard.op not in _FLIP:
+        return None
+    if not isinstance(guard.a, ir.Index) or not isinstance(guard.b, ir.Index):
+        return None
+    sides = ((guard.op, guard.a.expr, guard.b.expr), (_FLIP[guard.op], guard.b.expr, guard.a.expr))
+    for op, e, limit in sides:
+        last = ranges.simplify(index - e + limit)
+        if boxes.is_loaded(last):  # memory may have changed between the accesses
+            continue
+        if not terms.index_vars(last) & inner.keys() and terms.index_vars(e):
+            strict = 1 if op in ("lt", "gt") else 0
+            return ("high", last - strict) if op in ("lt", "le") else ("low", last + strict)
+    return None

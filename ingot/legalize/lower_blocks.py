@@ -1,0 +1,152 @@
+"""Blocks → plain loops: the first step. In: scheduled kernel. Out: kernel without Block.
+
+    for k: for i: block(vi = i, vk = k, init: Y[vi] = 0): Y[vi] += A[vi, vk]
+    →  for i': Y[i'] = 0
+       for k: for i: Y[i] += A[i, k]
+
+The init stands before the outermost loop that binds a reduce axis, inside copies of the loops
+between it and the block that bind its spatial axes, so an accumulator can stay in registers over
+the whole reduction. Where the path to the block is no plain chain, it is under a condition instead.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.legalize import terms
+from ingot.legalize.context import Context, Names
+from ingot.loops import ir, visit
+from ingot.loops.ir import AxisKind, Block, For, If, Kernel, LoopKind, Seq, Stmt
+
+Path = tuple[Stmt, ...]
+
+
+def lower_blocks(kernel: Kernel, ctx: Context) -> Kernel:
+    return ir.replace(kernel, body=lower_body(kernel.body, ctx.names))
+
+
+def lower_body(body: Stmt, names: Names) -> Stmt:
+    return _Lower(names).stmt(body, ())
+
+
+class _Lower:
+    def __init__(self, names: Names):
+        self.names = names
+        self.before: dict[int, list[Stmt]] = {}  # id of a loop → inits that stand before it
+
+    def stmt(self, s: Stmt, path: Path) -> Stmt:
+        if isinstance(s, Block):
+            return self.block(s, path)
+        inner = (*path, s)
+        new = visit.rebuild_stmt(s, lambda x: self.stmt(x, inner), _same, _same)
+        return ir.seq(*self.before.pop(id(s), ()), new)
+
+    def block(self, s: Block, path: Path) -> Stmt:
+        env = {axis.var: axis.binding for axis in s.axes}
+        body = self.stmt(visit.substitute(s.body, env), (*path, s))
+        if s.init is None:
+            return terms.guarded(s.where, body)
+        init = visit.substitute(s.init, env)
+        place = _Place.find(s, path)
+        if place.loop is None:
+            return terms.guarded(s.where, ir.seq(init, body))
+        if place.is_plain(s, init):
+            self.before.setdefault(id(place.loop), []).append(place.build(s, init, self.names))
+            return terms.guarded(s.where, body)
+        first = terms.conjoin(_is_zero(a.binding) for a in s.axes if a.kind is AxisKind.REDUCE)
+        return terms.guarded(s.where, ir.seq(terms.guarded(first, init), body))
+
+
+class _Place:
+    """Where a block's init goes: before `loop`, within copies of parts of `chain`."""
+
+    def __init__(self, loop: For | None, chain: Path, reduce: set[str], spatial: set[str]):
+        self.loop, self.chain = loop, chain
+        self.reduce, self.spatial = reduce, spatial
+
+    @staticmethod
+    def find(block: Block, path: Path) -> _Place:
+        reduce: set[str] = set()
+        spatial: set[str] = set()
+        for axis in block.axes:
+            used = terms.index_vars(axis.binding)
+            (reduce if axis.kind is AxisKind.REDUCE else spatial).update(used)
+        for n, s in enumerate(path):
+            if isinstance(s, For) and s.var in reduce:
+                return _Place(s, path[n + 1 :], reduce, spatial)
+        return _Place(None, (), reduce, spatial)
+
+    @property
+    def loops(self) -> list[For]:
+        assert self.loop is not None
+        return [self.loop, *(s for s in self.chain if isinstance(s, For))]
+
+    def is_plain(self, block: Block, init: Stmt) -> bool:
+        return (
+            all(self._may_pass(s) for s in self.chain)
+            and not any(f.var in self.reduce and f.var in self.spatial for f in self.loops)
+            and all(self._is_rectangular(f) for f in self.loops[1:])
+            and not any(terms.has_load(c) or terms.refs(c) for c in self._guards(block))
+            and not self._is_disturbed(block, init)
+        )
+
+    def _may_pass(self, s: Stmt) -> bool:
+        if isinstance(s, If):
+            return s.orelse is None
+        return isinstance(s, For | Seq)
+
+    def _is_rectangular(self, f: For) -> bool:
+        if f.var not in self.spatial:
+            return True
+        return not (terms.index_vars(f.start) | terms.index_vars(f.stop)) & self._dropped
+
+    @property
+    def _dropped(self) -> set[str]:
+        """Variables of the loops that the init is moved out of."""
+        return {f.var for f in self.loops if f.var not in self.spatial}
+
+    def _is_disturbed(self, block: Block, init: Stmt) -> bool:
+        """Does anything else in the loop touch what init writes, or write what it reads?"""
+        assert self.loop is not None
+        writes, reads = visit.written(init), visit.read(init)
+        outside = visit.replace_stmt(self.loop, block, None)
+        if writes & terms.touched(outside):
+            return True
+        return bool(reads & visit.written(self.loop))
+
+    def _guards(self, block: Block) -> list[ir.Expr]:
+        conditions = [s.cond for s in self.chain if isinstance(s, If)]
+        return conditions + ([block.where] if block.where is not None else [])
+
+    def build(self, block: Block, init: Stmt, names: Names) -> Stmt:
+        """The init in copies of the spatial loops, under the guards as they are at the start."""
+        starts = {f.var: f.start for f in self.loops if f.var not in self.spatial}
+        result = self._guard(block.where, starts, init)
+        for s in reversed(self.chain):
+            match s:
+                case If(cond=cond):
+                    result = self._guard(cond, starts, result)
+                case For() if s.var in self.spatial:
+                    fresh = names.fresh(s.var)
+                    body = visit.substitute(result, {s.var: arith.Var(fresh)})
+                    kind = LoopKind.SERIAL if s.kind is LoopKind.PARALLEL else s.kind
+                    result = ir.replace(s, var=fresh, body=body, kind=kind, uid=ir.fresh_id())
+        return result
+
+    def _guard(self, cond: ir.Expr | None, starts: dict[str, arith.Expr], body: Stmt) -> Stmt:
+        """Conditions on the reduction alone are dropped: an empty reduction still has its init."""
+        if cond is None:
+            return body
+        kept = [c for c in terms.conjuncts(cond) if self._is_about_point(c)]
+        return terms.guarded(terms.conjoin(visit.substitute(c, starts) for c in kept), body)
+
+    def _is_about_point(self, cond: ir.Expr) -> bool:
+        used = terms.value_vars(cond)
+        return not used & self._dropped or bool(used & {f.var for f in self.loops} - self._dropped)
+
+
+def _is_zero(binding: arith.Expr) -> ir.Expr:
+    return ir.Compare("eq", ir.Index(binding), ir.Index(arith.Const(0)))
+
+
+def _same(x):
+    return x

@@ -1,0 +1,300 @@
+"""Straight-line code under construction: values with operators, and the Lets they need.
+
+A recipe in this folder takes `V` values and gives one; what it uses more than once it names with
+`keep()`, so that the text stays linear in the work. Numbers take the type and width of the value
+they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ingot import dtypes
+from ingot.dtypes import DType
+from ingot.legalize.terms import broadcast
+from ingot.loops import ir
+
+
+class Code:
+    """Lets, and now and then a loop, in order; each usable by what comes after it."""
+
+    def __init__(self, fresh: Callable[[str], str], has_fma: bool, has_rounding: bool = True):
+        self.fresh, self.has_fma, self.has_rounding = fresh, has_fma, has_rounding
+        self.wrappers: list[Callable[[ir.Stmt], ir.Stmt]] = []
+        self._named: dict[ir.Expr, ir.Expr] = {}
+
+    def keep(self, e: ir.Expr) -> ir.Expr:
+        """A name for `e`, the same for equal values; what is as good as a name stays."""
+        if isinstance(e, ir.Ref | ir.Lit) or (isinstance(e, ir.Broadcast) and _is_lit(e.a)):
+            return e
+        found = self._named.get(e)
+        if found is None:
+            name = self.fresh("t")
+            self.wrappers.append(_let(name, e))
+            found = self._named[e] = ir.Ref(name, e.dtype, e.lanes)
+        return found
+
+    def value(self, e: ir.Expr) -> V:
+        return V(self, self.keep(e))
+
+    def nested(self) -> Code:
+        """Code for the body of a loop in this code."""
+        return Code(self.fresh, self.has_fma, self.has_rounding)
+
+    def wrap(self, body: ir.Stmt) -> ir.Stmt:
+        """`body` after everything that was collected."""
+        for wrapper in reversed(self.wrappers):
+            body = wrapper(body)
+        return body
+
+
+def _let(name: str, value: ir.Expr) -> Callable[[ir.Stmt], ir.Stmt]:
+    return lambda body: ir.Let(name, value, body)
+
+
+def _is_lit(e: ir.Expr) -> bool:
+    return isinstance(e, ir.Lit)
+
+
+class V:
+    """A value in `code`. `+ - * /` are IEEE operations of its type; comparisons give bools."""
+
+    __slots__ = ("code", "e")
+
+    def __init__(self, code: Code, e: ir.Expr):
+        self.code, self.e = code, e
+
+    @property
+    def dtype(self) -> DType:
+        return self.e.dtype
+
+    def keep(self) -> V:
+        return V(self.code, self.code.keep(self.e))
+
+    def number(self, value: V | float | bool) -> V:
+        """`value` in this value's type and width."""
+        if isinstance(value, V):
+            return value
+        literal = ir.value_of(value, self.e.dtype)
+        return V(self.code, broadcast(literal, self.e.lanes))
+
+    def _binary(self, op: str, other: V | float, swap: bool = False) -> V:
+        a, b = self.e, self.number(other).e
+        return V(self.code, ir.Binary(op, b, a) if swap else ir.Binary(op, a, b))
+
+    def __add__(self, other: V | float) -> V:
+        return self._binary("add", other)
+
+    def __radd__(self, other: float) -> V:
+        return self._binary("add", other, True)
+
+    def __sub__(self, other: V | float) -> V:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: float) -> V:
+        return self._binary("sub", other, True)
+
+    def __mul__(self, other: V | float) -> V:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: float) -> V:
+        return self._binary("mul", other, True)
+
+    def __truediv__(self, other: V | float) -> V:
+        return self._binary("div", other)
+
+    def __rtruediv__(self, other: float) -> V:
+        return self._binary("div", other, True)
+
+    def __and__(self, other: V | int) -> V:
+        return self._binary("and", other)
+
+    def __or__(self, other: V | int) -> V:
+        return self._binary("or", other)
+
+    def __xor__(self, other: V | int) -> V:
+        return self._binary("xor", other)
+
+    def __lshift__(self, other: V | int) -> V:
+        return self._binary("shl", other)
+
+    def __rshift__(self, other: V | int) -> V:
+        return self._binary("shr", other)
+
+    def __neg__(self) -> V:
+        return V(self.code, ir.Unary("neg", self.e))
+
+    def __invert__(self) -> V:
+        return V(self.code, ir.Unary("not", self.e))
+
+    def __abs__(self) -> V:
+        return V(self.code, ir.Unary("abs", self.e))
+
+    def _compare(self, op: str, other: V | float) -> V:
+        return V(self.code, ir.Compare(op, self.e, self.number(other).e))
+
+    def __lt__(self, other: V | float) -> V:
+        return self._compare("lt", other)
+
+    def __le__(self, other: V | float) -> V:
+        return self._compare("le", other)
+
+    def __gt__(self, other: V | float) -> V:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: V | float) -> V:
+        return self._compare("ge", other)
+
+    def equals(self, other: V | float) -> V:
+        return self._compare("eq", other)
+
+    def differs(self, other: V | float) -> V:
+        return self._compare("ne", other)
+
+    def is_nan(self) -> V:
+        return V(self.code, ir.Unary("isnan", self.e))
+
+    def sqrt(self) -> V:
+        return V(self.code, ir.Unary("sqrt", self.e))
+
+    def trunc(self) -> V:
+        return rounded("trunc", self)
+
+    def floor(self) -> V:
+        return rounded("floor", self)
+
+    def to(self, dtype: DType, mode: str = "saturate") -> V:
+        return self if dtype is self.dtype else V(self.code, ir.Cast(self.e, dtype, mode))
+
+    def bits(self, dtype: DType) -> V:
+        return V(self.code, ir.Bitcast(self.e, dtype))
+
+    def times_plus(self, b: V | float, c: V | float) -> V:
+        """self · b + c: one instruction where there is one; the rounding may differ."""
+        if self.code.has_fma:
+            return V(self.code, ir.Fma(self.e, self.number(b).e, self.number(c).e))
+        return self * b + c
+
+
+def choose(cond: V, a: V | float, b: V | float) -> V:
+    """`a` where `cond`, else `b`; at least one is a value."""
+    like = a if isinstance(a, V) else b
+    assert isinstance(like, V)
+    return V(cond.code, ir.Select(cond.e, like.number(a).e, like.number(b).e))
+
+
+def polynomial(x: V, coefficients: Sequence[float]) -> V:
+    """c0 + c1·x + c2·x² + … by Horner's rule."""
+    total = x.number(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total.times_plus(x, c)
+    return total
+
+
+def copy_sign(size: V, sign: V) -> V:
+    """|size| with the sign of `sign` (size ≥ 0 or NaN), bit by bit, so that -0.0 keeps its sign."""
+    kind = uint_of(sign.dtype)
+    top = 1 << (sign.dtype.bits - 1)
+    return ((size.bits(kind) & (top - 1)) | (sign.bits(kind) & top)).bits(size.dtype)
+
+
+def int_of(dtype: DType) -> DType:
+    return dtypes.of(f"i{dtype.bits}")
+
+
+def uint_of(dtype: DType) -> DType:
+    return dtypes.of(f"u{dtype.bits}")
+
+
+_MANTISSA = {"f32": 23, "f64": 52}
+_BIAS = {"f32": 127, "f64": 1023}
+
+
+def power_of_two(n: V, dtype: DType) -> V:
+    """2**n as `dtype`, from an integer of its width, for n in the range of normal exponents."""
+    return ((n + _BIAS[dtype.name]) << _MANTISSA[dtype.name]).bits(dtype)
+
+
+def scale(x: V, n: V) -> V:
+    """x · 2**n in two steps, right through the subnormals; |n| at most twice the exponent range."""
+    half = (n >> 1).keep()
+    rest = n - half
+    return (x * power_of_two(half, x.dtype)) * power_of_two(rest, x.dtype)
+
+
+def nearest(x: V) -> tuple[V, V]:
+    """x rounded to an integer, as a float and as an integer, for |x| < 2**(mantissa - 1).
+
+    Adding 1.5 · 2**mantissa leaves the integer in the low bits; no conversion is needed.
+    """
+    return from_magic((x + magic(x.dtype)).keep())
+
+
+def magic(dtype: DType) -> float:
+    return 1.5 * 2.0 ** _MANTISSA[dtype.name]
+
+
+def from_magic(shifted: V) -> tuple[V, V]:
+    dtype = shifted.dtype
+    as_float = (shifted - magic(dtype)).keep()
+    kind = int_of(dtype)
+    offset = int(dtype.numpy.type(magic(dtype)).view(kind.numpy))
+    return as_float, (shifted.bits(kind) - offset).keep()
+
+
+def rounded(op: str, x: V) -> V:
+    """floor, ceil, trunc or round; spelled out where the target has no instruction for it."""
+    if x.code.has_rounding:
+        return V(x.code, ir.Unary(op, x.e))
+    x = x.keep()
+    size = abs(x).keep()
+    whole = 2.0 ** _MANTISSA[x.dtype.name]
+    near = ((size + whole) - whole).keep()  # to nearest even, for size < whole
+    below = choose(near > size, near - 1.0, near).keep()
+    above = choose(near < size, near + 1.0, near)
+    is_negative = x < 0.0
+    match op:
+        case "round":
+            result = near
+        case "trunc":
+            result = below
+        case "floor":
+            result = choose(is_negative, above, below)
+        case _:
+            result = choose(is_negative, below, above)
+    return choose(size < whole, copy_sign(result, x), x)
+
+
+# --- two floats for one: a sum hi + lo with about twice the digits --------------------------------
+
+
+def two_sum(a: V, b: V) -> tuple[V, V]:
+    """a + b exactly, for any order of sizes."""
+    total = (a + b).keep()
+    part = (total - a).keep()
+    return total, ((a - (total - part)) + (b - part)).keep()
+
+
+def fast_two_sum(a: V, b: V) -> tuple[V, V]:
+    """a + b exactly, for |a| ≥ |b|."""
+    total = (a + b).keep()
+    return total, (b - (total - a)).keep()
+
+
+def two_product(a: V, b: V) -> tuple[V, V]:
+    """a · b exactly, where nothing over- or underflows."""
+    a, b = a.keep(), b.keep()
+    product = (a * b).keep()
+    if a.code.has_fma:
+        return product, V(a.code, ir.Fma(a.e, b.e, (-product).e)).keep()
+    a_high, a_low = _split(a)
+    b_high, b_low = _split(b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error.keep()
+
+
+def _split(a: V) -> tuple[V, V]:
+    """Veltkamp's halves of a float64."""
+    big = (a * 134217729.0).keep()
+    high = (big - (big - a)).keep()
+    return high, (a - high).keep()

@@ -1,0 +1,191 @@
+"""Types that machines have no arithmetic for: their values as f32 (or i8), by their bits.
+
+bf16, float8, float4 and, without an instruction for it, f16: decoding is exact, encoding rounds
+once, to nearest even. i4, u4, i2, u2 are kept one to a byte, sign- or zero-extended.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ingot import dtypes
+from ingot.dtypes import DType
+from ingot.legalize.math.code import V, choose, copy_sign
+
+INF, NAN = float("inf"), float("nan")
+_INF_BITS = 0x7F800000
+
+
+class Format(NamedTuple):
+    """A small float. `special` says what stands at the end of its codes:
+
+    ieee: infinity, then NaN; fn: one NaN, no infinity; fnuz: NaN is the code of -0; none: neither.
+    """
+
+    mantissa: int
+    bias: int
+    special: str
+    last: int  # the code of the largest finite value
+
+
+FORMATS = {
+    "f16": Format(10, 15, "ieee", 0x7BFF),
+    "bf16": Format(7, 127, "ieee", 0x7F7F),
+    "f8e5m2": Format(2, 15, "ieee", 0x7B),
+    "f8e4m3fn": Format(3, 7, "fn", 0x7E),
+    "f8e4m3fnuz": Format(3, 8, "fnuz", 0x7F),
+    "f8e5m2fnuz": Format(2, 16, "fnuz", 0x7F),
+    "f4e2m1fn": Format(1, 1, "none", 0x7),
+}
+
+
+def is_narrow_float(dtype: DType) -> bool:
+    return dtype.name in FORMATS or dtype.name == "f8e8m0fnu"
+
+
+def is_narrow_int(dtype: DType) -> bool:
+    return dtype.is_int and dtype.bits < 8
+
+
+def to_f32(x: V) -> V:
+    """The value of a small float, exactly."""
+    if x.dtype.name == "f8e8m0fnu":
+        return _decode_power(x)
+    form, bits = FORMATS[x.dtype.name], x.dtype.bits
+    code = x.bits(dtypes.of(f"u{bits}")).to(dtypes.u32).keep()
+    if x.dtype is dtypes.bf16:
+        return (code << 16).bits(dtypes.f32)
+    sign = (code >> (bits - 1)) << 31
+    size = (code & ((1 << (bits - 1)) - 1)).keep()
+    placed = (size << (23 - form.mantissa)).keep()
+    # read with f32's bias, subnormals and all, then corrected by one exact product
+    value = (placed.bits(dtypes.f32) * 2.0 ** (127 - form.bias)).bits(dtypes.u32)
+    match form.special:
+        case "ieee":
+            value = choose(size > form.last, placed | _INF_BITS, value)
+        case "fn":
+            value = choose(size > form.last, 0x7FC00000, value)
+        case "fnuz":
+            value = choose(code.equals(1 << (bits - 1)), 0x7FC00000, value)
+    return (value | sign).bits(dtypes.f32)
+
+
+def from_f32(x: V, dtype: DType, saturate: bool) -> V:
+    """The nearest small float, ties to even; beyond the last: infinity or NaN, or the last."""
+    if dtype.name == "f8e8m0fnu":
+        return _encode_power(x)
+    form, bits = FORMATS[dtype.name], dtype.bits
+    x = x.keep()
+    raw = x.bits(dtypes.u32).keep()
+    size = (raw & 0x7FFFFFFF).keep()
+    code = _rounded(size, form).keep()
+    code = _ends(code, size, form, saturate and dtype.bits < 16)
+    sign = (raw >> 31) << (bits - 1)
+    if form.special == "fnuz":
+        whole = choose(code.equals(0), 0, code | sign)
+        whole = choose(size > _INF_BITS, 1 << (bits - 1), whole)
+    else:
+        whole = code | sign
+    return whole.to(dtypes.of(f"u{bits}")).bits(dtype)
+
+
+def _rounded(size: V, form: Format) -> V:
+    """The code of a magnitude given by its f32 bits, as if codes went on for ever."""
+    drop = 23 - form.mantissa
+    even = (size >> drop) & 1
+    normal = ((size + even + ((1 << (drop - 1)) - 1)) >> drop) - (
+        (127 - form.bias) << form.mantissa
+    )
+    if form.bias == 127:  # the same subnormals as f32
+        return normal
+    # adding a power of two whose last place is the smallest subnormal rounds to those
+    shift = 2.0 ** (24 - form.bias - form.mantissa)
+    base = int(dtypes.f32.numpy.type(shift).view("uint32"))
+    small = (size.bits(dtypes.f32) + shift).bits(dtypes.u32) - base
+    first_normal = int(dtypes.f32.numpy.type(2.0 ** (1 - form.bias)).view("uint32"))
+    return choose(size < first_normal, small, normal)
+
+
+def _ends(code: V, size: V, form: Format, saturate: bool) -> V:
+    is_nan, is_over = size > _INF_BITS, code > form.last
+    match form.special:
+        case "ieee":
+            past = form.last if saturate else form.last + 1
+            code = choose(is_over, past, code)
+            return choose(is_nan, (form.last + 1) | (1 << (form.mantissa - 1)), code)
+        case "fn":
+            code = choose(is_over, form.last if saturate else form.last + 1, code)
+            return choose(is_nan, form.last + 1, code)
+        case "fnuz":
+            # -0's code is NaN: sign and code 0x80 | 0x80 meet in it
+            return choose(is_over, form.last if saturate else 0x80, code)
+    return choose(is_over | is_nan, form.last, code)
+
+
+def _decode_power(x: V) -> V:
+    """f8e8m0fnu is 2**(code - 127), and NaN at 255."""
+    code = x.bits(dtypes.u8).to(dtypes.u32).keep()
+    value = choose(code.equals(0), 1 << 22, code << 23)
+    return choose(code.equals(255), 0x7FC00000, value).bits(dtypes.f32)
+
+
+def _encode_power(x: V) -> V:
+    """The nearest power of two; what has none (zero, negative, NaN) is NaN."""
+    x = x.keep()
+    raw = x.bits(dtypes.u32).keep()
+    up = (raw >> 22) & 1
+    code = ((raw >> 23) + up).keep()
+    small = choose(raw > 0x00600000, 1, raw.number(0))
+    code = choose(raw < 0x00800000, small, code)
+    code = choose(x > 0.0, code, 255)
+    return choose(code > 254, 255, code).to(dtypes.u8).bits(dtypes.of("f8e8m0fnu"))
+
+
+def odd_f32(x: V) -> V:
+    """f64 → f32 rounded to odd, so that rounding once more to fewer bits is right."""
+    x = x.keep()
+    near = x.to(dtypes.f32).keep()
+    back = near.to(dtypes.f64).keep()
+    raw = near.bits(dtypes.u32).keep()
+    cut = choose(abs(back) > abs(x), raw - 1, raw) | 1
+    is_exact = back.equals(x) | x.is_nan() | abs(x).equals(INF)
+    return choose(is_exact, near, cut.bits(dtypes.f32))
+
+
+def odd_f64(n: V) -> V:
+    """A 64-bit integer → f64 rounded to odd: below bit 11 only "something was there" matters."""
+    n = n.keep()
+    low = n & 0x7FF
+    cut = (n - low) | choose(low.equals(0), n.number(0), 0x800)
+    limit = 1 << 53
+    is_small = n < limit
+    if n.dtype.is_signed:
+        is_small = is_small & (n > -limit)
+    return choose(is_small, n, cut).to(dtypes.f64)
+
+
+def int_to_f32(n: V) -> V:
+    """An integer as f32, exact or rounded to odd."""
+    if n.dtype.bits <= 16:
+        return n.to(dtypes.f32)
+    return odd_f32(odd_f64(n) if n.dtype.bits == 64 else n.to(dtypes.f64))
+
+
+def wrapped_int(x: V, dtype: DType) -> V:
+    """An 8-bit integer reduced into fewer bits, and of that type."""
+    spare = 8 - dtype.bits
+    if dtype.is_signed:
+        return ((x.to(dtypes.i8) << spare) >> spare).to(dtype)
+    return (x.to(dtypes.u8) & ((1 << dtype.bits) - 1)).to(dtype)
+
+
+def clamped_int(x: V, dtype: DType) -> V:
+    """A float saturated into a small integer."""
+    wide = x.to(dtypes.i8 if dtype.is_signed else dtypes.u8).keep()
+    low, high = int(dtype.lowest), int(dtype.highest)
+    cut = choose(wide > high, high, wide)
+    return (choose(cut < low, low, cut) if low else cut).to(dtype)
+
+
+__all__ = ["FORMATS", "clamped_int", "copy_sign", "from_f32", "int_to_f32", "is_narrow_float",
+           "is_narrow_int", "odd_f32", "to_f32", "wrapped_int"]  # fmt: skip

@@ -1,0 +1,142 @@
+"""pow with C99's special cases, and fmod, which is exact.
+
+pow(x, y) = exp(y · log|x|). In f64 the logarithm is a sum of two floats, since y makes its error
+larger up to 700 times; f32 goes through plain f64. Coefficients: minimax, as in exponential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ingot import dtypes
+from ingot.legalize.math.code import (
+    V,
+    choose,
+    copy_sign,
+    fast_two_sum,
+    polynomial,
+    scale,
+    two_product,
+    two_sum,
+)
+from ingot.legalize.math.exponential import above_one, clamp, exp, reduce
+from ingot.legalize.math.logarithm import log, split
+from ingot.loops import ir
+
+INF, NAN = float("inf"), float("nan")
+_LN2 = (0.6931471805598903, 5.497923018708371e-14)  # the first has 42 bits: · exponent is exact
+_TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
+# (2·atanh(s) - 2s - 2/3·s³) / s⁵ in s², |error · s⁴| < 2^-72 over |s| ≤ 0.1717
+_QUINTIC = (
+    0.39999999999999974, 0.28571428571447044, 0.22222222217070156, 0.18181818927099144,
+    0.15384553026452757, 0.1333646419289455, 0.11671862289969528, 0.12013438644799895,
+)  # fmt: skip
+
+
+def pow_f64(x: V, y: V) -> V:
+    return _with_special_cases(x.keep(), y.keep(), _precise)
+
+
+def pow_by_f64(x: V, y: V) -> V:
+    """For f32 values held as f64."""
+    return _with_special_cases(x.keep(), y.keep(), lambda a, y: exp(y * log(a)))
+
+
+def _with_special_cases(x: V, y: V, core: Callable[[V, V], V]) -> V:
+    a = abs(x).keep()
+    grows = (y > 0.0).keep()
+    is_whole = y.trunc().equals(y)  # infinity is, and even
+    half = (y * 0.5).keep()
+    is_odd = is_whole & half.trunc().differs(half)
+    at_inf = choose(grows, y.number(INF), 0.0)
+    at_zero = choose(grows, y.number(0.0), INF)
+    size = choose(a.equals(0.0), at_zero, choose(a.equals(INF), at_inf, core(a, y)))
+    signed = choose(is_odd, copy_sign(size, x), size)
+    is_complex = (x < 0.0) & a.differs(INF) & ~is_whole
+    real = choose(is_complex, NAN, signed)
+    known = choose(x.is_nan() | y.is_nan(), x + y, real)
+    return choose(y.equals(0.0) | x.equals(1.0), 1.0, known)
+
+
+def _precise(a: V, y: V) -> V:
+    log_high, log_low = _log_pair(a)
+    y = clamp(y, -1e20, 1e20)  # far beyond what any base but 1 needs to leave the range
+    high, error = two_product(y, log_high)
+    low = y * log_low + error
+    low = choose(abs(high) > 800.0, 0.0, low)
+    n, r = reduce(clamp(high, -800.0, 800.0))
+    return scale(above_one((r + low).keep()) + 1.0, n)
+
+
+def _log_pair(a: V) -> tuple[V, V]:
+    """log a as a sum of two floats, to about 2^-67."""
+    e, f = split(a)
+    bottom, bottom_low = fast_two_sum(a.number(2.0), f)
+    s = (f / bottom).keep()
+    product, error = two_product(s, bottom)
+    s_low = ((((f - product) - error) - s * bottom_low) / bottom).keep()
+    z, z_error = two_product(s, s)
+    z_low = s.times_plus(s_low * 2.0, z_error).keep()
+    cube, cube_error = two_product(s, z)
+    cube_low = cube_error + (s * z_low + s_low * z)
+    third, third_error = two_product(cube, a.number(_TWO_THIRDS[0]))
+    third_low = third_error + (cube_low * _TWO_THIRDS[0] + cube * _TWO_THIRDS[1])
+    fifth = (cube * z) * polynomial(z, _QUINTIC)
+    total, low = two_sum(e * _LN2[0], s * 2.0)
+    total, more = fast_two_sum(total, third)
+    rest = (low + more) + ((s_low * 2.0 + third_low) + (fifth + e * _LN2[1]))
+    return fast_two_sum(total, rest.keep())
+
+
+def fmod_by_f64(x: V, y: V) -> V:
+    """For f32 values held as f64: quotients of 29 bits at a time, so that every product is exact.
+
+    The exponents of two f32 differ by at most 277, which ten such steps cover.
+    """
+    x, y = x.keep(), y.keep()
+    rest, b = abs(x).keep(), abs(y).keep()
+    for step in reversed(range(10)):
+        by = (b * 2.0 ** (29 * step)).keep()
+        rest = (rest - (rest / by).trunc() * by).keep()
+        rest = choose(rest < 0.0, rest + by, rest).keep()  # the quotient was rounded up
+    return _fmod_ends(x, y, rest)
+
+
+def _fmod_ends(x: V, y: V, rest: V) -> V:
+    """fmod(x, inf) is x; fmod(inf, y) and fmod(x, 0) are NaN, as the arithmetic has it."""
+    is_finite = abs(x) < INF
+    return choose(abs(y).equals(INF) & is_finite, x, copy_sign(rest, x))
+
+
+def fmod_f64(x: V, y: V) -> V:
+    """A loop: each turn takes up to 51 bits off the exponents' difference, at most 2098."""
+    x, y = x.keep(), y.keep()
+    code, lanes = x.code, x.e.lanes
+    b = abs(y).keep()
+    is_proper = ((abs(x) < INF) & (b > 0.0) & (b < INF)).keep()
+    buffer = ir.Buffer(code.fresh("rest"), dtypes.f64, (ir.arith.Const(lanes),), ir.THREAD)
+    at = (ir.arith.Const(0),)
+    rest = ir.Load(buffer, at, lanes)
+    start = ir.Store(buffer, at, choose(is_proper, abs(x), 0.0).e)
+    more = ir.Binary("and", ir.Compare("ge", rest, b.e), is_proper.e)
+    turn = ir.While(more if lanes == 1 else ir.LaneReduce("or", more), _fmod_turn(rest, b))
+    code.wrappers.append(lambda body: ir.Alloc(buffer, ir.seq(start, turn, body)))
+    result = V(code, rest).keep()
+    return _fmod_ends(x, y, choose(is_proper, result, NAN))
+
+
+def _fmod_turn(rest: ir.Load, b: V) -> ir.Stmt:
+    """rest := rest mod (b · 2^k), with k such that the quotient has at most 52 bits."""
+    code = b.code.nested()
+    r = V(code, rest).keep()
+    divisor = V(code, b.e)
+    gap = (split(r)[0] - split(divisor)[0] - 51.0).keep()
+    k = choose(gap > 0.0, gap, 0.0).to(dtypes.i64).keep()
+    by = scale(divisor, k).keep()
+    quotient = (r / by).trunc().keep()
+    down = choose(r > 2.0**900, 2.0**-60, r.number(1.0)).keep()  # Veltkamp's halves overflow there
+    small, small_by = (r * down).keep(), by * down
+    product, error = two_product(quotient, small_by)
+    left = (((small - product) - error) / down).keep()
+    new = choose(left < 0.0, left + by, left)
+    return code.wrap(ir.Store(rest.buffer, rest.indices, choose(r >= divisor, new, r).e))

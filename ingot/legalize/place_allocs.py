@@ -1,0 +1,90 @@
+"""Allocations move to the narrowest statement that holds all their uses, and shrink there.
+
+In: kernel without blocks. Out: the same, every Alloc as deep as values allow and a thread's own. An
+allocation enters a loop only where each iteration writes what it reads: a value that flows from one
+iteration to the next keeps it outside. Step 2 of legalize.
+"""
+
+from __future__ import annotations
+
+from ingot.legalize import flow, terms
+from ingot.legalize.compact import compact, rescope
+from ingot.legalize.context import Context
+from ingot.legalize.ranges import Ranges
+from ingot.loops import ir, visit
+from ingot.loops.ir import Alloc, Buffer, For, If, Kernel, Let, LoopKind, Seq, Stmt
+
+
+def place_allocs(kernel: Kernel, ctx: Context) -> Kernel:
+    buffers, body = _take_allocs(kernel.body)
+    if not buffers:
+        return kernel
+    ranges = Ranges(kernel)
+    for buffer in buffers:
+        body = _place(buffer, body, ranges)
+    return ir.replace(kernel, body=body)
+
+
+def is_private(buffer: Buffer, kernel: Kernel) -> bool:
+    """Can `buffer` live within one iteration of the kernel's parallel loop (if there is one)?"""
+    for s in visit.walk_stmts(kernel.body):
+        if isinstance(s, For) and s.kind is LoopKind.PARALLEL:
+            return _may_enter(buffer, s, Ranges(kernel))
+    return True
+
+
+def _take_allocs(body: Stmt) -> tuple[list[Buffer], Stmt]:
+    """The allocated buffers, and the body without their Allocs (names are unique)."""
+    buffers: list[Buffer] = []
+
+    def on_stmt(s: Stmt) -> Stmt:
+        if isinstance(s, Alloc):
+            buffers.append(s.buffer)
+            return s.body
+        return s
+
+    return buffers, visit.map_stmt(body, on_stmt)
+
+
+def _place(buffer: Buffer, s: Stmt, ranges: Ranges) -> Stmt:
+    """`s` with the allocation put as deep as it may go; dropped if nothing uses it."""
+    match s:
+        case Seq(stmts=stmts):
+            return _place_in_seq(buffer, stmts, ranges)
+        case For(body=body) if _may_enter(buffer, s, ranges):
+            return ir.replace(s, body=_place(buffer, body, ranges))
+        case If(cond=cond, then=then, orelse=None) if not _reads(cond, buffer):
+            return ir.If(cond, _place(buffer, then, ranges))
+        case Let(name=name, value=value, body=body) if not _reads(value, buffer):
+            return Let(name, value, _place(buffer, body, ranges))
+        case Alloc(buffer=other, body=body):
+            return Alloc(other, _place(buffer, body, ranges))
+    return _wrap(buffer, s, ranges)
+
+
+def _place_in_seq(buffer: Buffer, stmts: tuple[Stmt, ...], ranges: Ranges) -> Stmt:
+    using = [n for n, s in enumerate(stmts) if buffer.name in terms.touched(s)]
+    if not using:
+        return ir.Seq(stmts)
+    first, last = using[0], using[-1] + 1
+    if last - first == 1:
+        inner = _place(buffer, stmts[first], ranges)
+    else:
+        inner = _wrap(buffer, ir.Seq(stmts[first:last]), ranges)
+    return ir.seq(*stmts[:first], inner, *stmts[last:])
+
+
+def _wrap(buffer: Buffer, s: Stmt, ranges: Ranges) -> Stmt:
+    found = flow.accesses(buffer.name, s)
+    if found is None:
+        return rescope(buffer, s)
+    return compact(buffer, s, found, ranges) if found else s
+
+
+def _may_enter(buffer: Buffer, loop: For, ranges: Ranges) -> bool:
+    found = flow.accesses(buffer.name, loop.body)
+    return found is not None and flow.is_written_first(found, ranges)
+
+
+def _reads(e: ir.Expr, buffer: Buffer) -> bool:
+    return any(isinstance(x, ir.Load) and x.buffer.name == buffer.name for x in visit.walk_exprs(e))

@@ -1,0 +1,117 @@
+"""Small questions about statements and values that several steps ask. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+
+TRUE = ir.Lit(True, dtypes.bool_)
+EMPTY = ir.Seq(())
+
+
+@lru_cache(maxsize=1 << 16)
+def index_vars(i: arith.Expr) -> frozenset[str]:
+    """Loop variables and sizes an index mentions, inside its opaque values too."""
+    match i:
+        case arith.Var(name=name):
+            return frozenset((name,))
+        case arith.Opaque(payload=payload):
+            return value_vars(payload)
+        case arith.Binary(a=a, b=b):
+            return index_vars(a) | index_vars(b)
+    return frozenset()
+
+
+@lru_cache(maxsize=1 << 16)
+def value_vars(e: ir.Expr) -> frozenset[str]:
+    """Loop variables and sizes a value mentions."""
+    found: set[str] = set()
+
+    def on_expr(x: ir.Expr) -> ir.Expr:
+        found.update(value_vars(x))
+        return x
+
+    def on_index(i: arith.Expr) -> arith.Expr:
+        found.update(index_vars(i))
+        return i
+
+    visit.rebuild_expr(e, on_expr, on_index)
+    return frozenset(found)
+
+
+def stmt_vars(s: ir.Stmt) -> set[str]:
+    """Loop variables and sizes a statement mentions, its own loops' variables included."""
+    found: set[str] = set()
+
+    def stmt(x: ir.Stmt) -> ir.Stmt:
+        return visit.rebuild_stmt(x, stmt, expr, index)
+
+    def expr(e: ir.Expr) -> ir.Expr:
+        found.update(value_vars(e))
+        return e
+
+    def index(i: arith.Expr) -> arith.Expr:
+        found.update(index_vars(i))
+        return i
+
+    stmt(s)
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def has_load(e: ir.Expr) -> bool:
+    return any(isinstance(x, ir.Load) for x in visit.walk_exprs(e))
+
+
+@lru_cache(maxsize=1 << 16)
+def refs(e: ir.Expr) -> frozenset[str]:
+    """Names of the Lets a value mentions."""
+    return frozenset(x.name for x in visit.walk_exprs(e) if isinstance(x, ir.Ref))
+
+
+def conjuncts(e: ir.Expr) -> list[ir.Expr]:
+    """a and b and c  →  [a, b, c]"""
+    if isinstance(e, ir.Binary) and e.op == "and" and e.dtype.is_bool:
+        return conjuncts(e.a) + conjuncts(e.b)
+    return [e]
+
+
+def conjoin(parts: Iterable[ir.Expr]) -> ir.Expr | None:
+    """[a, b, c]  →  a and b and c; None for no parts."""
+    total: ir.Expr | None = None
+    for part in parts:
+        total = part if total is None else ir.Binary("and", total, part)
+    return total
+
+
+def guarded(cond: ir.Expr | None, body: ir.Stmt) -> ir.Stmt:
+    return body if cond is None else ir.If(cond, body)
+
+
+def is_empty(s: ir.Stmt) -> bool:
+    return isinstance(s, ir.Seq) and not s.stmts
+
+
+def touched(s: ir.Stmt) -> set[str]:
+    """Names of buffers read or written anywhere in `s`."""
+    return visit.read(s) | visit.written(s)
+
+
+def broadcast(e: ir.Expr, lanes: int) -> ir.Expr:
+    return e if e.lanes == lanes else ir.Broadcast(e, lanes)
+
+
+def extract(e: ir.Expr, lane: int) -> ir.Expr:
+    """One lane of a vector, as a scalar."""
+    match e:
+        case ir.Broadcast(a=a):
+            return a
+        case ir.Lanes(items=items):
+            return items[lane]
+        case ir.Ramp(base=base, stride=stride):
+            return ir.Index(base + stride * lane)
+    return e if e.lanes == 1 else ir.Shuffle(e, e, (lane,))

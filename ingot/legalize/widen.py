@@ -1,0 +1,156 @@
+"""The body of one vector loop, made wide: statements here, values in widen_values.py.
+
+A condition that differs between lanes becomes a mask on loads and stores. A store to one element
+from all lanes is a reduction over the lanes. What has no wide form raises `NotVector`.
+"""
+
+from __future__ import annotations
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.legalize import terms
+from ingot.legalize.widen_values import NotVector, WidenValues
+from ingot.loops import ir, visit
+from ingot.loops.build import identity
+from ingot.loops.ir import Stmt
+
+__all__ = ["NotVector", "Widen"]
+
+LANE_REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
+
+
+class Widen(WidenValues):
+    def body(self) -> Stmt:
+        return self.stmt(self.loop.body)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case ir.Store():
+                return self.store(s)
+            case ir.Seq(stmts=stmts):
+                return ir.seq(*(self.stmt(x) for x in stmts))
+            case ir.For():
+                return self.inner_loop(s)
+            case ir.Let(name=name, value=value, body=body):
+                wide = self.wide(value)
+                if wide.lanes > 1:
+                    self.wide_lets.add(name)
+                return ir.Let(name, wide, self.stmt(body))
+            case ir.Alloc(buffer=buffer, body=body):
+                return ir.Alloc(self.own_buffer(buffer), self.stmt(body))
+            case ir.If():
+                return self.branch(s)
+            case _:
+                raise NotVector(f"a {type(s).__name__} statement has no wide form")
+
+    def inner_loop(self, s: ir.For) -> Stmt:
+        if any(self.varies(i) for i in (s.start, s.stop)):
+            raise NotVector(f"the bounds of the loop {s.var} differ between lanes")
+        return ir.replace(
+            s, start=self.uniform(s.start), stop=self.uniform(s.stop), body=self.stmt(s.body)
+        )
+
+    def branch(self, s: ir.If) -> Stmt:
+        cond = self.wide(s.cond)
+        if cond.lanes == 1:
+            orelse = None if s.orelse is None else self.stmt(s.orelse)
+            return ir.If(cond, self.stmt(s.then), orelse)
+        for x in visit.walk_stmts(s):
+            if isinstance(x, ir.Fail):
+                raise NotVector("it may fail in one lane alone")
+        name = self.names.fresh("mask")
+        mask = ir.Ref(name, dtypes.bool_, self.width)
+        parts = [self._under(mask, s.then)]
+        if s.orelse is not None:
+            parts.append(self._under(ir.Unary("not", mask), s.orelse))
+        return ir.Let(name, cond, ir.seq(*parts))
+
+    def _under(self, mask: ir.Expr, body: Stmt) -> Stmt:
+        """`body` for the lanes of `mask`, which has a name: every access inside uses it."""
+        outer = self.mask
+        joined = self.both(outer, mask)
+        assert joined is not None
+        if isinstance(joined, ir.Ref):
+            self.mask = joined
+            new = self.stmt(body)
+        else:
+            name = self.names.fresh("mask")
+            self.mask = ir.Ref(name, dtypes.bool_, self.width)
+            new = ir.Let(name, joined, self.stmt(body))
+        self.mask = outer
+        return new
+
+    def store(self, s: ir.Store) -> Stmt:
+        if s.value.lanes > 1:
+            raise NotVector("its body is wide already")
+        mask = self.both(self.mask, None if s.mask is None else self.wide(s.mask))
+        buffer, index = self.place(s.buffer, s.indices[0])
+        if not self.varies(index):
+            return self.store_to_one(s, self.uniform(index), mask)
+        value = terms.broadcast(self.wide(s.value), self.width)
+        form = self.affine(index)
+        if form is None:
+            return self.scatter(s, index, value, mask)
+        stride, base = form
+        wide_mask = None if mask is None else terms.broadcast(mask, self.width)
+        return ir.Store(buffer, (base,), value, stride, wide_mask)
+
+    def scatter(self, s: ir.Store, index: arith.Expr, value: ir.Expr, mask: ir.Expr | None) -> Stmt:
+        """Element by element, in the order of the lanes; value and mask are computed once, wide."""
+        if mask is not None and not isinstance(mask, ir.Ref):
+            on = self.names.fresh("mask")
+            named = ir.Ref(on, dtypes.bool_, mask.lanes)
+            return ir.Let(on, mask, self.scatter(s, index, value, named))
+        name = self.names.fresh("lanes")
+        ref = ir.Ref(name, value.dtype, self.width)
+        buffer = self.own.get(s.buffer.name, s.buffer)
+        stores: list[Stmt] = []
+        for lane in range(self.width):
+            at = (self.index_at(index, lane),)  # of an own buffer too: `index` is placed already
+            one = ir.Store(buffer, at, terms.extract(ref, lane))
+            guard = None if mask is None else terms.extract(mask, lane)
+            stores.append(terms.guarded(guard, one))
+        return ir.Let(name, value, ir.seq(*stores))
+
+    def store_to_one(self, s: ir.Store, index: arith.Expr, mask: ir.Expr | None) -> Stmt:
+        """All lanes store to one element: a reduction over the lanes, or the same value by each."""
+        if not self._reads_itself(s):
+            value = self.wide(s.value)
+            if value.lanes > 1 or (mask is not None and mask.lanes > 1):
+                raise NotVector(
+                    f"its lanes store different values to one element of {s.buffer.name}"
+                )
+            return ir.Store(s.buffer, (index,), value, mask=mask)
+        op, term = self._reduction(s)
+        wide = terms.broadcast(self.wide(term), self.width)
+        if mask is not None and mask.lanes > 1:
+            neutral = terms.broadcast(_neutral(op, wide.dtype), self.width)
+            wide, mask = ir.Select(mask, wide, neutral), None
+        total = self.lane_reduce(op, wide)
+        old = ir.Load(s.buffer, (index,))
+        return ir.Store(s.buffer, (index,), ir.Binary(op, old, total), mask=mask)
+
+    def _reads_itself(self, s: ir.Store) -> bool:
+        return any(
+            isinstance(x, ir.Load) and x.buffer.name == s.buffer.name
+            for x in visit.walk_exprs(s.value)
+        )
+
+    def _reduction(self, s: ir.Store) -> tuple[str, ir.Expr]:
+        """x[i] = x[i] op term  →  (op, term)"""
+        match s.value:
+            case ir.Binary(op=op, a=a, b=b) if op in LANE_REDUCTIONS:
+                for old, term in ((a, b), (b, a)):
+                    is_old = isinstance(old, ir.Load) and old.buffer.name == s.buffer.name
+                    if is_old and old.indices == s.indices and not self._mentions(term, s.buffer):  # type: ignore[attr-defined]
+                        return op, term
+        raise NotVector(f"its lanes update one element of {s.buffer.name} in no way that is known")
+
+    def _mentions(self, e: ir.Expr, buffer: ir.Buffer) -> bool:
+        loads = (x for x in visit.walk_exprs(e) if isinstance(x, ir.Load))
+        return any(x.buffer.name == buffer.name for x in loads)
+
+
+def _neutral(op: str, dtype: dtypes.DType) -> ir.Lit:
+    # -0.0, not 0.0: adding it leaves every value as it is, -0.0 too
+    return ir.Lit(-0.0, dtype) if op == "add" and dtype.is_float else identity(op, dtype)
