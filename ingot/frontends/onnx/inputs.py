@@ -46,7 +46,7 @@ class SizeRules:
 
     def learn(self, a: Dim, b: Dim, symbols: Mapping[str, Symbol]) -> SizeRules | None:
         """The rules under which two sizes are equal, or None if nothing simple makes them so."""
-        place = {arith.Var(name): index for index, name in enumerate(symbols)}
+        place: dict[Dim, int] = {arith.Var(name): index for index, name in enumerate(symbols)}
         if place.get(a, -1) > place.get(b, -1):
             a, b = b, a  # of two names, the one that comes first in the model stays
         for x, y in ((b, a), (a, b)):

@@ -23,6 +23,7 @@ from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Opaque, Var
 from ingot.dtypes import DType
 from ingot.frontends.onnx.elements import Elements, Ratio, lift
+from ingot.frontends.onnx.moves import MOVES, holds_data, objects
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
 from ingot.graph.opdef import Kind, lookup
@@ -92,7 +93,7 @@ class ShapeValues:
             return self._unknown(value, shape)
         if array.dtype == object:
             return array
-        return _objects([lift(x, value.dtype) for x in array.reshape(-1).tolist()], array.shape)
+        return objects([lift(x, value.dtype) for x in array.reshape(-1).tolist()], array.shape)
 
     def _unknown(self, value: Value, shape: tuple[int, ...]) -> np.ndarray | None:
         count = math.prod(shape)
@@ -100,7 +101,7 @@ class ShapeValues:
             return None
         if len(shape) > 1 or count > MAX_UNKNOWN:
             return None
-        return _objects([self._leaf(value, i) for i in range(count)], shape)
+        return objects([self._leaf(value, i) for i in range(count)], shape)
 
     def _leaf(self, value: Value, index: int) -> Expr:
         self.holders[value.name] = value
@@ -168,7 +169,7 @@ class ShapeValues:
             value = Value(out.name, tensor(out.dtype, *array.shape))
             return [Node("constant", (), (value,), make_attrs({"value": ref}), origin)]
         exprs = array.reshape(-1).tolist()
-        if out.dtype not in (dtypes.i64, dtypes.i32) or any(_holds_data(e) for e in exprs):
+        if out.dtype not in (dtypes.i64, dtypes.i32) or any(holds_data(e) for e in exprs):
             return []
         attrs = make_attrs({"values": tuple(exprs), "shape": tuple(array.shape)})
         name = out.name if out.dtype is dtypes.i64 else self.g.fresh(f"{out.name}.i64")
@@ -195,16 +196,16 @@ class ShapeValues:
         numbers = [arith.as_int(element) for element in flat]
         if None not in numbers:
             return np.array(numbers, np.int64).astype(out.dtype.numpy).reshape(array.shape)
-        return _objects(flat, array.shape)
+        return objects(flat, array.shape)
 
     def _evaluate(self, node: Node) -> Arrays:
         match node.op:
             case "constant":
                 return [self.g.store.get(node.attr("value"))]
             case "index_tensor":
-                return [_objects(list(node.attr("values")), node.attr("shape"))]
+                return [objects(list(node.attr("values")), node.attr("shape"))]
             case "bind":
-                return [_objects([Var(s) for s in node.attr("symbols")], _static(node.outputs[0]))]
+                return [objects([Var(s) for s in node.attr("symbols")], _static(node.outputs[0]))]
         folded = self._fold(node)
         if folded is not None:
             return list(folded)
@@ -226,7 +227,7 @@ class ShapeValues:
             return None
         spread = np.frompyfunc(function, len(operands), 1)
         result = spread(*[np.asarray(o, dtype=object) for o in operands])
-        return _objects(np.asarray(result, dtype=object).reshape(-1).tolist(), _static(out))
+        return objects(np.asarray(result, dtype=object).reshape(-1).tolist(), _static(out))
 
     def _elementwise(self, node: Node) -> Callable[..., Any] | None:
         elements = self.elements
@@ -259,92 +260,7 @@ class ShapeValues:
         return [np.asarray(r) for r in results] if small else None
 
 
-# --- moves: the same elements elsewhere, and reductions -----------------------------------------
-
-Move = Callable[[Node, Sequence["np.ndarray | None"], "tuple[int, ...]"], "np.ndarray | None"]
-
-
-def _slice(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-    starts, steps = _ints(node.attr("starts")), _ints(node.attr("steps"))
-    if starts is None or steps is None:
-        return None
-    picks = [s + np.arange(n) * step for s, n, step in zip(starts, shape, steps)]
-    inside = all(((p >= 0) & (p < n)).all() for p, n in zip(picks, operands[0].shape))
-    return operands[0][np.ix_(*picks)] if inside and picks else None
-
-
-def _gather(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-    table, axis = operands[0], node.attr("axis", 0)
-    places = [arith.as_int(e) for e in operands[1].reshape(-1).tolist()]
-    size = table.shape[axis]
-    if any(p is None or not -size <= p < size for p in places):
-        return None
-    index = np.array(places, np.int64).reshape(operands[1].shape)
-    return np.asarray(np.take(table, index, axis=axis), dtype=object).reshape(shape)
-
-
-def _concat(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
-    return np.concatenate(list(operands), axis=node.attr("axis"))
-
-
-def _tile(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-    repeats = _ints(node.attr("repeats"))
-    return None if repeats is None else np.tile(operands[0], repeats)
-
-
-def _reduction(combine: Callable[[Expr, Expr], Expr], identity: int) -> Move:
-    def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-        data = operands[0]
-        if any(_holds_data(e) for e in data.reshape(-1).tolist()):
-            return None  # one leaf for the result says more than an expression over many
-        axes = node.attr("axes")
-        axes = tuple(range(data.ndim)) if axes is None else tuple(a % data.ndim for a in axes)
-        kept = [a for a in range(data.ndim) if a not in axes]
-        rows = data.transpose(*kept, *axes).reshape(math.prod(shape), -1)
-        totals = []
-        for row in rows:
-            total: Expr = arith.Const(identity) if not row.size or identity >= 0 else row[0]
-            for element in row if identity >= 0 else row[1:]:
-                total = combine(total, element)
-            totals.append(total)
-        return _objects(totals, shape)
-
-    return reduce
-
-
-def _extreme(combine: Callable[[Expr, Expr], Expr]) -> Move:
-    """A reduction that starts from its first element; over nothing it has no value here."""
-    inner = _reduction(combine, -1)
-
-    def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-        return inner(node, operands, shape) if operands[0].size else None
-
-    return reduce
-
-
-MOVES: dict[str, Move] = {
-    "reshape": lambda node, operands, shape: operands[0].reshape(shape),  # type: ignore[union-attr]
-    "transpose": lambda node, operands, shape: operands[0].transpose(node.attr("perm")),  # type: ignore[union-attr]
-    "expand": lambda node, operands, shape: np.broadcast_to(operands[0], shape),  # type: ignore[arg-type]
-    "fill": lambda node, operands, shape: np.broadcast_to(operands[0], shape),  # type: ignore[arg-type]
-    "slice": _slice,
-    "gather": _gather,
-    "concat": _concat,
-    "tile": _tile,
-    "reduce_prod": _reduction(arith.mul, 1),
-    "reduce_sum": _reduction(arith.add, 0),
-    "reduce_max": _extreme(arith.maximum),
-    "reduce_min": _extreme(arith.minimum),
-}
-
-
 # --- helpers ------------------------------------------------------------------------------------
-
-
-def _objects(items: Sequence[Any], shape: Sequence[int] | None) -> np.ndarray:
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
-    return array if shape is None else array.reshape(tuple(shape))
 
 
 def _static(value: Value) -> tuple[int, ...] | None:
@@ -365,17 +281,6 @@ def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
         return False
     shapes = [_static(out) for out in node.outputs]
     return all(shape is None or math.prod(shape) <= limit for shape in shapes)
-
-
-def _holds_data(element: Any) -> bool:
-    if not isinstance(element, Expr):
-        return True
-    return any(isinstance(part, Opaque) for part in arith.walk(element))
-
-
-def _ints(values: Sequence[Any]) -> list[int] | None:
-    numbers = [arith.as_int(v) for v in values]
-    return None if None in numbers else numbers  # type: ignore[return-value]
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from ingot.support.errors import IngotError
 MAX_DEPTH = 64  # of sub-graphs and function calls inside each other
 
 Reads = list[set[str]]
+Initializer = onnx.TensorProto | onnx.SparseTensorProto
 
 
 def order_nodes(
@@ -125,3 +126,33 @@ def _cycle_error(
     shown = " → ".join(repr(name) for name in [*names[:6], *(["…"] if len(names) > 6 else [])])
     where = bare_node(nodes[cycle[0]], cycle[0], frame).where
     return IngotError("bad-model", "nodes wait for each other", where=where, why=f"cycle {shown}")
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def value_names(graph: onnx.GraphProto) -> list[str]:
+    """Every value name of the graph, kept free for the values it names."""
+    names = [info.name for info in graph.input] + [info.name for info in graph.output]
+    names += [name for node in graph.node for name in node.output if name]
+    return list(dict.fromkeys([*names, *initializers_of(graph)]))
+
+
+def initializers_of(graph: onnx.GraphProto) -> dict[str, Initializer]:
+    found: dict[str, Initializer] = {}
+    where = f"graph {graph.name!r}"
+    refuse_twice(
+        [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer],
+        where,
+    )
+    found.update((t.name, t) for t in graph.initializer)
+    found.update((t.values.name, t) for t in graph.sparse_initializer)
+    return found
+
+
+def refuse_twice(names: Sequence[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise IngotError("bad-model", f"{name!r} is defined twice", where=where)
+        seen.add(name)

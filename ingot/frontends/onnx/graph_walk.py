@@ -1,0 +1,360 @@
+"""One ONNX graph → one Ingot graph. In: nodes, a builder. Out: Graph. Called by walker.
+
+`Walker` knows no operator: it puts nodes in order, reads them, calls the spelling that
+registry.TABLE has for each, inlines functions, and answers what a spelling asks (`Importer`). After
+each node shape_values follows the small tensors that hold sizes. A sub-graph gets a walker of its
+own, which takes what it needs from this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as with_changes
+from itertools import count
+
+import numpy as np
+import onnx
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.expr import Expr, Var
+from ingot.frontends.onnx import registry
+from ingot.frontends.onnx.functions import Function, Library
+from ingot.frontends.onnx.reading import Frame, bare_node, read_node
+from ingot.frontends.onnx.registry import OnnxNode, SubGraph
+from ingot.frontends.onnx.shape_values import ShapeValues, Unknown
+from ingot.frontends.onnx.structure import (
+    Initializer,
+    check_depth,
+    initializers_of,
+    order_nodes,
+    refuse_twice,
+    value_names,
+)
+from ingot.frontends.onnx.tensors import sparse_to_array, to_array
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
+from ingot.graph.types import Symbol
+from ingot.support.errors import IngotError
+
+MAX_NODES = 1_000_000  # with functions inlined: a small file may unfold without end
+
+
+@dataclass
+class Scope:
+    """Names of one ONNX graph or function body → values of the graph being built."""
+
+    frame: Frame
+    initializers: dict[str, Initializer] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    is_function: bool = False  # its names do not see the caller's, and are not kept
+
+
+class Walker:
+    """Builds one graph; a child walker builds each sub-graph. Implements registry.Importer."""
+
+    def __init__(self, g: GraphBuilder, library: Library, scope: Scope, outer: Walker | None):
+        self.g, self.library, self.scope, self.outer = g, library, scope, outer
+        self.captures: list[Value] = []
+        self._serials: Iterator[int] = outer._serials if outer is not None else count()
+        self._steps: Iterator[int] = outer._steps if outer is not None else count(1)
+        self.known_values = ShapeValues(g, next(self._serials), self.symbol_of)
+        self._bound: dict[Unknown, Var] = {}
+        self._outputs: frozenset[str] = frozenset()
+
+    # --- walking ----------------------------------------------------------------------------------
+
+    def walk_graph(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> Graph:
+        """Import a whole graph whose formal inputs have these values."""
+        where = f"graph {graph.name!r}"
+        formal = [info.name for info in graph.input if info.name not in self.scope.initializers]
+        refuse_twice(formal, where)
+        self.scope.values.update(zip(formal, inputs))
+        self._outputs = frozenset(info.name for info in graph.output)
+        given = [*formal, *self.scope.initializers]
+        self._walk_nodes(graph.node, given)
+        self.g.origin = ""
+        outputs: list[Value] = []
+        for info in graph.output:
+            outputs.append(self._output(info.name, outputs, where))
+        inherited = set(self.outer.g.symbols) if self.outer is not None else set()
+        result = self.g.finish(outputs)
+        return replace(result, symbols=tuple(s for s in result.symbols if s.name not in inherited))
+
+    def _walk_nodes(self, nodes: Sequence[onnx.NodeProto], given: Iterable[str]) -> None:
+        frame = self.scope.frame
+        for index in order_nodes(nodes, frame, given, self._sees_outside):
+            if next(self._steps) > MAX_NODES:
+                raise IngotError("limit", f"the model unfolds into more than {MAX_NODES} nodes")
+            proto = nodes[index]
+            node = bare_node(proto, index, frame)
+            body = self.library.body(proto, node)
+            if body is not None:
+                self._call(body, proto, node)
+            else:
+                self._spell(read_node(proto, index, frame))
+
+    def _spell(self, node: OnnxNode) -> None:
+        spelling = registry.lookup(node.domain, node.op, node.opset)
+        assert spelling is not None, f"{node.op} passed the survey"
+        self.g.origin = node.where
+        start = len(self.g.nodes)
+        try:
+            results = list(spelling(self, node))
+        except IngotError as error:
+            if error.where:
+                raise
+            raise _placed(error, node.where) from error
+        except (TypeError, ValueError, LookupError, ArithmeticError, AssertionError) as error:
+            why = f"{type(error).__name__}: {error}"
+            what = "its attributes or operands do not fit together"
+            raise IngotError("bad-model", what, where=node.where, why=why) from error
+        self._take(node, results, start)
+
+    def _take(self, node: OnnxNode, results: list[Value | None], start: int) -> None:
+        """Give the results their ONNX names and follow what is known of them."""
+        names = self._rename(node, results, start)
+        sharper = self.known_values.observe(start)
+        for name, value in names.items():
+            self.scope.values[name] = sharper.get(value.name, value)
+
+    def _rename(self, node: OnnxNode, results: list[Value | None], start: int) -> dict[str, Value]:
+        fresh = {out.name for n in self.g.nodes[start:] for out in n.outputs}
+        named: dict[str, Value] = {}
+        moves: dict[str, Value] = {}
+        for name, value in zip(node.outputs, results):
+            if not name or value is None:
+                continue
+            if value.name in fresh and value.name not in moves:
+                kept = self.g.fresh(name) if self.scope.is_function else name
+                moves[value.name] = Value(kept, value.type)
+            named[name] = moves.get(value.name, value)
+        if moves:
+            self.g.nodes[start:] = [_moved(n, moves) for n in self.g.nodes[start:]]
+        return named
+
+    def _call(self, function: Function, proto: onnx.NodeProto, node: OnnxNode) -> None:
+        """Inline a function: its body in a scope of its own."""
+        frame = self.library.call_frame(function, proto, self.scope.frame)
+        if len(node.inputs) > len(function.input) or len(node.outputs) > len(function.output):
+            what = f"function {function.name!r} has fewer inputs or outputs than the call"
+            raise IngotError("bad-model", what, where=node.where)
+        inside = Scope(with_changes(frame, path=f"{node.name}/"), is_function=True)
+        for formal, actual in zip(function.input, node.inputs):
+            if actual:
+                inside.values[formal] = self._find(actual, node)
+        nodes = [
+            _without_absent(n, set(function.input) - set(inside.values)) for n in function.node
+        ]
+        caller, self.scope = self.scope, inside
+        try:
+            self._walk_nodes(nodes, list(inside.values))
+            made = [self._find(name, node) for name in function.output[: len(node.outputs)]]
+        finally:
+            self.scope = caller
+        self.g.origin = node.where
+        for name, value in zip(node.outputs, made):
+            if name:
+                caller.values[name] = value
+
+    def _output(self, name: str, earlier: Sequence[Value], where: str) -> Value:
+        """A graph output under its own name, made by a node that makes nothing else of the kind."""
+        value = self._lookup(name)
+        if value is None:
+            raise IngotError("bad-model", f"no node makes the output {name!r}", where=where)
+        is_constant = self.known_values.constant_ref(value) is not None
+        if value.name == name and is_constant and value not in earlier:
+            value = self._step_aside(value)
+        elif value.name == name and value not in (*self.g.inputs, *earlier):
+            return value
+        is_free = all(v.name != name for v in (*self.g.inputs, *earlier))
+        copy = Value(name if is_free else self.g.fresh(name), value.type)
+        self.g.nodes.append(Node("identity", (value,), (copy,), (), f"output {name!r}"))
+        return copy
+
+    def _step_aside(self, value: Value) -> Value:
+        """Rename a value, so that a graph output can have its name."""
+        other = Value(self.g.fresh(f"{value.name}.value"), value.type)
+        self.g.nodes[:] = [_moved(node, {value.name: other}) for node in self.g.nodes]
+        return other
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def _lookup(self, name: str) -> Value | None:
+        """The value an ONNX name stands for; an initializer is emitted when first asked for."""
+        value = self.scope.values.get(name)
+        if value is None and name in self.scope.initializers:
+            value = self._emit_initializer(name)
+        if value is None and self.outer is not None and not self.scope.is_function:
+            value = self._capture(name)
+        if value is not None:
+            self.scope.values[name] = value
+        return value
+
+    def _find(self, name: str, node: OnnxNode) -> Value:
+        value = self._lookup(name)
+        if value is None:
+            raise IngotError("bad-model", f"{name!r} was never made", where=node.where)
+        return value
+
+    def _sees_outside(self, name: str) -> bool:
+        """Whether an enclosing graph has the name."""
+        if self.scope.is_function or self.outer is None:
+            return False
+        scope = self.outer.scope
+        here = name in scope.values or name in scope.initializers
+        return here or self.outer._sees_outside(name)
+
+    def _emit_initializer(self, name: str) -> Value:
+        proto, source = self.scope.initializers[name], self.library.source
+        is_top = self.outer is None and not self.scope.is_function
+        if is_top and name in self.library.refs:
+            return self._constant(self.library.refs[name], name)
+        if isinstance(proto, onnx.TensorProto):
+            array = to_array(proto, source, f"initializer {name!r}")
+        else:
+            array = sparse_to_array(proto, source, f"initializer {name!r}")
+        ref = self.g.store.add(array)
+        if is_top:
+            self.library.refs[name] = ref
+        return self._constant(ref, name)
+
+    def _constant(self, ref: ConstRef, name: str) -> Value:
+        """A constant node; it leaves the plain name to a graph output that wants it."""
+        saved, self.g.origin = self.g.origin, f"initializer {name!r}"
+        start = len(self.g.nodes)
+        value = self.g.constant(ref, name)
+        if name in self.scope.initializers and name not in self._outputs:
+            kept = Value(name, value.type)
+            self.g.nodes[start] = _moved(self.g.nodes[start], {value.name: kept})
+            value = kept
+        self.known_values.observe(start)
+        self.g.origin = saved
+        return value
+
+    def _capture(self, name: str) -> Value | None:
+        """A value of the enclosing graph: constants are repeated here, others become inputs."""
+        assert self.outer is not None
+        value = self.outer._lookup(name)
+        if value is None:
+            return None
+        ref = self.outer.known_values.constant_ref(value)
+        if ref is not None:
+            return self._constant(ref, name)
+        inner = self.g.input(value.name, value.type)
+        self.captures.append(value)
+        self.known_values.inherit(inner, self.outer.known_values, value)
+        return inner
+
+    # --- what a spelling asks ---------------------------------------------------------------------
+
+    def value(self, node: OnnxNode, index: int) -> Value:
+        found = self.optional(node, index)
+        if found is None:
+            raise IngotError("bad-model", f"operand {index} is missing", where=node.where)
+        return found
+
+    def optional(self, node: OnnxNode, index: int) -> Value | None:
+        if index >= len(node.inputs) or not node.inputs[index]:
+            return None
+        return self._find(node.inputs[index], node)
+
+    def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
+        value = self.optional(node, index)
+        return None if value is None else self.known_values.numbers(value)
+
+    def dims(self, node: OnnxNode, index: int) -> tuple[Expr, ...]:
+        value = self.value(node, index)
+        exprs = self.known_values.lifted(value)
+        if exprs is None or value.dtype.is_float:
+            raise self.unsupported(
+                node, f"operand {index} ({value.name!r}: {value.type}) is not a short list of sizes"
+            )
+        bound = [self._with_symbols(e) for e in exprs.reshape(-1).tolist()]
+        elements = self.known_values.elements  # after binding, which declares symbols
+        return tuple(elements.simplify(e) for e in bound)
+
+    def _with_symbols(self, expr: Expr) -> Expr:
+        return arith.substitute(expr, {}, self.symbol_of)
+
+    def symbol_of(self, unknown: Unknown) -> Expr:
+        """The symbol that stands for an element of data, bound in the graph that holds it."""
+        if unknown.owner != self.known_values.owner:
+            assert self.outer is not None, f"{unknown} belongs to no enclosing graph"
+            expr = self.outer.symbol_of(unknown)
+            for name in sorted(arith.free_vars(expr)):
+                self.g.symbols.setdefault(name, self.outer.g.symbols[name])
+            return expr
+        if unknown not in self._bound:
+            self._bound[unknown] = self._bind(unknown)
+        return self._bound[unknown]
+
+    def _bind(self, unknown: Unknown) -> Var:
+        g = self.g
+        value = self.known_values.holders[unknown.value]
+        if value.dtype is not dtypes.i64:
+            value = g.add("cast", [value], to=dtypes.i64, mode="wrap")
+        shape = value.tensor.static_shape
+        assert shape is not None, f"{value.name} is followed, so its shape is known"
+        if shape != (1,):
+            value = g.add("reshape", [value], shape=(math.prod(shape),))
+            start = (arith.Const(unknown.index),)
+            value = g.add("slice", [value], starts=start, sizes=(arith.Const(1),), steps=(1,))
+        symbol = g.symbol("d")
+        g.add("bind", [value], symbols=(symbol,))
+        return Var(symbol)
+
+    def subgraph(self, node: OnnxNode, attr: str, inputs: Sequence[tuple[str, Value]]) -> SubGraph:
+        proto = node.attr(attr)
+        if not isinstance(proto, onnx.GraphProto):
+            what = f"attribute {attr!r} holds no graph"
+            raise IngotError("bad-model", what, where=node.where)
+        frame = with_changes(self.scope.frame, depth=self.scope.frame.depth + 1)
+        check_depth(frame.depth)
+        constants = initializers_of(proto)
+        formal = [info for info in proto.input if info.name not in constants]
+        if len(formal) != len(inputs):
+            what = f"sub-graph {attr!r} has {len(formal)} inputs, not {len(inputs)}"
+            raise IngotError("bad-model", what, where=node.where)
+        names = value_names(proto)
+        g = GraphBuilder(f"{node.name}/{attr}", self.g.store, [*names, *self.g.symbols])
+        g.symbols.update(self.g.symbols)
+        child = Walker(g, self.library, Scope(frame, constants), self)
+        for info, (_, value) in zip(formal, inputs):
+            g.inputs.append(Value(info.name, value.type))
+        graph = child.walk_graph(proto, list(g.inputs))
+        self._reserve(graph.symbols)
+        return SubGraph(graph, tuple(child.captures))
+
+    def _reserve(self, symbols: Iterable[Symbol]) -> None:
+        """Keep a sub-graph's symbols out of the names this graph may still give."""
+        for symbol in symbols:
+            self.g.fresh(symbol.name)
+
+    def unsupported(self, node: OnnxNode, why: str, hint: str = "") -> IngotError:
+        what = f"this variant of {node.op} is not supported"
+        return IngotError("unsupported-op", what, where=node.where, why=why, hint=hint)
+
+
+# --- helpers ------------------------------------------------------------------------------------
+
+
+def _moved(node: Node, moves: dict[str, Value]) -> Node:
+    inputs = tuple(v and moves.get(v.name, v) for v in node.inputs)
+    return replace(node, inputs=inputs, outputs=tuple(moves.get(v.name, v) for v in node.outputs))
+
+
+def _without_absent(node: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
+    """A node of a function body with the operands the caller left out marked as absent."""
+    if not absent.intersection(node.input):
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = ["" if name in absent else name for name in node.input]
+    return copy
+
+
+def _placed(error: IngotError, where: str) -> IngotError:
+    return IngotError(error.code, error.what, where=where, why=error.why, hint=error.hint)
