@@ -6,7 +6,8 @@ Out: intervals, and lower bounds sharp enough for symbolic sizes. Asked by `rule
 
 The sharp bound is a small search. If e = a·v + r with a ≥ 0 and v ≥ L at every point, then
 e ≥ a·L + r; so replacing one atom by a symbolic bound of itself gives a smaller expression, in
-which terms often cancel: n - i with i < n becomes n - (n - 1) = 1.
+which terms often cancel: n - i with i < n becomes n - (n - 1) = 1. The search asks no rule, so rules may
+ask it.
 """
 
 from __future__ import annotations
@@ -120,16 +121,16 @@ class Facts:
                 if number is not None:
                     yield sums.constant(number)
             case ir.Min(a=a, b=b) if upper:
-                yield self.normal(a)
-                yield self.normal(b)
+                yield sums.of(a)
+                yield sums.of(b)
             case ir.Max(a=a, b=b) if not upper:
-                yield self.normal(a)
-                yield self.normal(b)
+                yield sums.of(a)
+                yield sums.of(b)
             case ir.Mod(b=b) if self.is_positive(b):
-                yield sums.plus(self.normal(b), sums.constant(-1)) if upper else {}
+                yield sums.plus(sums.of(b), sums.constant(-1)) if upper else {}
             case ir.FloorDiv(a=a, b=b) if self.is_positive(b):
-                for bound in self._one_step(self.normal(a), upper):
-                    yield _plain_quotient(bound, b, self.normal(b))
+                for bound in self._one_step(sums.of(a), upper):
+                    yield _plain_quotient(bound, b, sums.of(b))
 
     def _one_step(self, total: Sum, upper: bool) -> Iterator[Sum]:
         """Bounds of a sum got by moving its variables with symbolic stops to their last value."""
@@ -224,9 +225,9 @@ class _Search:
         """b·(a // b) is at most a and at least a - b + 1, for b > 0; factor = share·b."""
         if not isinstance(atom, ir.FloorDiv) or not self.facts.is_positive(atom.b):
             return -INF
-        divisor = self.facts.normal(atom.b)
+        divisor = sums.of(atom.b)
         share, left = sums.take_out_multiples(factor, divisor) or ({}, factor)
-        bound = self.facts.normal(atom.a)
+        bound = sums.of(atom.a)
         if left or not (_has_sign(sign, 1) or _has_sign(sign, -1)):
             return -INF
         if not _has_sign(sign, -1):
@@ -240,7 +241,7 @@ class _Search:
         if not isinstance(atom, ir.Min | ir.Max):
             return -INF
         self.steps -= 2
-        cases = [self.facts.normal(operand) for operand in (atom.a, atom.b)]
+        cases = [sums.of(operand) for operand in (atom.a, atom.b)]
         return min(self.low(_replace(total, atom, factor, case), depth + 1) for case in cases)
 
     def _atoms(self, total: Sum) -> list[Expr]:

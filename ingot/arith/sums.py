@@ -136,6 +136,20 @@ def _by_atoms(product: Product) -> list[tuple[int, str]]:
     return [order(a) for a in product]
 
 
+def of(expr: Expr) -> Sum:
+    """The sum an expression spells, no rule asked: of a canonical expression, its canonical sum."""
+    match expr:
+        case Const(value=value):
+            return constant(value)
+        case ir.Add(a=a, b=b):
+            return plus(of(a), of(b))
+        case ir.Sub(a=a, b=b):
+            return plus(of(a), of(b), -1)
+        case ir.Mul(a=a, b=b):
+            return times(of(a), of(b))
+    return atom(expr)
+
+
 def to_expr(total: Mapping[Product, int]) -> Expr:
     """Added terms, then subtracted ones, each in order; a constant stands last."""
     if not total:
