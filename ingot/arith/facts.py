@@ -6,8 +6,8 @@ Out: intervals, and lower bounds sharp enough for symbolic sizes. Asked by `rule
 
 The sharp bound is a small search. If e = a·v + r with a ≥ 0 and v ≥ L at every point, then
 e ≥ a·L + r; so replacing one atom by a symbolic bound of itself gives a smaller expression, in
-which terms often cancel: n - i with i < n becomes n - (n - 1) = 1. The search asks no rule, so rules may
-ask it.
+which terms often cancel: n - i with i < n becomes n - (n - 1) = 1. The search asks no rule, so
+rules may ask it.
 """
 
 from __future__ import annotations
