@@ -1,14 +1,40 @@
-"""Hooks for the whole suite: every graph that is verified anywhere must come back from its text."""
+"""For the whole suite: whatever any test builds and verifies must survive a trip through text."""
 
 from __future__ import annotations
 
+from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify
 from ingot.graph.ir import Graph
-from ingot.graph.text import parse, show
+from ingot.loops import ir as loops
+from ingot.loops import script_parse, script_print
+from ingot.loops import verify as loops_verify
+from ingot.program import ir as program
+from ingot.program import text as program_text
+from ingot.program import verify as program_verify
+
+_seen: set[loops.Kernel] = set()  # stages pass many kernels on unchanged
 
 
-def _graph_round_trip(graph: Graph) -> None:
-    assert parse(show(graph)) == graph
+def graph_round_trip(graph: Graph) -> None:
+    text = graph_text.show(graph)
+    assert graph_text.parse(text) == graph, f"graph changed on its way through text:\n{text}"
 
 
-graph_verify.HOOKS.append(_graph_round_trip)
+def kernel_round_trip(kernel: loops.Kernel) -> None:
+    if kernel in _seen:
+        return
+    text = script_print.show(kernel)
+    assert script_parse.parse(text) == kernel, f"kernel changed on its way through text:\n{text}"
+    _seen.add(kernel)
+
+
+def program_round_trip(value: program.Program) -> None:
+    """Kernels have a trip of their own; here they are left out of the text."""
+    bare = program.replace(value, kernels=())
+    text = program_text.show(bare)
+    assert program_text.parse(text) == bare, f"program changed on its way through text:\n{text}"
+
+
+graph_verify.HOOKS.append(graph_round_trip)
+loops_verify.HOOKS.append(kernel_round_trip)
+program_verify.HOOKS.append(program_round_trip)

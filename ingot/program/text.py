@@ -45,6 +45,7 @@ def show(program: ir.Program) -> str:
 
 def _header(program: ir.Program) -> list[str]:
     state = f", state={program.state!r}" if program.state else ""
+    state += ", planned=True" if program.is_planned else ""
     ports = (
         f"inputs={program.inputs!r}, outputs={program.outputs!r}, names={program.output_names!r}"
     )
