@@ -4,8 +4,9 @@ In: index expressions, and the loops that vary in them. Out: which variables the
 
 An index is read as a base plus a sum of digits, each `scale · ((v // lower) % count)`. If no digit
 can reach into the next one (each scale is more than the smaller digits can add up to), the value
-determines every digit; a variable is determined when its digits are determined without a gap. That
-is how splits and fusions write indices; anything else is not shown to be invertible.
+determines every digit; a variable is determined when its digits are determined without a gap. A
+quotient or remainder of such a sum makes the sum a variable of its own, which determines its digits
+in turn. That is how splits and fusions write indices; nothing else is shown to be invertible.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class IterMap:
     def __init__(self, loops: Sequence[ir.For], facts: Facts):
         self.loops = {loop.var: loop for loop in loops}
         self.facts = facts
+        self.sums: dict[str, list[Digit]] = {}  # a sum taken as one variable → its digits
+        self.extents: dict[str, Expr] = {loop.var: loop.extent for loop in loops}
 
     def digits(self, e: Expr) -> list[Digit] | None:
         """The digits of `e`, or None if it is not such a sum."""
@@ -67,16 +70,28 @@ class IterMap:
         return [replace(d, scale=d.scale * b) for d in inner]
 
     def _single(self, e: Expr) -> Digit | None:
-        """`e` as one digit of a variable that counts from zero: v, v // a, (v // a) % b, …"""
-        match e:
-            case arith.Var(name=name) if name in self.loops:
-                found = self.digits(e)
-                counts_from_zero = arith.is_const(self.loops[name].start, 0)
-                return found[0] if found and counts_from_zero else None
-            case arith.FloorDiv() | arith.Mod():
-                found = self.digits(e)
-                return found[0] if found else None
-        return None
+        """`e` as one digit that counts from zero: v, v // a, (v // a) % b, or a whole sum."""
+        if isinstance(e, arith.FloorDiv | arith.Mod):
+            found = self.digits(e)
+            return found[0] if found else None
+        if not self._counts_from_zero(e):
+            return None
+        if isinstance(e, arith.Var):
+            return Digit(e.name, arith.Const(1), self.extents[e.name], arith.Const(1), True)
+        members = self._apart(self.digits(e))
+        if not members:
+            return None
+        name = f"({e})"
+        self.sums[name] = members
+        steps = [d.scale * (d.count - 1) for d in members]
+        self.extents[name] = self.facts.simplify(sum(steps, arith.Const(1)))
+        return Digit(name, arith.Const(1), self.extents[name], arith.Const(1), True)
+
+    def _counts_from_zero(self, e: Expr) -> bool:
+        used = arith.free_vars(e) & self.loops.keys()
+        least = self.facts.simplify(arith.substitute(e, dict.fromkeys(used, 0)))
+        starts = all(arith.is_const(self.loops[v].start, 0) for v in used)
+        return bool(used) and starts and arith.is_const(least, 0)
 
     def _quotient(self, a: Expr, b: Expr) -> list[Digit] | None:
         one = self._single(a)
@@ -97,18 +112,17 @@ class IterMap:
 
     def decodes(self, e: Expr) -> list[Digit]:
         """The digits that the value of `e` determines; [] if none is shown."""
-        found = self.digits(self.facts.simplify(e))
-        if not found:
-            return []
-        ordered = self._by_scale(found)
-        if ordered is None:
-            return []
+        return self._apart(self.digits(self.facts.simplify(e)))
+
+    def _apart(self, found: list[Digit] | None) -> list[Digit]:
+        """The digits by scale, if none can reach into the next; else []."""
+        ordered = self._by_scale(found or [])
         reach: Expr = arith.Const(0)
-        for digit in ordered:
+        for digit in ordered or []:
             if not self.facts.at_most(reach + 1, digit.scale):
                 return []
             reach = reach + digit.scale * (digit.count - 1)
-        return ordered
+        return ordered or []
 
     def _by_scale(self, digits: list[Digit]) -> list[Digit] | None:
         """Sorted by scale, if the scales can be compared."""
@@ -126,27 +140,25 @@ class IterMap:
     def determined(self, indices: Sequence[Expr]) -> set[str]:
         """The variables that the values of `indices` determine."""
         digits = [d for e in indices for d in self.decodes(e)]
-        return {v for v in self.loops if self._is_whole(v, [d for d in digits if d.var == v])}
+        opened: set[str] = set()
+        while whole := [v for v in self.sums if v not in opened and self._is_whole(v, digits)]:
+            opened.update(whole)
+            digits += [d for v in whole for d in self.sums[v]]
+        return {v for v in self.loops if self._is_whole(v, digits)}
 
-    def _is_whole(self, var: str, digits: list[Digit]) -> bool:
-        """Do the digits cover the variable from one up to its extent, without a gap?"""
-        extent = self.loops[var].extent
+    def _is_whole(self, var: str, known: list[Digit]) -> bool:
+        """Do the known digits cover the variable from one up to its extent, without a gap?"""
+        extent, digits = self.extents[var], [d for d in known if d.var == var]
         reached: Expr = arith.Const(1)
-        if self.facts.at_most(extent, reached):
-            return True
-        for _ in digits:
-            for digit in digits:
-                if not self.facts.equal(digit.lower, reached):
-                    continue
-                if digit.top:
-                    return True
-                reached = self.facts.simplify(reached * digit.count)
-                if self.facts.at_most(extent, reached):
-                    return True
-                break
-            else:
+        while not self.facts.at_most(extent, reached):
+            step = next((d for d in digits if self.facts.equal(d.lower, reached)), None)
+            if step is None or (not step.top and self.facts.at_most(step.count, 1)):
                 return False
-        return False
+            if step.top:
+                return True
+            digits.remove(step)
+            reached = self.facts.simplify(reached * step.count)
+        return True
 
     def covers_exactly(self, e: Expr) -> bool:
         """Does `e` take every value from its least to its greatest?"""

@@ -132,7 +132,7 @@ class Schedule:
             self.restore(before)
 
     def _asked(self, op: str, args: tuple, outs: Any) -> Any:
-        self.trace.record(op, args, {}, outs)
+        self.trace.record_query(op, args, outs)
         return outs
 
     def _loops(

@@ -62,6 +62,12 @@ class Trace:
             self.names[ref.uid] = f"{prefix}{count}"
         return self.names[ref.uid]
 
+    def record_query(self, op: str, args: tuple, outs: Any) -> None:
+        """Append a query, unless every handle it gives has a name already."""
+        refs = outs if isinstance(outs, list) else [outs]
+        if any(ref.uid not in self.names for ref in refs):
+            self.record(op, args, {}, outs)
+
     def record(self, op: str, args: tuple, options: dict[str, Any], outs: Any) -> Step:
         """Append a step; `outs` is a handle, a list of handles or None."""
         refs = outs if isinstance(outs, list) else [] if outs is None else [outs]
@@ -79,15 +85,14 @@ class Trace:
         return Var(self.name_of(value)) if isinstance(value, Ref) else value
 
     def needed(self) -> list[Step]:
-        """The steps without the queries that nothing later depends on, nor repeated ones."""
+        """The steps without the queries that nothing later depends on."""
         wanted: set[str] = set()
         kept: list[Step] = []
         for step in reversed(self.steps):
             if step.op not in QUERIES or wanted & set(step.outs):
-                # an earlier query may give the same handle first: that one defines it
-                wanted |= step.used()
+                wanted = (wanted - set(step.outs)) | step.used()
                 kept.append(step)
-        return _without_repeats(kept[::-1])
+        return kept[::-1]
 
     def text(self) -> str:
         """Python source that makes this schedule from `sch = Schedule(kernel)`."""
@@ -99,17 +104,6 @@ class Trace:
     @staticmethod
     def from_json(text: str) -> Trace:
         return Trace([_load(row) for row in json.loads(text)])
-
-
-def _without_repeats(steps: list[Step]) -> list[Step]:
-    defined: set[str] = set()
-    kept = []
-    for step in steps:
-        if step.op in QUERIES and set(step.outs) <= defined:
-            continue
-        defined |= set(step.outs)
-        kept.append(step)
-    return kept
 
 
 def _show(value: Any) -> str:

@@ -112,3 +112,16 @@ def assert_same(before: ir.Kernel, after: ir.Kernel, **sizes: int) -> None:
     """Both kernels give equal outputs on the same data (reductions may be reassociated)."""
     for a, b in zip(outputs(before, sizes), outputs(after, sizes), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+
+
+def backwards(kernel: ir.Kernel) -> ir.Kernel:
+    """Parallel and vector loops run from their last iteration to their first: legal if marked
+    rightly."""
+
+    def on_stmt(s: ir.Stmt) -> ir.Stmt:
+        if isinstance(s, ir.For) and s.kind in (ir.LoopKind.PARALLEL, ir.LoopKind.VECTOR):
+            mirrored = s.start + s.stop - 1 - arith.Var(s.var)
+            return ir.replace(s, body=visit.substitute(s.body, {s.var: mirrored}))
+        return s
+
+    return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))

@@ -4,7 +4,8 @@
 
 Legal when the loops form one chain with nothing between them, their bounds do not use each other's
 variables, and the blocks allow it: reduce axes may be reordered, ordered axes keep their order,
-opaque blocks never move; a block that is not a plain map needs every loop to count.
+opaque blocks never move; a block that is not a plain map needs every loop to count, and loops that
+feed spatial and reduce axes at once keep their order.
 """
 
 from __future__ import annotations
@@ -77,6 +78,12 @@ def _block_objects(
             f"an axis of block {block.name} is ordered: its instances must run in order",
             "move spatial loops only",
         )
+    if _mixed(block, chain) != _mixed(block, after):
+        return Problem(
+            f"loops fused from spatial and reduce ones feed block {block.name}: in another order "
+            "a reduction would not begin at its first point",
+            "reorder before fusing them",
+        )
     repeated = _repeated(kernel, block, chain) if kinds != {AxisKind.SPATIAL} else []
     if repeated:
         return Problem(
@@ -90,6 +97,11 @@ def _block_objects(
 def _in_order(block: Block, loops: list[For]) -> list[str]:
     """The loops that feed more than spatial axes, as they stand."""
     return [x.var for x in loops if _kinds(block, x) - {AxisKind.SPATIAL}]
+
+
+def _mixed(block: Block, loops: list[For]) -> list[str]:
+    """The loops that feed spatial and other axes at once, as they stand."""
+    return [x.var for x in loops if len(_kinds(block, x)) > 1]
 
 
 def _repeated(kernel: Kernel, block: Block, chain: list[For]) -> list[For]:

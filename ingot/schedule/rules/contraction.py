@@ -56,7 +56,7 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
         with sch.attempt():
             shared = _tiled(sch, target, stage, roles, consumer)
     if shared is None:
-        shared = _plain(sch, stage, consumer)
+        shared = _plain(sch, target, stage, consumer)
     if shared is not None and is_big:
         with sch.attempt():
             sch.parallel(shared)
@@ -191,18 +191,20 @@ def _ride(sch: Schedule, target: Target, consumer: BlockRef, shared: LoopRef) ->
             sch.unroll(loop)
 
 
-def _plain(sch: Schedule, stage: Stage, consumer: BlockRef | None) -> LoopRef | None:
-    """No lanes: one output at a time, its consumer after it."""
-    loops = [loop_of(sch, stage, a) for a in stage.spatial]
-    outer = [x for x in loops if x is not None]
+def _plain(
+    sch: Schedule, target: Target, stage: Stage, consumer: BlockRef | None
+) -> LoopRef | None:
+    """No lanes: one output at a time, its consumer after it. The last loop stays inside, so that
+    places are not divided out again for each output, unless the others are too few to share."""
+    outer = [x for x in (loop_of(sch, stage, a) for a in stage.spatial) if x is not None]
     own = own_loops(sch, stage.ref)
     if not outer or own[: len(outer)] != outer:
         return None
-    shared: LoopRef | None = None
-    with sch.attempt():
-        fused = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-        shared = fused
-    if shared is not None and consumer is not None:
+    count = arith.as_int(arith.product([sch.at_loop(x).extent for x in outer[:-1]]))
+    keep_last = count is None or count >= 4 * target.cores
+    first = outer[:-1] if keep_last else outer
+    shared = sch.fuse(*first) if len(first) > 1 else first[0]
+    if consumer is not None:
         with sch.attempt():
-            sch.reverse_compute_at(consumer, shared)
+            sch.reverse_compute_at(consumer, outer[-1] if keep_last else shared)
     return shared

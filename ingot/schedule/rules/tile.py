@@ -11,6 +11,7 @@ from dataclasses import dataclass
 GUESS = 256  # an extent not known yet: large, and not a multiple of anything
 TAIL = 1.3  # what a guarded tail costs the whole tile, about
 VECTOR_LOAD = 2  # a vector comes from further away than the row values, which are used again
+TIE = 0.05  # of two tiles as fast, the one that loads less
 MAX_ROWS = 8
 MAX_VECTORS = 4
 
@@ -34,7 +35,8 @@ def choose(rows: int | None, count: int | None, lanes: int, registers: int) -> T
             if height * vectors + vectors + 1 > registers and (height, vectors) != (1, 1):
                 continue
             time = _time(rows, height) * _time(count, vectors * width)
-            time *= max(height * vectors, height + VECTOR_LOAD * vectors)
+            loads = height + VECTOR_LOAD * vectors
+            time *= max(height * vectors, loads) * (1 + TIE * loads / (height * vectors))
             if time < best_time * 0.999:
                 best, best_time = Tile(height, vectors, width), time
     return best

@@ -1,0 +1,190 @@
+"""parallel, vectorize, unroll, annotate, set_scope: who may be marked, and why not."""
+
+import pytest
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.loops import ir
+from ingot.loops.build import Build
+from ingot.schedule import Schedule
+from ingot.support.errors import IngotError
+from tests.schedule.common import (
+    assert_same,
+    conv1d,
+    cumsum,
+    elementwise,
+    f32,
+    matmul,
+    softmax,
+)
+
+
+def rows_of_softmax() -> tuple[Schedule, ir.Kernel]:
+    kernel = softmax()
+    sch = Schedule(kernel)
+    rows = sch.loops(sch.block("out"))[0]
+    for name in ("total", "power", "top"):
+        sch.compute_at(sch.block(name), rows)
+    return sch, kernel
+
+
+def test_parallel_on_spatial_loops():
+    kernel = matmul()
+    sch = Schedule(kernel)
+    i, j, _ = sch.loops(sch.block("Y"))
+    sch.parallel(sch.fuse(i, j))
+    assert sch.at_loop(sch.loops(sch.block("Y"))[0]).kind is ir.LoopKind.PARALLEL
+    assert_same(kernel, sch.kernel)
+
+
+@pytest.mark.parametrize("mark", ["parallel", "vectorize"])
+def test_a_reduce_loop_is_refused(mark):
+    sch = Schedule(matmul())
+    k = sch.loops(sch.block("Y"))[2]
+    with pytest.raises(IngotError) as caught:
+        getattr(sch, mark)(k)
+    assert "k feeds the reduce axis vk of block Y" in caught.value.why
+    assert "for k in range(5):  ← here" in caught.value.where
+
+
+def test_an_ordered_loop_is_refused():
+    sch = Schedule(cumsum())
+    i, t = sch.loops(sch.block("out"))
+    with pytest.raises(IngotError, match="feeds the ordered axis"):
+        sch.parallel(t)
+    sch.parallel(i)
+
+
+def test_parallel_rows_with_their_own_scratch():
+    sch, kernel = rows_of_softmax()
+    sch.parallel(sch.loops(sch.block("out"))[0])
+    sch.set_scope("power", "thread")
+    assert_same(kernel, sch.kernel)
+
+
+def test_parallel_refuses_what_another_iteration_writes():
+    """Overlapping tiles of a producer write the same elements of a parameter."""
+    b = Build("overlap")
+    x, y = b.param("X", f32, (8,)), b.param("Y", f32, (9,))
+    v = arith.Var("v")
+    axis = ir.Axis("v", ir.AxisKind.SPATIAL, arith.Const(9), arith.Var("t") + arith.Var("r"))
+    block = ir.Block("Y", (axis,), ir.Store(y, (v,), x[v % 8]))
+    b.emit(ir.serial("t", 7, ir.serial("r", 3, block)))
+    sch = Schedule(b.finish([]))
+    with pytest.raises(IngotError, match="not shown to write other elements of Y"):
+        sch.parallel(sch.loops(sch.block("Y"))[0])
+
+
+def test_parallel_refuses_a_neighbour_read_in_the_same_loop():
+    """Z[i] reads S[i - 1], which another iteration writes."""
+    b = Build("neighbour")
+    x = b.param("X", f32, (8,))
+    s, z = b.buffer("S", f32, (8,)), b.buffer("Z", f32, (8,))
+    v, w = arith.Var("v"), arith.Var("w")
+
+    def block(name: str, var: str, store: ir.Stmt) -> ir.Block:
+        axis = ir.Axis(var, ir.AxisKind.SPATIAL, arith.Const(8), arith.Var("i"))
+        return ir.Block(name, (axis,), store)
+
+    first = ir.Compare("gt", ir.Index(w), ir.Lit(0, dtypes.i64))
+    left = ir.Load(s, (w - 1,), mask=first, other=ir.Lit(0.0, f32))
+    body = ir.seq(
+        block("S", "v", ir.Store(s, (v,), x[v])), block("Z", "w", ir.Store(z, (w,), left))
+    )
+    b.emit(ir.serial("i", 8, body))
+    sch = Schedule(b.finish([z]))
+    with pytest.raises(IngotError, match="may read elements of S that another iteration"):
+        sch.parallel(sch.loops(sch.block("Z"))[0])
+
+
+def test_parallel_inside_parallel_is_refused():
+    sch = Schedule(elementwise())
+    i, j = sch.loops(sch.block("Z"))
+    sch.parallel(i)
+    with pytest.raises(IngotError, match="inside i_3, which is parallel"):
+        sch.parallel(j)
+
+
+def test_moving_a_block_under_a_parallel_loop_is_checked_again():
+    kernel = conv1d(24)
+    sch = Schedule(kernel)
+    outer, _ = sch.split(sch.loops(sch.block("Z"))[0], None, 8)
+    sch.parallel(outer)
+    sch.compute_at(sch.block("acc"), outer)
+    sch.compute_at(sch.block("padded"), outer)  # tiles overlap, but each iteration has its own
+    assert_same(kernel, sch.kernel)
+
+
+def test_vectorize_needs_a_number_and_no_loop_inside():
+    sch = Schedule(matmul(arith.Var("n"), 8, 4, [ir.Size("n")]))
+    i, j, _ = sch.loops(sch.block("Y"))
+    with pytest.raises(IngotError, match="extent n is not a number"):
+        sch.vectorize(i)
+    with pytest.raises(IngotError, match="k is a loop inside it"):
+        sch.vectorize(j)
+    z = sch.loops(sch.block("Z"))[1]
+    sch.vectorize(z)
+    assert sch.at_loop(z).kind is ir.LoopKind.VECTOR
+
+
+def test_vectorize_refuses_lanes_that_share_an_element():
+    """Each lane would need its own S, which has one element for each row."""
+    b = Build("shared_lane")
+    x = b.param("X", f32, (4, 8))
+    s = b.compute("S", (4,), lambda i: x[i, 0] * 2.0)
+    z = b.compute("Z", (4, 8), lambda i, j: s[i] + x[i, j])
+    sch = Schedule(b.finish([z]))
+    _, j = sch.loops(sch.block("Z"))
+    sch.compute_at(sch.block("S"), j)
+    with pytest.raises(IngotError, match=r"a loop inside it|not shown to write"):
+        sch.vectorize(j)
+
+
+def test_vectorize_refuses_a_failing_block():
+    b = Build("checked")
+    x = b.param("X", dtypes.i64, (8,))
+    b.check((8,), lambda i: ir.Compare("lt", x[i], ir.Lit(0, dtypes.i64)), "negative")
+    sch = Schedule(b.finish([]))
+    with pytest.raises(IngotError, match="holds a Fail"):
+        sch.vectorize(sch.loops(sch.block("check"))[0])
+
+
+def test_unroll_needs_a_small_number():
+    sch = Schedule(matmul(arith.Var("n"), 1000, 4, [ir.Size("n")]))
+    i, j, k = sch.loops(sch.block("Y"))
+    with pytest.raises(IngotError, match="not a number"):
+        sch.unroll(i)
+    with pytest.raises(IngotError, match="1000 copies"):
+        sch.unroll(j)
+    sch.unroll(k)
+    assert sch.at_loop(k).kind is ir.LoopKind.UNROLL
+
+
+def test_set_scope():
+    sch = Schedule(matmul())
+    sch.set_scope(sch.block("Y"), "register")
+    alloc = sch.kernel.body
+    assert isinstance(alloc, ir.Alloc) and alloc.buffer.scope == "register"
+    with pytest.raises(IngotError, match="parameters are global"):
+        sch.set_scope("Z", "thread")
+
+
+def test_scratch_of_a_thread_stays_inside_its_parallel_loop():
+    sch = Schedule(matmul())
+    sch.parallel(sch.loops(sch.block("Y"))[0])
+    with pytest.raises(IngotError, match="touched inside and outside the loop"):
+        sch.set_scope("Y", "thread")
+    other = Schedule(matmul())
+    other.set_scope("Y", "thread")
+    with pytest.raises(IngotError, match="touched inside and outside the loop"):
+        other.parallel(other.loops(other.block("Y"))[0])
+
+
+def test_annotate():
+    sch = Schedule(matmul())
+    block = sch.block("Y")
+    sch.annotate(block, "tile", "6x16")
+    sch.annotate(block, "tile", "4x8")
+    assert dict(sch.at_block(block).annotations) == {"tile": "4x8"}
+    with pytest.raises(IngotError, match="does not serialise"):
+        sch.annotate(block, "x", object())

@@ -1,0 +1,189 @@
+"""The default rules on awkward shapes and symbolic sizes: equal to the plain kernel, and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import ingot.ops.conv
+import ingot.ops.matmul
+import ingot.ops.movement
+import ingot.ops.norm
+import ingot.ops.pool
+import ingot.ops.reduce
+import ingot.ops.softmax  # noqa: F401
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph import opdef
+from ingot.graph.types import TensorType
+from ingot.loops import ir, visit
+from ingot.loops.build import Build
+from ingot.loops.ir import LoopKind
+from ingot.loops.verify import verify
+from ingot.schedule import Schedule
+from ingot.schedule.rules import schedule_kernel
+from ingot.target import parse
+from tests.schedule.common import (
+    assert_same,
+    backwards,
+    conv1d,
+    cumsum,
+    elementwise,
+    exp,
+    f32,
+    matmul,
+    softmax,
+)
+
+n, m = arith.Var("n"), arith.Var("m")
+TARGETS = ("x86-64-v3", "x86-64-v4", "aarch64")
+CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1}
+POOL = {
+    "kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1), "dilations": (1, 1),
+    "ceil_mode": False, "count_include_pad": False,
+}  # fmt: skip
+Case = tuple[str, list[tuple], dict, dict]
+CASES: list[Case] = [
+    ("matmul", [(5, 7), (7, 6)], {}, {}),
+    ("matmul", [(1, 9), (9, 33)], {}, {}),
+    ("matmul", [(2, 3, 4), (4, 17)], {}, {}),
+    ("matmul", [(4,), (4,)], {}, {}),
+    ("matmul", [(13, 3), (3, 1)], {}, {}),
+    ("matmul", [(2, n, 4), (2, 4, m)], {}, {"n": 7, "m": 11}),
+    ("matmul", [(n, m), (m, 16)], {}, {"n": 1, "m": 3}),
+    ("conv", [(2, 3, 5, 9), (5, 3, 3, 3), (5,)], CONV, {}),
+    ("conv", [(1, 4, 5, 7), (4, 1, 3, 3)], {**CONV, "group": 4}, {}),
+    ("conv", [(1, 4, 7, 9), (6, 2, 3, 3)], {**CONV, "group": 2, "strides": (2, 2)}, {}),
+    ("conv", [(1, 3, 4, 5), (7, 3, 1, 1)], {**CONV, "pads": (0,) * 4}, {}),
+    ("conv", [(n, 2, 5, m), (3, 2, 3, 3)], CONV, {"n": 2, "m": 6}),
+    ("conv", [(1, 3, 9), (4, 3, 3)],
+     {"strides": (2,), "pads": (1, 1), "dilations": (1,), "group": 1}, {}),
+    ("conv", [(1, 2, 3, 4, 5), (2, 2, 2, 2, 2)],
+     {"strides": (1,) * 3, "pads": (0,) * 6, "dilations": (1,) * 3, "group": 1}, {}),
+    ("conv_transpose", [(1, 3, 4, 4), (3, 2, 3, 3)], {**CONV, "output_padding": (0, 0)}, {}),
+    ("softmax", [(3, 2, 10)], {"axis": -1}, {}),
+    ("softmax", [(2, 5, 2, 9)], {"axis": 1}, {}),
+    ("softmax", [(n, 3, m)], {"axis": 1}, {"n": 2, "m": 11}),
+    ("softmax", [(n, m)], {"axis": -1}, {"n": 3, "m": 13}),
+    ("layer_norm", [(3, n, m), (m,), (m,)], {"axis": -1, "epsilon": 1e-5}, {"n": 2, "m": 9}),
+    ("reduce_mean", [(3, 4, 10)], {"axes": (2,), "keepdims": True}, {}),
+    ("reduce_mean", [(3, 4, 40)], {"axes": (0, 1), "keepdims": False}, {}),
+    ("reduce_sum", [(n, 2, m)], {"axes": (0,), "keepdims": False}, {"n": 3, "m": 13}),
+    ("reduce_sum", [(5, 7)], {"axes": (0, 1), "keepdims": False}, {}),
+    ("max_pool", [(1, 2, 9, 11)], POOL, {}),
+    ("max_pool", [(1, 2, 5, 11)], {**POOL, "strides": (1, 1)}, {}),
+    ("avg_pool", [(1, 2, n, m)], POOL, {"n": 5, "m": 8}),
+    ("transpose", [(3, 4, n)], {"perm": (2, 0, 1)}, {"n": 5}),
+]  # fmt: skip
+
+
+def op_kernel(name: str, shapes: Sequence[tuple], attrs: dict) -> tuple[ir.Kernel, str]:
+    """The operator's stages and an epilogue, as `lower` would build them; its family."""
+    op = opdef.TABLE[name]
+    b = Build(name)
+    types = [TensorType(dtypes.f32, tuple(arith.wrap(d) for d in s)) for s in shapes]
+    inputs = [b.param(f"x{k}", t.dtype, t.shape) for k, t in enumerate(types)]
+    results = op.compute(b, inputs, op.infer(types, attrs), attrs)
+    outs = [b.compute(f"{r.name}_out", r.shape, lambda *p, r=r: r[p] * 2.0 + 1.0) for r in results]
+    used = {v for t in types for d in t.shape for v in arith.free_vars(d)}
+    sizes = [ir.Size(v, 1) for v in sorted(used)]
+    return b.finish(outs, sizes), type(op).__module__.rpartition(".")[2]
+
+
+def kinds(sch: Schedule) -> set[LoopKind]:
+    return {s.kind for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.For)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} {c[1]}")
+def test_rules_keep_the_meaning(case: Case):
+    name, shapes, attrs, sizes = case
+    kernel, family = op_kernel(name, shapes, attrs)
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), family)
+    verify(sch.kernel)
+    assert_same(kernel, sch.kernel, **sizes)
+    assert_same(kernel, backwards(sch.kernel), **sizes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("make", [elementwise, matmul, softmax, conv1d, cumsum])
+def test_every_target_and_no_family(make, target):
+    sch = schedule_kernel(make(), parse(target), None)
+    verify(sch.kernel)
+    assert_same(make(), sch.kernel)
+
+
+def test_a_product_is_tiled_with_its_epilogue():
+    sch = schedule_kernel(matmul(120, 64, 32), parse("x86-64-v3"), "matmul")
+    assert kinds(sch) >= {LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.UNROLL}
+    y, z = sch.loops(sch.block("Y")), sch.loops(sch.block("Z"))
+    assert y[0] == z[0] and sch.at_loop(y[0]).kind is LoopKind.PARALLEL
+    marks = [sch.at_loop(x).kind.value for x in y]
+    assert marks == ["parallel", "serial", "unroll", "unroll", "vector"]
+    extents = [arith.as_int(sch.at_loop(x).extent) for x in y]
+    assert extents[2:] == [6, 2, 8]  # twelve accumulators of sixteen registers
+    assert sch.at_block(sch.block("Y")).where is None
+
+
+def test_small_work_stays_on_one_thread():
+    small = schedule_kernel(elementwise(8, 8), parse("x86-64-v3"), "elementwise")
+    large = schedule_kernel(elementwise(512, 512), parse("x86-64-v3"), "elementwise")
+    assert LoopKind.PARALLEL not in kinds(small) and LoopKind.VECTOR in kinds(small)
+    assert LoopKind.PARALLEL in kinds(large)
+
+
+def test_a_contiguous_map_becomes_one_loop():
+    b = Build("flat")
+    x, y = b.param("X", f32, (6, 7, 4)), b.param("Y", f32, (6, 7, 4))
+    kernel = b.finish([b.compute("Z", (6, 7, 4), lambda *p: x[p] + y[p])])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), "elementwise")
+    assert [arith.as_int(sch.at_loop(x).extent) for x in sch.loops(sch.block("Z"))] == [21, 8]
+    assert sch.at_block(sch.block("Z")).where is None
+
+
+def test_rows_gather_every_stage_under_one_parallel_loop():
+    sch = schedule_kernel(softmax(256, 128), parse("x86-64-v3"), "softmax")
+    outer = {sch.loops(ref)[0] for ref in sch.blocks()}
+    assert len(outer) == 1
+    assert sch.at_loop(outer.pop()).kind is LoopKind.PARALLEL
+    assert sch.at_loop(sch.loops(sch.block("power"))[-1]).kind is LoopKind.VECTOR
+
+
+def test_a_padded_copy_is_a_nest_of_its_own():
+    kernel, family = op_kernel("conv", [(1, 3, 16, 16), (4, 3, 3, 3)], CONV)
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), family)
+    assert sch.loops(sch.block("padded"))[0] != sch.loops(sch.block("conv"))[0]
+    assert sch.at_loop(sch.loops(sch.block("padded"))[-1]).kind is LoopKind.VECTOR
+
+
+def test_expensive_formulas_are_not_repeated():
+    b = Build("twice")
+    x = b.param("X", f32, (8, 8))
+    s = b.compute("S", (8, 8), lambda i, j: exp(x[i, j]))
+    z = b.compute("Z", (8, 8), lambda i, j: s[i, j] + s[j, i])
+    kernel = b.finish([z])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), None)
+    maths = [e for e in visit.all_exprs(sch.kernel.body) if isinstance(e, ir.Math)]
+    assert len(maths) == 1
+    assert_same(kernel, sch.kernel)
+
+
+def test_long_chains_do_not_explode():
+    b = Build("chain")
+    value = b.param("X", f32, (8,))
+    for step in range(24):
+        before = value
+        value = b.compute(f"S{step}", (8,), lambda i, x=before: x[i] * x[i] + 0.5)
+    kernel = b.finish([value])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), None)
+    assert sum(1 for _ in visit.all_exprs(sch.kernel.body)) < 10_000
+
+
+def test_opaque_nests_stay_serial():
+    b = Build("opaque")
+    x, z = b.param("X", f32, (1 << 16,)), b.buffer("Z", f32, (1 << 16,))
+    v = arith.Var("v")
+    axis = ir.Axis("v", ir.AxisKind.OPAQUE, arith.Const(1 << 16), arith.Var("i"))
+    b.emit(ir.serial("i", 1 << 16, ir.Block("Z", (axis,), ir.Store(z, (v,), x[v]))))
+    sch = schedule_kernel(b.finish([z]), parse("x86-64-v3"), None)
+    assert kinds(sch) == {LoopKind.SERIAL}
