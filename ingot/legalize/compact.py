@@ -50,7 +50,9 @@ def _with_fixed_size(span: Span, whole: arith.Expr, ranges: Ranges) -> Span | No
         if most is None:
             return None
         size = arith.Const(most)
-    if not ranges.is_at_most(size, whole):
+    # a fixed tile beats a whole of unknown size, even where the whole may turn out smaller
+    is_fixed_tile = arith.as_int(size) is not None and arith.as_int(whole) is None
+    if not (is_fixed_tile or ranges.is_at_most(size, whole)):
         return None
     return span[0], span[0] + size - 1
 
