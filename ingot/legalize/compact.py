@@ -9,6 +9,8 @@ from ingot.legalize.flow import Access
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 
+MAX_EXCESS = 64  # elements a dimension may grow by
+
 
 def compact(buffer: ir.Buffer, body: ir.Stmt, found: list[Access], ranges: Ranges) -> ir.Alloc:
     """alloc Y[128, 128] around Y[6*i … 6*i+5, j]  →  alloc Y[6, 1], indices less (6*i, j)"""
@@ -50,11 +52,15 @@ def _with_fixed_size(span: Span, whole: arith.Expr, ranges: Ranges) -> Span | No
         if most is None:
             return None
         size = arith.Const(most)
-    # a fixed tile beats a whole of unknown size, even where the whole may turn out smaller
-    is_fixed_tile = arith.as_int(size) is not None and arith.as_int(whole) is None
-    if not (is_fixed_tile or ranges.is_at_most(size, whole)):
-        return None
-    return span[0], span[0] + size - 1
+    return (span[0], span[0] + size - 1) if _is_worth_it(size, whole, ranges) else None
+
+
+def _is_worth_it(size: arith.Expr, whole: arith.Expr, ranges: Ranges) -> bool:
+    """A fixed tile beats a whole of unknown size, even where the whole may turn out smaller; and a
+    little more than the whole is welcome: guarded vectors then fit into it with all their lanes."""
+    if isinstance(size, arith.Const):
+        return not isinstance(whole, arith.Const) or size.value <= whole.value + MAX_EXCESS
+    return ranges.is_at_most(size, whole)
 
 
 def _has_minimum(e: arith.Expr) -> bool:

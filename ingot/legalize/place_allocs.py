@@ -10,6 +10,7 @@ from __future__ import annotations
 from ingot.legalize import flow, terms
 from ingot.legalize.compact import compact, rescope
 from ingot.legalize.context import Context
+from ingot.legalize.outer_parallel import as_serial
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.ir import Alloc, Buffer, For, If, Kernel, Let, LoopKind, Seq, Stmt
@@ -22,15 +23,23 @@ def place_allocs(kernel: Kernel, ctx: Context) -> Kernel:
     ranges = Ranges(kernel)
     for buffer in buffers:
         body = _place(buffer, body, ranges)
-    return ir.replace(kernel, body=body)
+    return ir.replace(kernel, body=_unshared(body, ctx, kernel.name))
 
 
 def is_private(buffer: Buffer, kernel: Kernel) -> bool:
-    """Can `buffer` live within one iteration of the kernel's parallel loop (if there is one)?"""
-    for s in visit.walk_stmts(kernel.body):
-        if isinstance(s, For) and s.kind is LoopKind.PARALLEL:
-            return _may_enter(buffer, s, Ranges(kernel))
-    return True
+    """Can `buffer` live within one iteration of the kernel's outermost loop?"""
+    return isinstance(kernel.body, For) and _may_enter(buffer, kernel.body, Ranges(kernel))
+
+
+def _unshared(s: Stmt, ctx: Context, where: str) -> Stmt:
+    """A thread's own buffer around a parallel loop: its threads would need to share it."""
+    match s:
+        case Alloc(buffer=buffer, body=For() as loop) if loop.kind is LoopKind.PARALLEL:
+            why = f"its iterations pass values through {buffer.name}"
+            return Alloc(buffer, as_serial(loop, ctx, where, why))
+        case Alloc(buffer=buffer, body=body):
+            return Alloc(buffer, _unshared(body, ctx, where))
+    return s
 
 
 def _take_allocs(body: Stmt) -> tuple[list[Buffer], Stmt]:

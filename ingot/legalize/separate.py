@@ -61,7 +61,7 @@ def _spread(s: Stmt, allocs: list[Buffer], nests: list[Stmt]) -> None:
 
 def _is_own(buffer: Buffer, nest: Stmt, kernel: Kernel) -> bool:
     """May every iteration of the nest's parallel loop have this buffer to itself?"""
-    if not any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in visit.walk_stmts(nest)):
+    if not isinstance(nest, For) or nest.kind is not LoopKind.PARALLEL:
         return True
     if buffer.scope != ir.GLOBAL:
         return True  # the schedule has said so

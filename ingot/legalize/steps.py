@@ -15,6 +15,7 @@ from ingot.legalize.contract_fma import contract_fma
 from ingot.legalize.expand_math import expand_math
 from ingot.legalize.flatten import flatten
 from ingot.legalize.lower_blocks import lower_blocks
+from ingot.legalize.outer_parallel import outer_parallel
 from ingot.legalize.place_allocs import place_allocs
 from ingot.legalize.simplify_stmts import simplify_stmts
 from ingot.legalize.unroll import unroll
@@ -29,6 +30,7 @@ class Step(NamedTuple):
 
 
 STEPS = (
+    Step("outer_parallel", outer_parallel),
     Step("lower_blocks", lower_blocks),
     Step("place_allocs", place_allocs),
     Step("flatten", flatten),

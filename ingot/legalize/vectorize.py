@@ -21,9 +21,13 @@ def vectorize(kernel: Kernel, ctx: Context) -> Kernel:
     if not any(_is_vector(s) for s in visit.walk_stmts(kernel.body)):
         return kernel
     ranges = Ranges(kernel)
+    allocs = (s.buffer for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc))
+    private = frozenset(b.name for b in allocs if b.scope in (ir.THREAD, ir.REGISTER))
 
     def on_stmt(s: Stmt) -> Stmt:
-        return _widen(s, ctx, ranges, kernel.name) if isinstance(s, For) and _is_vector(s) else s
+        if not isinstance(s, For) or not _is_vector(s):
+            return s
+        return _widen(s, ctx, ranges, private, kernel.name)
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
 
@@ -32,14 +36,14 @@ def _is_vector(s: Stmt) -> bool:
     return isinstance(s, For) and s.kind is LoopKind.VECTOR
 
 
-def _widen(loop: For, ctx: Context, ranges: Ranges, where: str) -> Stmt:
+def _widen(loop: For, ctx: Context, ranges: Ranges, private: frozenset[str], where: str) -> Stmt:
     width = arith.as_int(ranges.simplify(loop.extent))
     try:
         if width is None:
             raise NotVector(f"its extent {loop.extent} is not a number")
         if width <= 1:
             return ir.replace(loop, kind=LoopKind.SERIAL)
-        return Widen(loop, width, ctx.names, ranges).body()
+        return Widen(loop, width, ctx.names, ranges, private).body()
     except NotVector as reason:
         ctx.notes.append(f"{where}: the vector loop {loop.var} runs lane by lane: {reason}")
         return ir.replace(loop, kind=LoopKind.SERIAL)

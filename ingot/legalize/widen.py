@@ -9,6 +9,7 @@ from __future__ import annotations
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.legalize import terms
+from ingot.legalize.copies import copy_stmt
 from ingot.legalize.widen_values import NotVector, WidenValues
 from ingot.loops import ir, visit
 from ingot.loops.build import identity
@@ -16,6 +17,7 @@ from ingot.loops.ir import Stmt
 
 __all__ = ["NotVector", "Widen"]
 
+MAX_COPIED = 40  # statements of a guarded body that is written twice, with masks and without
 LANE_REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 
 
@@ -51,13 +53,39 @@ class Widen(WidenValues):
         )
 
     def branch(self, s: ir.If) -> Stmt:
-        cond = self.wide(s.cond)
-        if cond.lanes == 1:
+        parts = terms.conjuncts(s.cond)
+        differing = [c for c in parts if self.value_varies(c)]
+        if not differing:
             orelse = None if s.orelse is None else self.stmt(s.orelse)
-            return ir.If(cond, self.stmt(s.then), orelse)
+            return ir.If(self.wide(s.cond), self.stmt(s.then), orelse)
         for x in visit.walk_stmts(s):
             if isinstance(x, ir.Fail):
                 raise NotVector("it may fail in one lane alone")
+        if s.orelse is not None:
+            return self.by_masks(s)
+        agreed = terms.conjoin(self.wide(c) for c in parts if c not in differing)
+        inner = terms.conjoin(differing)
+        assert inner is not None
+        return terms.guarded(agreed, self.by_ends(ir.If(inner, s.then), differing))
+
+    def by_ends(self, s: ir.If, conditions: list[ir.Expr]) -> Stmt:
+        """Conditions that turn false once along the lanes: the first or last lane tells whether
+        all are on, and then no mask is needed."""
+        ends = [self.ends(c) for c in conditions]
+        is_small = sum(1 for _ in visit.walk_stmts(s)) <= MAX_COPIED
+        if self.mask is not None or None in ends or not is_small:
+            return self.by_masks(s)
+        every = terms.conjoin(end[0] for end in ends if end)
+        some = terms.conjoin(end[1] for end in ends if end)
+        assert every is not None and some is not None
+        whole = self.stmt(copy_stmt(s.then, {}, self.names))
+        self.some_on = len(ends) == 1  # else each condition holds somewhere, maybe in no one lane
+        part = self.by_masks(s)
+        self.some_on = False
+        return ir.If(every, whole, ir.If(some, part))
+
+    def by_masks(self, s: ir.If) -> Stmt:
+        cond = self.wide(s.cond)
         name = self.names.fresh("mask")
         mask = ir.Ref(name, dtypes.bool_, self.width)
         parts = [self._under(mask, s.then)]
@@ -92,8 +120,13 @@ class Widen(WidenValues):
         if form is None:
             return self.scatter(s, index, value, mask)
         stride, base = form
-        wide_mask = None if mask is None else terms.broadcast(mask, self.width)
-        return ir.Store(buffer, (base,), value, stride, wide_mask)
+        if mask is None:
+            return ir.Store(buffer, (base,), value, stride)
+        mask = terms.broadcast(mask, self.width)
+        if self.is_safe(buffer, base, stride):  # nobody else sees it, and registers have no masks
+            value = ir.Select(mask, value, ir.Load(buffer, (base,), self.width, stride))
+            return ir.Store(buffer, (base,), value, stride)
+        return ir.Store(buffer, (base,), value, stride, mask)
 
     def scatter(self, s: ir.Store, index: arith.Expr, value: ir.Expr, mask: ir.Expr | None) -> Stmt:
         """Element by element, in the order of the lanes; value and mask are computed once, wide."""

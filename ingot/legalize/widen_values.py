@@ -11,6 +11,7 @@ from typing import assert_never
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.legalize import terms
+from ingot.legalize.conditions import as_index
 from ingot.legalize.context import Names
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
@@ -21,12 +22,16 @@ class NotVector(Exception):
 
 
 class WidenValues:
-    def __init__(self, loop: ir.For, width: int, names: Names, ranges: Ranges):
+    def __init__(
+        self, loop: ir.For, width: int, names: Names, ranges: Ranges, private: frozenset[str]
+    ):
+        self.private = private  # buffers of this thread alone
         self.loop, self.width = loop, width
         self.names, self.ranges = names, ranges
         self.start = loop.start
         self.lane = arith.Var(loop.var) - loop.start  # 0 … width-1
         self.mask: ir.Expr | None = None  # lanes that are on; None where all are
+        self.some_on = False  # with a mask: at least one lane is on
         self.wide_lets: set[str] = set()
         self.own: dict[str, ir.Buffer] = {}  # allocated inside: each lane has its own elements
 
@@ -160,11 +165,38 @@ class WidenValues:
             assert wide_mask is not None and wide_other is not None
             return self._one_for_some(ir.Load(buffer, (base,)), wide_mask, wide_other)
         new = ir.Load(buffer, (base,), self.width, stride, None, wide_other)
+        if own_mask is None and self.is_safe(buffer, base, stride):
+            return new  # lanes that are off get whatever is there, and nobody looks
         return _masked(new, wide_mask)
+
+    def is_safe(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Expr) -> bool:
+        """May lanes that are off be touched? In a thread's own buffer, where all are in range."""
+        if buffer.name not in self.private and buffer.name not in self.own:
+            return False
+        ends = (base, base + stride * (self.width - 1))
+        last = buffer.shape[0] - 1
+        return all(self.ranges.at_least(e, 0) and self.ranges.is_at_most(e, last) for e in ends)
+
+    def ends(self, cond: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
+        """(holds in all lanes, holds in some) as scalars, for a condition on affine indices."""
+        if not isinstance(cond, ir.Compare) or cond.op not in ("lt", "le", "gt", "ge"):
+            return None
+        a, b = as_index(cond.a), as_index(cond.b)
+        if a is None or b is None or visit.opaque_values(a) or visit.opaque_values(b):
+            return None
+        form = self.ranges.affine(b - a if cond.op in ("lt", "le") else a - b, self.loop.var)
+        slope = None if form is None else arith.as_int(form[0])
+        if slope is None:
+            return None
+        hardest, easiest = (0, self.width - 1) if slope > 0 else (self.width - 1, 0)
+        return self._at(cond.op, a, b, hardest), self._at(cond.op, a, b, easiest)
+
+    def _at(self, op: str, a: arith.Expr, b: arith.Expr, lane: int) -> ir.Expr:
+        return ir.Compare(op, ir.Index(self.index_at(a, lane)), ir.Index(self.index_at(b, lane)))
 
     def load_one(self, e: ir.Load, mask: ir.Expr | None, other: ir.Expr | None) -> ir.Expr:
         """One element for all lanes, touched only if some lane is on."""
-        some = None if self.mask is None else self.any_of(self.mask)
+        some = None if self.mask is None or self.some_on else self.any_of(self.mask)
         return _masked(ir.replace(e, other=other), self.both(some, mask))
 
     def _one_for_some(self, e: ir.Load, mask: ir.Expr, other: ir.Expr) -> ir.Expr:
