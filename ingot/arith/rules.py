@@ -96,6 +96,20 @@ def common_factor(top: Sum, number: int, facts: Facts) -> tuple[int, Sum, Sum] |
     return None
 
 
+def div_shifted(x: Expr, y: Expr, facts: Facts) -> Expr | None:
+    """(a // c + r) // y  →  (a + c·r) // (c·y)   for a number c > 0 and y > 0"""
+    total = facts.normal(x)
+    for product, weight in total.items():
+        inner = product[0] if len(product) == 1 and weight == 1 else None
+        number = as_int(inner.b) if isinstance(inner, ir.FloorDiv) else None
+        if number is None or number <= 0 or len(total) < 2 or not _is_positive(y, facts):
+            continue
+        assert isinstance(inner, ir.FloorDiv)
+        rest = sums.plus(total, {product: 1}, -1)
+        return (inner.a + sums.to_expr(rest) * number) // (y * number)
+    return None
+
+
 def div_common(x: Expr, d: int, facts: Facts) -> Expr | None:
     found = common_factor(facts.normal(x), d, facts)
     if found is None:
@@ -167,8 +181,7 @@ RULES = RuleSet(
         Rule("div_by_common_factor", x // d, div_common, when=lambda d: d > 0),
         Rule("div_of_div", (x // y) // z, lambda x, y, z: x // (y * z),
              when=lambda y, z, facts: y != 0 and _is_positive(z, facts)),
-        Rule("div_of_shifted_div", (x // c + k) // d, lambda x, c, k, d: (x + k * c) // (c * d),
-             when=lambda c, d: c != 0 and d > 0),
+        Rule("div_of_shifted_div", x // y, div_shifted),
         Rule("div_of_mod", (x % c) // d, lambda x, c, d: (x // d) % (c // d),
              when=lambda c, d: c > 0 and d > 0 and c % d == 0),
         Rule("mod_in_one_step", x % y, mod_known),
