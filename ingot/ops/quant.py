@@ -59,6 +59,11 @@ def param_array(param: np.ndarray, x: np.ndarray, attrs: Attrs) -> np.ndarray:
     return param.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
 
 
+def _is_one(param: TensorType) -> bool:
+    """One number for the whole tensor."""
+    return param.rank == 0 or (param.rank == 1 and arith.is_const(param.shape[0], 1))
+
+
 class Quantised(OpDef):
     kind = Kind.ELEMENTWISE
 
@@ -69,13 +74,14 @@ class Quantised(OpDef):
         zero = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
         if not scale.dtype.is_float:
             raise type_error(self.name, f"the scale is {scale.dtype}, not a float")
-        if zero is not None and zero.shape != scale.shape:
+        both_one = zero is not None and _is_one(zero) and _is_one(scale)
+        if zero is not None and zero.shape != scale.shape and not both_one:
             raise type_error(self.name, f"scale {scale} and zero point {zero} differ in shape")
         self.check_scale(x, scale, attrs)
         return x, scale, zero
 
     def check_scale(self, x: TensorType, scale: TensorType, attrs: Attrs) -> None:
-        if scale.rank == 0 or (scale.rank == 1 and arith.is_const(scale.shape[0], 1)):
+        if _is_one(scale):
             return
         axis, block = normalize_axis(self.name, attrs.get("axis", 1), x.rank), attrs.get("block", 0)
         if not block:

@@ -10,6 +10,7 @@ whose sequence has ended keeps its state and gives zeros. Called through the ope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -132,7 +133,9 @@ class Recurrent(OpDef):
             beta = betas.pop(0) if betas and takes_beta(name) else rule.beta
             found.append(Gate(rule, float(alpha), float(beta), attrs.get("clip")))
         size = len(self.default)
-        return found[direction * size : (direction + 1) * size]
+        own = found[direction * size : (direction + 1) * size]
+        # clip bounds what goes into gates; an LSTM's third function reads the cell, as it is
+        return own[:2] + [replace(gate, clip=None) for gate in own[2:]]
 
     # the answer by numpy
 
