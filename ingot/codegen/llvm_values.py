@@ -147,6 +147,10 @@ class Values:
                 return fn.broadcast(scalar_type(a.dtype), self.value(a), width)
             case ir.Lanes(items=items):
                 return self._lanes([self.value(x) for x in items], scalar_type(e.dtype))
+            case ir.Shuffle(a=a, b=b, picks=(lane,)):  # one lane is a scalar
+                picked, lane = (a, lane) if lane < a.lanes else (b, lane - a.lanes)
+                type = value_type(a.dtype, a.lanes)
+                return fn.op(f"extractelement {type} {self.value(picked)}, i32 {lane}")
             case ir.Shuffle(a=a, b=b, picks=picks):
                 type = value_type(a.dtype, a.lanes)
                 mask = "<" + ", ".join(f"i32 {p}" for p in picks) + ">"
