@@ -259,7 +259,7 @@ class _Printer:
         self.lines.append("    " * self.depth + text)
 
     def kernel(self, k: ir.Kernel) -> None:
-        named = k.name.isidentifier()
+        named = ir.is_name(k.name)
         options = [] if named else [f"name={_text(k.name)}"]
         options += [f"origin={_text(k.origin)}"] if k.origin else []
         options += [f"family={_text(k.family)}"] if k.family else []
@@ -285,7 +285,7 @@ class _Printer:
 
     def instruction(self, i: ir.Instruction) -> None:
         taken = {name for _, name in self.instructions}
-        base = i.name if i.name.isidentifier() else "instruction"
+        base = i.name if ir.is_name(i.name) else "instruction"
         name = base
         while name in taken:
             name += "_"

@@ -50,8 +50,9 @@ def mm_relu(A: f32[128, 64], n: size, B: f32[64, n], C: f32[128, n]):
     assert "Y[vi, vj] += A[vi, vk] * B[vk, vj]" in show(made)
 
 
-def test_name_origin_and_family_survive():
-    made = ir.Kernel("conv/1:0", (X,), (), store(X, 0, num(1.0)), "node 'a'\n\"b\"", "conv")
+@pytest.mark.parametrize("name", ["conv_1", "conv/1:0", "not", "🔥"])
+def test_name_origin_and_family_survive(name):
+    made = ir.Kernel(name, (X,), (), store(X, 0, num(1.0)), "node 'a'\n\"b\"\\", "conv")
     again = parse(show(made))
     assert (again.name, again.origin, again.family) == (made.name, made.origin, made.family)
 
