@@ -10,7 +10,7 @@ group and comes back, and sorting by the final node is an order. Constants are i
    - before a REDUCTION, whose loops may read an element several times, if it is elementwise and
      cheap;
    - before either, if it is cheap and made from constants alone (a cast of the weights).
-3. Opaque nodes, nodes that bind symbols and nodes with sub-graphs stand alone.
+3. Opaque nodes, nodes that bind symbols, nodes with sub-graphs and views stand alone.
 """
 
 from __future__ import annotations
@@ -248,11 +248,19 @@ class _Fusion:
         return Group(nodes, tuple(dict.fromkeys(reads)), outputs, anchor)
 
 
+def is_view(node: Node) -> bool:
+    """Whether a node only gives its operand's bytes another shape: no kernel is needed for it."""
+    if not defn(node).is_view or node.inputs[0] is None:
+        return False
+    before, after = _numel(node.inputs[0].type), _numel(node.outputs[0].type)
+    return before is not None and after is not None and same_size(before, after)
+
+
 def _fusion_kind(node: Node) -> Kind:
     """The node's kind; OPAQUE for whatever has to stand alone."""
     op = defn(node)
     alone = bool(bound_symbols(node)) or any(True for _ in node.subgraphs) or not op.has_compute
-    kind = Kind.OPAQUE if alone else op.kind_of(node)
+    kind = Kind.OPAQUE if alone or is_view(node) else op.kind_of(node)
     return Kind.OPAQUE if kind in POINTWISE and len(node.outputs) != 1 else kind
 
 

@@ -14,6 +14,13 @@ from ingot.passes.edit import Editor, map_subgraphs, same_type
 def merge_common(graph: Graph, store: ConstantStore) -> Graph:
     """Two nodes of one operator with the same operands and attributes are one node; equal constants
     are one constant. Sizes bound by the second are those bound by the first."""
+    merged = _sweep(graph, store)
+    while merged != graph:  # an identity that keeps an output's name may meet its equal
+        graph, merged = merged, _sweep(merged, store)
+    return graph
+
+
+def _sweep(graph: Graph, store: ConstantStore) -> Graph:
     edit = Editor(graph, store)
     first: dict[Any, Node] = {}
     for original in graph.nodes:

@@ -242,7 +242,8 @@ def _div_power_of_two(edit: Editor, node: Node) -> Answer:
     with np.errstate(all="ignore"):
         inverse = (1 / exact).astype(divisor.dtype)
         is_power = np.abs(np.frexp(exact)[0]) == 0.5
-    if not np.all(is_power & np.isfinite(exact) & (inverse.astype(np.float64) * exact == 1)):
+        is_exact = inverse.astype(np.float64) * exact == 1
+    if not np.all(is_power & is_exact):
         return None
     return _make(node, "mul", x, edit.g.constant(inverse))
 
