@@ -173,6 +173,14 @@ def test_range_of_numbers_is_a_constant(bench: Bench) -> None:
     assert bench.read(value) == [1, 4, 7] and symbol not in bench.g.symbols
 
 
+def test_a_range_without_end_is_not_made(bench: Bench) -> None:
+    parts = [bench.numbers(np.float32(v)) for v in (0, 1e30, 0.7)]
+    bench.add("range", *parts, symbols=(bench.g.symbol("r"),))
+    assert bench.last == "range"
+    parts = [bench.scalar(v) for v in (0, 1 << 60, 1)]
+    assert bench.add("range", *parts, symbols=(bench.g.symbol("r"),)).tensor.shape == (1 << 60,)
+
+
 def test_data_is_followed_by_its_place(bench: Bench) -> None:
     lengths = bench.data(3)
     second = bench.add("gather", lengths, bench.numbers([1]), axis=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import onnx
 import pytest
@@ -15,6 +17,7 @@ from ingot.graph.ir import Graph
 from ingot.graph.store import ConstantStore
 from ingot.graph.verify import verify
 from ingot.support.errors import IngotError
+from tests.models import build
 from tests.models.parts import graph, info, model, node
 
 X, Y = info("x", [2, 3]), info("y", [2, 3])
@@ -138,6 +141,29 @@ def test_a_function_that_calls_itself() -> None:
     body = [node("F", "p", "q", domain="local")]
     proto.functions.append(helper.make_function("local", "F", ["p"], ["q"], body, []))
     assert "calls itself" in refused(proto).why
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_bytes_give_errors_of_ours(seed: int) -> None:
+    """Flipped, lost and added bytes: the model is refused in our words, or still makes sense."""
+    random = Random(seed)
+    cases = [build.HARD[n]()[0] for n in ("loop", "dynamic_sequence", "kv_cache_scatter", "lstm")]
+    for proto in cases * 20:
+        data = bytearray(proto.SerializeToString())
+        for _ in range(random.choice((1, 1, 2, 5))):
+            place = random.randrange(len(data))
+            end = place + random.choice((0, 1, 1, 3))
+            data[place:end] = random.randbytes(random.choice((0, 1, 1, 2)))
+        try:
+            import_model(bytes(data), ConstantStore())
+        except IngotError as error:
+            assert error.code in ("bad-model", "unsupported-op", "bad-type"), error
+
+
+def test_names_are_text() -> None:
+    data = simple(node("Relu", "x", "y")).SerializeToString()
+    with pytest.raises(IngotError, match="not UTF-8"):
+        import_model(data.replace(b"Relu_y", b"Relu\xff\xfe"), ConstantStore())
 
 
 # --- what is understood -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
 from ingot.support.errors import IngotError
@@ -81,6 +81,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
         case _:
             what = f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
             raise IngotError("bad-model", what)
+    _check_texts(source)
     _check_header(source)
     return source
 
@@ -116,6 +117,21 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
             hint="was the file downloaded completely?",
         ) from error
     return model
+
+
+def _check_texts(source: Source) -> None:
+    """Every name is text: protobuf hands over bytes where a name is not UTF-8."""
+    pending: list[Message] = [source.model]
+    while pending:
+        message = pending.pop()
+        for spec, value in message.ListFields():
+            values = [value] if isinstance(value, Message | str | bytes) else value
+            if spec.type == spec.TYPE_MESSAGE:
+                pending.extend(values)
+            elif spec.type == spec.TYPE_STRING and spec.name != "doc_string":
+                if not all(isinstance(text, str) for text in values):
+                    what = f"a {message.DESCRIPTOR.name} has a {spec.name} that is not UTF-8 text"
+                    raise IngotError("bad-model", what, where=source.name)
 
 
 def _check_header(source: Source) -> None:

@@ -279,8 +279,17 @@ def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
     limit = MAX_FLOATS if is_float else MAX_ELEMENTS
     if any(array.size > limit for array in operands):
         return False
+    if node.op == "range":
+        return _range_length(*operands) <= limit
     shapes = [_static(out) for out in node.outputs]
     return all(shape is None or math.prod(shape) <= limit for shape in shapes)
+
+
+def _range_length(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> float:
+    """About how many numbers a range has; infinite if it makes no sense."""
+    step = float(delta)
+    length = (float(limit) - float(start)) / step if step else math.inf
+    return length if math.isfinite(length) else math.inf
 
 
 def _plain(value: Any) -> Any:
