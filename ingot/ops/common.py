@@ -102,11 +102,20 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
 class SizeMismatch(IngotError):
     """Two sizes that an operator needs to be equal, for a front end that may assume they are."""
 
-    def __init__(self, a: Dim, b: Dim):
-        what = f"broadcast: sizes {a} and {b} are neither equal nor 1"
+    def __init__(self, a: Dim, b: Dim, op: str = "broadcast"):
+        what = f"{op}: sizes {a} and {b} are neither equal nor 1"
         hint = "give both dimensions one name if they are always equal"
         super().__init__("bad-type", what, hint=hint)
         self.sizes = (a, b)
+
+
+def require_same_dim(op: str, a: Dim, b: Dim, why: str) -> None:
+    """Two sizes that must be equal; open ones may be taken to be so by a front end."""
+    if same_dim(a, b):
+        return
+    if arith.as_int(a) is None or arith.as_int(b) is None:
+        raise SizeMismatch(a, b, op)
+    raise type_error(op, f"sizes {a} and {b} differ: {why}")
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

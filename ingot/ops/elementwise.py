@@ -131,11 +131,21 @@ def mod_value(x: Expr, y: Expr, fmod: bool) -> Expr:
 
 
 def shift_array(x: np.ndarray, y: np.ndarray, left: bool) -> np.ndarray:
-    """A shift by the width or more leaves nothing."""
+    """A shift by the width or more, or by less than nothing, leaves only the sign (or nothing)."""
     width = x.dtype.itemsize * 8
     inside = (y >= 0) & (y < width)
     amount = np.where(inside, y, 0).astype(x.dtype)
-    return np.where(inside, x << amount if left else x >> amount, 0)
+    nothing = np.where(x < 0, -1, 0) if not left else np.zeros_like(x)
+    return np.where(inside, x << amount if left else x >> amount, nothing).astype(x.dtype)
+
+
+def shr_value(x: Expr, y: Expr) -> Expr:
+    """As far as there are bits: a wilder shift of a signed number leaves its sign."""
+    if not x.dtype.is_signed:
+        return ir.Binary("shr", x, y)
+    last = lit(x.dtype.bits - 1, y)
+    wild = ir.Compare("lt", y, lit(0, y)) | ir.Compare("gt", y, last)
+    return ir.Binary("shr", x, ir.Select(wild, last, y))
 
 
 def relu_value(x: Expr) -> Expr:
@@ -210,7 +220,7 @@ BINARY = [
     Row("or", np.bitwise_or, binary("or"), "bits", 2, cheap=True),
     Row("xor", np.bitwise_xor, binary("xor"), "bits", 2, cheap=True),
     Row("shl", lambda x, y: shift_array(x, y, True), binary("shl"), "int", 2, cheap=True),
-    Row("shr", lambda x, y: shift_array(x, y, False), binary("shr"), "int", 2, cheap=True),
+    Row("shr", lambda x, y: shift_array(x, y, False), shr_value, "int", 2, cheap=True),
     Row("eq", np.equal, compare("eq"), "any", 2, BOOL, cheap=True),
     Row("lt", np.less, compare("lt"), "number", 2, BOOL, cheap=True),
     Row("le", np.less_equal, compare("le"), "number", 2, BOOL, cheap=True),

@@ -220,8 +220,9 @@ class ReverseSequence(OpDef):
         batch, time = self._axes(x.rank, attrs)
         if batch == time:
             raise type_error(self.name, f"batch and time are both axis {batch}")
-        if lengths.rank != 1 or not common.same_dim(lengths.shape[0], x.shape[batch]):
+        if lengths.rank != 1:
             raise type_error(self.name, f"lengths {lengths} do not fit axis {batch} of {x}")
+        common.require_same_dim(self.name, lengths.shape[0], x.shape[batch], "one length for each")
         return [x]
 
     def _axes(self, rank: int, attrs: Attrs) -> tuple[int, int]:

@@ -147,6 +147,5 @@ def index_depth(op: str, x: TensorType, indices: TensorType, batch: int) -> int:
     if indices.rank <= batch or batch + depth > x.rank:
         raise type_error(op, f"{depth} indices after {batch} batch axes do not fit {x}")
     for a, b in zip(x.shape[:batch], indices.shape[:batch]):
-        if not common.same_dim(a, b):
-            raise type_error(op, f"batch sizes {a} and {b} differ")
+        common.require_same_dim(op, a, b, "batch sizes of data and indices")
     return depth

@@ -42,12 +42,12 @@ class Concat(OpDef):
         first = types[0]
         axis = common.normalize_axis(self.name, attrs["axis"], first.rank)
         for other in types[1:]:
-            fits = other.rank == first.rank and all(
-                k == axis or common.same_dim(a, b)
-                for k, (a, b) in enumerate(zip(first.shape, other.shape))
-            )
-            if not fits:
-                raise type_error(self.name, f"{first} and {other} differ outside axis {axis}")
+            why = f"{first} and {other} differ outside axis {axis}"
+            if other.rank != first.rank:
+                raise type_error(self.name, why)
+            for k, (a, b) in enumerate(zip(first.shape, other.shape)):
+                if k != axis:
+                    common.require_same_dim(self.name, a, b, why)
         shape = list(first.shape)
         shape[axis] = sum((t.shape[axis] for t in types[1:]), shape[axis])
         return [TensorType(dtype, common.dims(shape))]

@@ -14,6 +14,8 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.bounds import prove
+from ingot.arith.interval import Interval
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
@@ -38,6 +40,9 @@ class Move(OpDef):
         """The output element at `point`."""
         raise NotImplementedError(self.name)
 
+    def check(self, b: Build, x: Buffer, shape: tuple[Dim, ...]) -> None:
+        """Stages that fail where only run time knows that the shapes do not fit."""
+
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = common.tensor_types(self.name, inputs, 1)
         return [TensorType(x.dtype, common.dims(self.shape(x, attrs)))]
@@ -48,6 +53,9 @@ class Move(OpDef):
         (x,) = inputs
         assert x is not None
         shape = outputs[0].shape
+        self.check(b, x, shape)
+        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):  # there is nothing to read
+            return [b.compute(self.name, shape, lambda *point: ir.value_of(0, x.dtype))]
         return [b.compute(self.name, shape, lambda *point: self.value(x, point, shape, attrs))]
 
 
@@ -110,11 +118,22 @@ def _groups(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[list[int], list[in
     return [*found, rest] if rest[0] or rest[1] else found
 
 
+def is_within(shape: Sequence[Dim], whole: Sequence[Dim]) -> bool:
+    """Whether `shape` is known to have no more elements than `whole`."""
+    sizes = [arith.product(list(dims)) for dims in (shape, whole)]
+    names = {name for size in sizes for name in arith.free_vars(size)}
+    return prove("le", sizes[0], sizes[1], {name: Interval(0, None) for name in sorted(names)})
+
+
+UNEQUAL = "reshape: the shapes differ in their number of elements"
+
+
 @register
 class Reshape(Move):
     """The same elements in the same order, under another shape of the same size."""
 
     name = "reshape"
+    is_view = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         before, after = arith.as_int(x.numel), arith.as_int(arith.product(list(attrs["shape"])))
@@ -126,14 +145,22 @@ class Reshape(Move):
         return [np.asarray(inputs[0]).reshape(common.numbers(self.name, attrs["shape"])).copy()]
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
-        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):
-            return x[(arith.Const(0),) * x.rank]  # an empty tensor has no point to compute
         source: list[arith.Expr] = [arith.Const(0)] * x.rank
         for into, outof in matching_groups(x.shape, shape):
             position = ravel([point[axis] for axis in outof], [shape[axis] for axis in outof])
             for axis, i in zip(into, unravel(position, [x.shape[axis] for axis in into])):
                 source[axis] = i
-        return x[tuple(source)]
+        if is_within(shape, x.shape):
+            return x[tuple(source)]
+        place = ir.Index(ravel(point, shape))
+        mask = ir.Compare("lt", place, ir.Index(arith.product(list(x.shape))))
+        return ir.Load(x, tuple(source), mask=mask, other=ir.value_of(0, x.dtype))
+
+    def check(self, b: Build, x: Buffer, shape: tuple[Dim, ...]) -> None:
+        before, after = arith.product(list(x.shape)), arith.product(list(shape))
+        if not common.same_dim(before, after):
+            sizes = (ir.Index(before), ir.Index(after))
+            b.check((), lambda: ir.Compare("ne", *sizes), UNEQUAL, lambda: sizes)
 
     def samples(self) -> list[Sample]:
         cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -265,8 +292,6 @@ class Tile(Move):
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
         def source(i: arith.Expr, extent: Dim, repeat: arith.IntLike) -> arith.Expr:
-            if arith.is_const(extent, 0):
-                return arith.Const(0)  # no point has this axis
             return i if arith.is_const(repeat, 1) else i % extent
 
         return x[tuple(source(*each) for each in zip(point, x.shape, attrs["repeats"]))]

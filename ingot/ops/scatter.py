@@ -87,9 +87,11 @@ class ScatterND(Scatter):
         self.require(x, updates, attrs)
         depth = index_depth(self.name, x, indices, 0)
         wanted = (*indices.shape[:-1], *x.shape[depth:])
-        same = len(wanted) == updates.rank and all(map(common.same_dim, wanted, updates.shape))
-        if not same:
-            raise type_error(self.name, f"updates are {updates}, indices and data ask {wanted}")
+        why = f"updates are {updates}, indices and data ask {wanted}"
+        if len(wanted) != updates.rank:
+            raise type_error(self.name, why)
+        for a, b in zip(wanted, updates.shape):
+            common.require_same_dim(self.name, a, b, why)
         return [x]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
@@ -158,9 +160,11 @@ class ScatterElements(Scatter):
         require_index(self.name, indices)
         self.require(x, updates, attrs)
         require_inside(self.name, x, indices, attrs.get("axis", 0))
-        same = indices.rank == updates.rank
-        if not same or not all(map(common.same_dim, indices.shape, updates.shape)):
-            raise type_error(self.name, f"updates {updates} and indices {indices} differ in shape")
+        why = f"updates {updates} and indices {indices} differ in shape"
+        if indices.rank != updates.rank:
+            raise type_error(self.name, why)
+        for a, b in zip(indices.shape, updates.shape):
+            common.require_same_dim(self.name, a, b, why)
         return [x]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:

@@ -147,6 +147,8 @@ def movement_cases() -> list[Case]:
         Case("Pad", [X], {"pads": [0, 1, 0, 1, 0, 2], "value": 1.5}, opset=10),
         Case("DepthToSpace", [depth], {"blocksize": 2}),
         Case("DepthToSpace", [depth], {"blocksize": 2, "mode": "CRD"}),
+        Case("Reshape", [X, i64(4, 6)]), Case("Reshape", [X, i64(0, 12)]),
+        Case("CenterCropPad", [floats(5, 2, 4), i64(3, 5)], {"axes": [0, 1]}, const=(1,)),
         Case("SpaceToDepth", [floats(1, 2, 4, 6)], {"blocksize": 2}),
     ]  # fmt: skip
 

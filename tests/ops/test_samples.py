@@ -13,6 +13,7 @@ from ingot import dtypes
 from ingot.graph.opdef import TABLE, Kind, Sample
 from ingot.graph.store import ConstantStore
 from ingot.loops import ir, visit
+from ingot.loops.verify import verify
 from ingot.support.errors import IngotError
 from tests.ops.single import (
     COLUMNS,
@@ -66,6 +67,12 @@ def test_samples_agree(name: str, column: str) -> None:
                 run(op, sample)
         else:
             assert_same(name, sample, run(op, sample), reference(op, sample))
+
+
+@pytest.mark.parametrize("name", [n for n in OPS if TABLE[n].has_compute])
+def test_kernels_are_legal(name: str) -> None:
+    for sample in TABLE[name].samples():
+        verify(single_op_kernel(TABLE[name], sample))
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -112,6 +112,19 @@ def test_attributes_with_symbols(name: str, shape: tuple, attrs: dict, x: np.nda
     np.testing.assert_array_equal(got, want)
 
 
+def test_a_reshape_that_only_run_time_can_refuse() -> None:
+    op, attrs, x = TABLE["reshape"], {"shape": (N, M)}, floats(12)
+    b = Build("reshape")
+    operand = b.param("x", dtypes.f32, (12,))
+    outputs = op.infer([TensorType(dtypes.f32, (arith.Const(12),))], attrs)
+    kernel = b.finish(op.compute(b, [operand], outputs, attrs), (ir.Size("n"), ir.Size("m")))
+    right, wrong = np.zeros((3, 4), np.float32), np.zeros((3, 5), np.float32)
+    interp.run(kernel, [x, right], {"n": 3, "m": 4})
+    np.testing.assert_array_equal(right, x.reshape(3, 4))
+    with pytest.raises(IngotError, match="number of elements"):
+        interp.run(kernel, [x, wrong], {"n": 3, "m": 5})
+
+
 def _numbers(value: object, sizes: dict[str, int]) -> object:
     if isinstance(value, tuple):
         return tuple(_numbers(v, sizes) for v in value)

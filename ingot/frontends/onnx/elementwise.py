@@ -167,10 +167,12 @@ def cast_like(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
-    """`saturate=0` matters only for float8: overflow then gives NaN or infinity."""
+    """`saturate=0` matters only for float8: overflow then gives NaN or infinity. Integers of 2 and
+    4 bits keep the low bits, by the standard; wider ones leave overflow open, and saturate."""
     x = ctx.value(node, 0)
-    keeps = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
-    return ctx.g.add("cast", [x], to=to, mode="wrap" if keeps else "saturate")
+    overflows = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
+    keeps_bits = to.is_int and to.bits < 8
+    return ctx.g.add("cast", [x], to=to, mode="wrap" if overflows or keeps_bits else "saturate")
 
 
 @onnx_op("Dropout")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from ingot.arith import expr as arith
 from ingot.frontends.onnx.common import (
@@ -43,6 +44,8 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
     """0 keeps the input's size (unless zero is allowed to mean zero), -1 takes what is left."""
     x = ctx.value(node, 0)
     shape = list(wanted)
+    if not allow_zero:
+        shape[: x.tensor.rank] = map(partial(kept_if_zero, ctx), shape, x.shape)
     for axis, size in enumerate(shape):
         if arith.is_const(size, 0) and not allow_zero:
             if axis >= x.tensor.rank:
@@ -54,6 +57,15 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
     for axis in open_axes:
         shape[axis] = quotient(ctx, node, x.shape, [*shape[:axis], *shape[axis + 1 :]])
     return ctx.g.add("reshape", [x], shape=tuple(tidy(ctx, d) for d in shape))
+
+
+def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Expr:
+    """A size that is a number of the data may turn out to be 0 when the model runs."""
+    bound = {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}
+    if not isinstance(size, arith.Var) or size.name not in bound or shapes.same_dim(size, kept):
+        return size
+    is_zero = 1 - arith.minimum(size, 1)
+    return tidy(ctx, size + kept * is_zero)
 
 
 def quotient(ctx: Importer, node: OnnxNode, whole: Dims, parts: Dims) -> arith.Expr:
@@ -216,7 +228,8 @@ def space_to_depth(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     n, c, h, w = x.shape
     rows, columns = tidy(ctx, h // block), tidy(ctx, w // block)
     split = reshape(ctx, x, (n, c, rows, block, columns, block))
-    moved = ctx.g.add("transpose", [split], perm=(0, 3, 5, 1, 2, 4))
+    perm = (0, 1, 3, 5, 2, 4) if node.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    moved = ctx.g.add("transpose", [split], perm=perm)
     return [reshape(ctx, moved, (n, c * (block * block), rows, columns))]
 
 
@@ -367,3 +380,19 @@ def padded(
         before[axis], after[axis] = amounts[k], amounts[k + len(places)]
     operands = [x, value if mode == "constant" else None]
     return ctx.g.add("pad", operands, before=tuple(before), after=tuple(after), mode=mode)
+
+
+@onnx_op("CenterCropPad")
+def center_crop_pad(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """Cropped or filled up to `shape` around the centre: padding, which may be negative."""
+    x, wanted = ctx.value(node, 0), ctx.dims(node, 1)
+    rank = x.tensor.rank
+    axes = axes_of(node, node.attr("axes", list(range(rank))), rank)
+    before: list[arith.Expr] = [arith.Const(0)] * rank
+    after = list(before)
+    for axis, size in zip(axes, wanted, strict=True):
+        more = size - x.shape[axis]
+        added, cropped = arith.maximum(more, 0), arith.maximum(-more, 0)
+        before[axis] = tidy(ctx, added // 2 - cropped // 2)
+        after[axis] = tidy(ctx, more - before[axis])
+    return [ctx.g.add("pad", [x, None], before=tuple(before), after=tuple(after), mode="constant")]
