@@ -128,10 +128,10 @@ def _check_texts(source: Source) -> None:
             values = [value] if isinstance(value, Message | str | bytes) else value
             if spec.type == spec.TYPE_MESSAGE:
                 pending.extend(values)
-            elif spec.type == spec.TYPE_STRING and spec.name != "doc_string":
-                if not all(isinstance(text, str) for text in values):
-                    what = f"a {message.DESCRIPTOR.name} has a {spec.name} that is not UTF-8 text"
-                    raise IngotError("bad-model", what, where=source.name)
+            is_name = spec.type == spec.TYPE_STRING and spec.name != "doc_string"
+            if is_name and not all(isinstance(text, str) for text in values):
+                what = f"a {message.DESCRIPTOR.name} has a {spec.name} that is not UTF-8 text"
+                raise IngotError("bad-model", what, where=source.name)
 
 
 def _check_header(source: Source) -> None:
