@@ -236,14 +236,30 @@ graph g(%c: bool[], %x: f32[n]) {
     assert kinds == [None, "nonzero", "if", None, None]
 
 
-def test_symbolic_reshapes_take_costly_producers():
+def test_views_stand_alone_and_take_no_kernel_with_them():
+    g = graph(
+        """
+graph g(%x: f32[n, m], %w: f32[m, 3]) {
+  symbol n: 1..
+  symbol m: 1..
+  %a: f32[n, 3] = matmul(%x, %w)
+  %b: f32[n, 3] = relu(%a)
+  %v: f32[3 * n] = reshape(%b) {shape=[3 * n]}
+  %y: f32[3 * n] = exp(%v)
+  return %y
+}"""
+    )
+    assert names(g) == ["a b", "v", "y"]
+
+
+def test_symbolic_moves_take_costly_producers():
     g = graph(
         """
 graph g(%x: f32[n, m]) {
   symbol n: 1..
   symbol m: 1..
   %a: f32[n, m] = tanh(%x)
-  %y: f32[m * n] = reshape(%a) {shape=[m * n]}
+  %y: f32[m, n] = transpose(%a) {perm=[1, 0]}
   return %y
 }"""
     )
