@@ -11,13 +11,12 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.graph import opdef
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
 from ingot.lower.kernels import bind_kernel, group_kernel
-from ingot.passes.fuse import Group, fuse
+from ingot.passes.fuse import Group, fuse, is_view
 from ingot.program import ir
 
 
@@ -69,6 +68,11 @@ class Lowering:
         if home.storage in (ir.Storage.TEMP, ir.Storage.DYNAMIC) and self.is_unknown(value):
             return home.name  # its size is known only after the run: the runtime fetches it
         if value.name in dict(self.graph.state).values():
+            return home.name
+        if home.storage is ir.Storage.TEMP:  # made in place: the caller's array takes its role
+            self.buffers[home.name] = ir.replace(
+                home, storage=ir.Storage.OUTPUT, shape=tuple(value.shape)
+            )
             return home.name
         name = self.buffer(value.name, value, ir.Storage.OUTPUT)
         self.stmts.append(ir.Copy(name, home.name))
@@ -126,7 +130,7 @@ class Lowering:
             handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
             if handler is not None:
                 handler(self, node)
-            elif opdef.defn(node).is_view and len(group.nodes) == 1:
+            elif is_view(node) and len(group.nodes) == 1:
                 source = next(v for v in node.inputs if v is not None)
                 self.home[node.outputs[0].name] = self.home[source.name]
             else:
