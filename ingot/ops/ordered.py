@@ -156,14 +156,11 @@ class CumSum(OpDef):
             place = x.shape[axis] - 1 - time if reverse else time
             return (*point[:axis], place, *point[axis + 1 :])
 
-        started = ir.Compare("gt", ir.Index(step), ir.Lit(0, dtypes.i64))
-        before = ir.Load(acc, at(1), mask=started, other=zero)
-        if exclusive:
-            raw = ir.Load(x, at(1), mask=started, other=ir.value_of(0, x.dtype))
-        else:
-            raw = x[at(0)]
-        store = ir.Store(acc, at(0), before + widen(raw))
-        b.emit(nest(axes, lambda bound: ir.Block(acc.name, bound, store), b.fresh))
+        first = ir.Compare("eq", ir.Index(step), ir.Lit(0, dtypes.i64))
+        start = ir.Store(acc, at(0), zero if exclusive else widen(x[at(0)]))
+        go_on = ir.Store(acc, at(0), acc[at(1)] + widen(x[at(1 if exclusive else 0)]))
+        body = ir.If(first, start, go_on)
+        b.emit(nest(axes, lambda bound: ir.Block(acc.name, bound, body), b.fresh))
         if acc.dtype is x.dtype:
             return [acc]
         return [b.compute("out", x.shape, lambda *p: narrow(acc[p], x.dtype))]
