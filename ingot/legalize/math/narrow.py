@@ -73,7 +73,7 @@ def to_f32(x: V) -> V:
 def from_f32(x: V, dtype: DType, saturate: bool) -> V:
     """The nearest small float, ties to even; beyond the last: infinity or NaN, or the last."""
     if dtype.name == "f8e8m0fnu":
-        return _encode_power(x)
+        return _encode_power(x, saturate)
     form, bits = FORMATS[dtype.name], dtype.bits
     x = x.keep()
     raw = x.bits(dtypes.u32).keep()
@@ -81,11 +81,11 @@ def from_f32(x: V, dtype: DType, saturate: bool) -> V:
     code = _rounded(size, form).keep()
     code = _ends(code, size, form, saturate and dtype.bits < 16)
     sign = (raw >> 31) << (bits - 1)
+    whole = code | sign
     if form.special == "fnuz":
-        whole = choose(code.equals(0), 0, code | sign)
+        whole = choose(code.equals(0), 0, whole)
+    if form.special in ("fnuz", "none"):  # NaN is the code of -0, or becomes it
         whole = choose(size > _INF_BITS, 1 << (bits - 1), whole)
-    else:
-        whole = code | sign
     return whole.to(dtypes.of(f"u{bits}")).bits(dtype)
 
 
@@ -119,7 +119,7 @@ def _ends(code: V, size: V, form: Format, saturate: bool) -> V:
         case "fnuz":
             # -0's code is NaN: sign and code 0x80 | 0x80 meet in it
             return choose(is_over, form.last if saturate else 0x80, code)
-    return choose(is_over | is_nan, form.last, code)
+    return choose(is_over, form.last, code)
 
 
 def _decode_power(x: V) -> V:
@@ -129,16 +129,17 @@ def _decode_power(x: V) -> V:
     return choose(code.equals(255), 0x7FC00000, value).bits(dtypes.f32)
 
 
-def _encode_power(x: V) -> V:
-    """The nearest power of two; what has none (zero, negative, NaN) is NaN."""
+def _encode_power(x: V, saturate: bool) -> V:
+    """The nearest power of two; what has none (zero, negative) is the end it lies beyond, or NaN."""
     x = x.keep()
     raw = x.bits(dtypes.u32).keep()
     up = (raw >> 22) & 1
     code = ((raw >> 23) + up).keep()
-    small = choose(raw > 0x00600000, 1, raw.number(0))
+    small = choose(raw > 0x00400000, 1, raw.number(0))  # subnormal: ml_dtypes rounds these up
     code = choose(raw < 0x00800000, small, code)
-    code = choose(x > 0.0, code, 255)
-    return choose(code > 254, 255, code).to(dtypes.u8).bits(dtypes.of("f8e8m0fnu"))
+    code = choose(code > 254, 254 if saturate else 255, code)
+    code = choose(x > 0.0, code, choose(x.is_nan(), 255, raw.number(0)) if saturate else 255)
+    return code.to(dtypes.u8).bits(dtypes.of("f8e8m0fnu"))
 
 
 def odd_f32(x: V) -> V:

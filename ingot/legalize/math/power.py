@@ -39,7 +39,11 @@ def pow_f64(x: V, y: V) -> V:
 
 def pow_by_f64(x: V, y: V) -> V:
     """For f32 values held as f64."""
-    return _with_special_cases(x.keep(), y.keep(), lambda a, y: exp(y * log(a)))
+    return _with_special_cases(x.keep(), y.keep(), _plain)
+
+
+def _plain(a: V, y: V) -> V:
+    return exp(clamp(y, -1e40, 1e40) * log(a))  # infinity · log 1 would be NaN
 
 
 def _with_special_cases(x: V, y: V, core: Callable[[V, V], V]) -> V:

@@ -46,13 +46,13 @@ def _reduce(x: V) -> tuple[V, V, V]:
     high, more = two_sum(high, -product)
     rest = ((low + more) - error) - whole * _HALF_PI[2]
     high, low = fast_two_sum(high, rest.keep())
-    return n, _bounded(high), low
+    return n, *_bounded(high, low)
 
 
-def _bounded(r: V) -> V:
+def _bounded(r: V, low: V) -> tuple[V, V]:
     """A reduction that had too few digits must not leave the polynomials' range."""
     below = choose(r > 0.786, 0.786, r).keep()
-    return choose(below < -0.786, -0.786, below).keep()
+    return choose(below < -0.786, -0.786, below).keep(), choose(abs(low) < 1e-9, low, 0.0)
 
 
 def _sin_cos(r: V, low: V) -> tuple[V, V]:
