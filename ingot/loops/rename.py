@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
@@ -74,6 +75,12 @@ class Renamer:
                 return ir.replace(new, buffer=self.buffer(buffer))
         return new
 
+    def note(self, item: Any) -> Any:
+        """Sizes in annotations."""
+        if isinstance(item, tuple):
+            return tuple(self.note(part) for part in item)
+        return self.index(item) if isinstance(item, arith.Expr) else item
+
     def box(self, box: ir.Slice) -> ir.Slice:
         return ir.replace(box, buffer=self.buffer(box.buffer))
 
@@ -83,15 +90,18 @@ class Renamer:
             return ir.Seq(tuple(self.stmt(x) for x in s.stmts))
         new = visit.rebuild_stmt(s, self.stmt, self.value, self.index)
         match new:
-            case ir.For(var=name):
-                return ir.replace(new, var=self.variables.get(name, name))
+            case ir.For(var=name, annotations=annotations):
+                var = self.variables.get(name, name)
+                return ir.replace(new, var=var, annotations=self.note(annotations))
             case ir.Let(name=name):
                 return ir.replace(new, name=self.lets.get(name, name))
             case ir.Alloc(buffer=buffer) | ir.Store(buffer=buffer):
                 return ir.replace(new, buffer=self.buffer(buffer))
-            case ir.Block(name=name, axes=axes):
+            case ir.Block(name=name, axes=axes, annotations=annotations):
                 renamed = tuple(ir.replace(a, var=self.variables.get(a.var, a.var)) for a in axes)
-                return ir.replace(new, name=self.blocks.get(name, name), axes=renamed)
+                name = self.blocks.get(name, name)
+                notes = self.note(annotations)
+                return ir.replace(new, name=name, axes=renamed, annotations=notes)
             case ir.Call(args=args):
                 return ir.replace(new, args=tuple(self.box(a) for a in args))
             case ir.CopyAsync(dst=dst, src=src, token=token):

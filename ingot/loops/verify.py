@@ -179,7 +179,8 @@ class _Laws(ValueLaws):
             self.variables |= axes
             self.condition(s.where, f"block {s.name}'s where")
             self.current = s
-        skipped, self.may_be_skipped = self.may_be_skipped, s.where is not None
+        skipped = self.may_be_skipped
+        self.may_be_skipped = skipped or s.where is not None
         if s.init is not None:
             with self.scope():
                 self.enter(axes - reduces)
@@ -223,6 +224,8 @@ class _Laws(ValueLaws):
             self.require(
                 _is_note(item), f"annotation {name} holds {item!r}, which has no text form"
             )
+            outside = _note_vars(item) - self.sizes
+            self.require(not outside, f"annotation {name} mentions {outside}: only sizes may be")
 
 
 def _fits(a: Sequence[arith.Expr], b: Sequence[arith.Expr]) -> bool:
@@ -235,6 +238,13 @@ def _fits(a: Sequence[arith.Expr], b: Sequence[arith.Expr]) -> bool:
 
 def _numbers(shape: Iterable[arith.Expr]) -> list[int | None]:
     return [arith.as_int(dim) for dim in shape]
+
+
+def _note_vars(item: object) -> set[str]:
+    """Rewrites do not look into notes, so a note's expression is over sizes only."""
+    if isinstance(item, tuple):
+        return set().union(*map(_note_vars, item))
+    return visit.index_vars(item) if isinstance(item, arith.Expr) else set()
 
 
 def _is_note(item: object) -> bool:

@@ -118,7 +118,7 @@ def scheduled() -> ir.Kernel:
         where=ir.Compare("lt", Index(io * 4 + ii), num(10, i64)),
         annotations=(("rule", "matmul"), ("tile", (4, 2)), ("exact", True), ("none", None)),
     )
-    nest = loop("kk", 3, block, annotations=(("pragma", -1.5), ("type", f32), ("at", io + 1)))
+    nest = loop("kk", 3, block, annotations=(("pragma", -1.5), ("type", f32)))
     nest = loop("ii", 4, loop("jj", 5, nest, LoopKind.VECTOR), LoopKind.UNROLL)
     return kernel([a, y], loop("io", 3, nest, LoopKind.PARALLEL))
 
@@ -164,6 +164,7 @@ def vectors() -> ir.Kernel:
                 ir.Store(Y, (i * 4,), lanes, mask=mask),
                 ir.Store(Z, (i,), mixed, stride=const(4)),
             ),
+            annotations=(("reach", n * 2), ("parts", (n + 1, "x"))),
         ),
         [ir.Size("n", 0, 16)],
     )

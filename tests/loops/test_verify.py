@@ -115,6 +115,10 @@ REFUSALS: dict[str, tuple[ir.Stmt, str]] = {
     "tag": (loop("i", 4, ok, LoopKind.BOUND), "a bound loop has a tag"),
     "tag of serial": (loop("i", 4, ok, tag="x"), "no other kind has"),
     "note twice": (loop("i", 4, ok, annotations=(("a", 1), ("a", 2))), "given twice"),
+    "note of a loop": (
+        loop("i", 4, loop("j", 4, ok, annotations=(("a", (i,)),))),
+        "annotation a mentions {'i'}",
+    ),
     "note": (loop("i", 4, ok, annotations=(("a", frozenset()),)), "no text form"),
     "scope": (ir.Alloc(buf("T", f32, 4, scope=""), ok), "no memory scope"),
     "extent": (ir.Alloc(buf("T", f32, -4), ok), "negative extent"),
@@ -177,6 +181,8 @@ def test_guarded_constant_indices_may_be_out_of_range():
     never = ir.Compare("lt", Index(n), num(0, i64))
     outside = store(X, 99, num(1.0))
     verify.verify(kernel([X], ir.If(never, outside), [ir.Size("n")]))
+    verify.verify(kernel([X], ir.If(never, ir.Block("b", (), outside)), [ir.Size("n")]))
+    verify.verify(kernel([X], ir.Block("b", (), outside, where=never), [ir.Size("n")]))
     verify.verify(kernel([X], store(X, 99, num(1.0), mask=never), [ir.Size("n")]))
 
 
