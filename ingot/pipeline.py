@@ -26,6 +26,7 @@ from ingot.passes.attach_state import attach_state
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
+from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.simplify_algebra import simplify_algebra
@@ -76,9 +77,10 @@ STAGES: tuple[Stage, ...] = (
     Stage("specialize", lambda g, s: specialize(g, s.shapes), "graph", "graph"),
     Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph"),
     Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph"),
-    Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph"),
     Stage("fold_constants", lambda g, s: fold_constants(g, s.store), "graph", "graph"),
+    Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph"),
     Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph"),
+    Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph"),
     Stage("simplify_algebra", lambda g, s: simplify_algebra(g, s.store), "graph", "graph"),
     Stage("fold_again", lambda g, s: fold_constants(g, s.store), "graph", "graph"),
     Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph"),

@@ -6,6 +6,8 @@ is not what the file says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -35,3 +37,11 @@ def assert_agree(got: np.ndarray, want: np.ndarray, tolerance: float = 1e-4) -> 
     if finite.any():
         difference, scale = np.abs(a - b)[finite].max(), np.abs(b[finite]).max()
         assert difference <= tolerance * scale, f"{difference} over {scale}"
+
+
+def assert_all_agree(
+    got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: float = 1e-4
+) -> None:
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert_agree(a, b, tolerance)

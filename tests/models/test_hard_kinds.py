@@ -9,8 +9,8 @@ import ingot
 from ingot import api, pipeline
 from ingot.graph import interp as graph_interp
 from ingot.program import interp as program_interp
-from tests.models.agree import assert_agree, onnxruntime_answers
 from tests.models.build import HARD, dynamic_sequence, gather_rows, kv_cache, nonzero_gather
+from tests.models.peers import assert_all_agree, onnxruntime_answers
 
 # sums of f16 products: ONNX Runtime rounds each to f16, Ingot once at the end
 LIMITS = {"f16_weights": 2e-3}
@@ -24,17 +24,17 @@ def test_compiled_equals_everyone(name: str):
     session = api.make_session()
     graph = pipeline.run_stages(model, session, stop_after="remove_dead_code")
     inputs = [feeds[value.name] for value in graph.inputs]
-    assert_agree(graph_interp.run(graph, session.store, inputs), want, limit)
+    assert_all_agree(graph_interp.run(graph, session.store, inputs), want, limit)
     unplanned = pipeline.run_stages(graph, session, "lower", "lower")
-    assert_agree(program_interp.run(unplanned, session.store, feeds), want, limit)
+    assert_all_agree(program_interp.run(unplanned, session.store, feeds), want, limit)
     planned = pipeline.run_stages(unplanned, session, "schedule", "barriers")
-    assert_agree(program_interp.run(planned, session.store, feeds), want, limit)
+    assert_all_agree(program_interp.run(planned, session.store, feeds), want, limit)
     exe = ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
     answers = []
     for threads in (1, 2):
         exe.threads = threads
         answers.append(exe.run(None, feeds))
-        assert_agree(answers[-1], want, limit)
+        assert_all_agree(answers[-1], want, limit)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(*answers)), "threads change the answer"
 
 
@@ -43,7 +43,7 @@ def test_one_build_serves_every_size():
     exe = ingot.compile(model)
     for batch, length in ((1, 1), (2, 5), (3, 17), (7, 31), (5, 2)):
         _, feeds = dynamic_sequence(batch, length)
-        assert_agree(exe.run(None, feeds), onnxruntime_answers(model, feeds))
+        assert_all_agree(exe.run(None, feeds), onnxruntime_answers(model, feeds))
 
 
 def test_one_build_finds_any_count():
@@ -51,7 +51,7 @@ def test_one_build_finds_any_count():
     exe = ingot.compile(model)
     for kept in (0, 1, 5, 8):
         _, feeds = nonzero_gather(kept)
-        assert_agree(exe.run(None, feeds), onnxruntime_answers(model, feeds))
+        assert_all_agree(exe.run(None, feeds), onnxruntime_answers(model, feeds))
 
 
 def test_index_out_of_range_is_an_error_with_the_nodes_name():
@@ -64,7 +64,7 @@ def test_index_out_of_range_is_an_error_with_the_nodes_name():
         assert caught.value.code == "run-failed"
         assert "Gather" in caught.value.where and "out of range" in caught.value.what
     _, good = gather_rows()
-    assert_agree(exe.run(None, good), onnxruntime_answers(model, good))
+    assert_all_agree(exe.run(None, good), onnxruntime_answers(model, good))
 
 
 @pytest.mark.parametrize("write", ["scatter", "mask"])
@@ -84,7 +84,7 @@ def test_kv_cache_is_updated_in_place(write: str):
                 ours[name] = theirs[name] = rng.standard_normal(array.shape).astype(array.dtype)
         want = onnxruntime_answers(model, theirs)
         got = exe.run(None, ours)
-        assert_agree(got, want)
+        assert_all_agree(got, want)
         for name, new in pairs.items():
             index = [port.name for port in exe.outputs].index(new)
             assert got[index] is ours[name], "the state's own array is the output"
