@@ -65,6 +65,18 @@ class ValueCompiler:
 
             return one
 
+        if len(parts) == 2:
+            row, column = parts
+
+            def two(frame: Frame) -> int:
+                i, j = row(frame), column(frame)
+                rows, columns = frame[slot].shape
+                if 0 <= i < rows and 0 <= j < columns:
+                    return i * columns + j
+                raise out_of_range(name, (i, j), (rows, columns), frame[STATE].where)
+
+            return two
+
         def many(frame: Frame) -> int:
             shape = frame[slot].shape
             position = 0
