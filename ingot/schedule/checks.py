@@ -120,15 +120,18 @@ def _writes_apart(kernel: Kernel, loop: For, block: Block, name: str) -> bool:
             facts.add(inner)
     reader = IterMap([*loops, *(x for a in mine for x in a.inner)], facts)
     carriers = _carriers(mine, loop.var)
-    return carriers is not None and loop.var in reader.determined(carriers)
+    if carriers is None:
+        return False
+    shape = [mine[0].buffer.shape[d] for d in carriers]
+    indices = [mine[0].indices[d] for d in carriers]
+    return loop.var in reader.determined(indices, shape)
 
 
-def _carriers(mine: list[Access], var: str) -> list[arith.Expr] | None:
-    """The index expressions with `var` in them, if they are the same for every access."""
+def _carriers(mine: list[Access], var: str) -> list[int] | None:
+    """The dimensions whose index has `var` in it, if it is the same for every access."""
     first = mine[0].indices
     dims = [d for d, e in enumerate(first) if var in arith.free_vars(e)]
-    same = all(a.indices[d] == first[d] for a in mine for d in dims)
-    return [first[d] for d in dims] if same else None
+    return dims if all(a.indices[d] == first[d] for a in mine for d in dims) else None
 
 
 def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) -> bool:

@@ -137,9 +137,14 @@ class IterMap:
             ordered.append(digit)
         return ordered
 
-    def determined(self, indices: Sequence[Expr]) -> set[str]:
-        """The variables that the values of `indices` determine."""
-        digits = [d for e in indices for d in self.decodes(e)]
+    def determined(self, indices: Sequence[Expr], shape: Sequence[Expr] = ()) -> set[str]:
+        """The variables that the values of `indices` determine.
+
+        With a shape, the row-major address is looked at too: equal indices have equal addresses,
+        and there a fused loop that was split again is one sum.
+        """
+        places = [*indices, address(indices, shape)] if shape else list(indices)
+        digits = [d for e in places for d in self.decodes(e)]
         opened: set[str] = set()
         while whole := [v for v in self.sums if v not in opened and self._is_whole(v, digits)]:
             opened.update(whole)
@@ -148,7 +153,8 @@ class IterMap:
 
     def _is_whole(self, var: str, known: list[Digit]) -> bool:
         """Do the known digits cover the variable from one up to its extent, without a gap?"""
-        extent, digits = self.extents[var], [d for d in known if d.var == var]
+        extent = self.extents[var]
+        digits = sorted((d for d in known if d.var == var), key=lambda d: not d.top)
         reached: Expr = arith.Const(1)
         while not self.facts.at_most(extent, reached):
             step = next((d for d in digits if self.facts.equal(d.lower, reached)), None)
@@ -174,6 +180,14 @@ class IterMap:
                 return False
             reach = reach + digit.scale * (digit.count - 1)
         return len({d.var for d in ordered}) == len(ordered)
+
+
+def address(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The row-major place of an element."""
+    total: Expr = arith.Const(0)
+    for index, size in zip(indices, shape):
+        total = total * size + index
+    return total
 
 
 def _has_opaque(e: Expr) -> bool:

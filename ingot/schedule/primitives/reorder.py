@@ -109,8 +109,8 @@ def _repeated(kernel: Kernel, block: Block, chain: list[For]) -> list[For]:
     around = tree.loops_above(kernel.body, block)
     first = next(n for n, x in enumerate(around) if x is chain[0])
     maps = IterMap(around[first:], Facts(kernel, around))
-    spatial = [axis.binding for axis in block.axes if axis.kind is AxisKind.SPATIAL]
-    known = maps.determined(spatial)
+    spatial = [axis for axis in block.axes if axis.kind is AxisKind.SPATIAL]
+    known = maps.determined([a.binding for a in spatial], [a.extent for a in spatial])
     return [x for x in chain if not _kinds(block, x) - {AxisKind.SPATIAL} and x.var not in known]
 
 
