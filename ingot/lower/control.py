@@ -5,6 +5,7 @@ from __future__ import annotations
 from ingot.graph.ir import Node, Value
 from ingot.lower.lower import Lowering, control
 from ingot.program import ir
+from ingot.support.errors import IngotError
 
 
 @control("if")
@@ -12,6 +13,12 @@ def lower_if(walk: Lowering, node: Node) -> None:
     """Each branch is lowered in place and leaves its results in the node's own buffers."""
     cond, *captures = node.inputs
     assert cond is not None
+    if node.attr("symbols"):  # nobody would bind them, and the outputs' sizes would be garbage
+        raise IngotError(
+            "unsupported-op",
+            "an If whose branches give tensors of different sizes is not compiled yet",
+            where=node.origin,
+        )
     outputs = [walk.temporary(out.name, out) for out in node.outputs]
     branches = []
     for attr in ("then_branch", "else_branch"):
