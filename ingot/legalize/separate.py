@@ -84,4 +84,4 @@ def _kernel(
     for buffer in (*params, *local):
         mentioned.update(v for d in buffer.shape for v in terms.index_vars(d))
     sizes = tuple(s for s in whole.sizes if s.name in mentioned)
-    return Kernel(name, params, sizes, body, whole.origin)
+    return Kernel(name, params, sizes, body, whole.origin, whole.family)

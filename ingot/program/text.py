@@ -87,8 +87,7 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
                     _show_stmt(w, each)
         case ir.Launch():
             sizes, extent = _tuple(s.sizes), arith.show(s.extent)
-            note = f"  # {' '.join(s.origin.split())}" if s.origin else ""
-            w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}){note}")
+            w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}){_note(s.origin)}")
         case ir.Barrier():
             w.line("barrier()")
         case ir.Copy(dst=dst, src=src):
@@ -99,7 +98,7 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
         case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
             _show_body(w, f"with loop({counter!r}, {trips!r}, {keep!r}):", body)
         case ir.Bind(symbol=symbol, buffer=buffer, index=index):
-            w.line(f"bind({symbol!r}, {buffer!r}, {index})")
+            w.line(f"bind({symbol!r}, {buffer!r}, {index}){_note(s.origin)}")
         case ir.Reserve(arena=arena, size_bytes=size):
             w.line(f"reserve({arena!r}, {arith.show(size)})")
         case ir.Append(dst=dst, src=src):
@@ -113,6 +112,11 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
                     _show_body(w, f"with branch({weight}):", branch)
         case _:
             assert_never(s)  # type: ignore[arg-type]
+
+
+def _note(origin: str) -> str:
+    """An origin as a comment on its line, from where `parse` takes it back."""
+    return f"  # {' '.join(origin.split())}" if origin else ""
 
 
 def _show_body(w: Writer, head: str, body: ir.Stmt) -> None:
@@ -143,7 +147,7 @@ def _bad(line: int, why: str) -> IngotError:
 
 class _Parser:
     def __init__(self, text: str):
-        self.text = text
+        self.lines = text.split("\n")
         self.symbols: list[Symbol] = []
         self.arenas: list[ir.Arena] = []
         self.buffers: list[ir.Buffer] = []
@@ -175,7 +179,7 @@ class _Parser:
     def top(self, node: ast.stmt) -> ir.Stmt | None:
         if isinstance(node, ast.FunctionDef):
             first = min([d.lineno for d in node.decorator_list], default=node.lineno)
-            source = "\n".join(self.text.splitlines()[first - 1 : node.end_lineno])
+            source = "\n".join(self.lines[first - 1 : node.end_lineno])
             self.kernels.append((self.kernel_name or node.name, parse_kernel(source)))
             return None
         word, call = self.call(node)
@@ -235,6 +239,12 @@ class _Parser:
         except ValueError as error:
             raise _bad(node.lineno, f"{ast.unparse(node)} is no constant") from error
 
+    def note(self, node: ast.stmt) -> str:
+        """The comment after a statement: its origin."""
+        line = self.lines[(node.end_lineno or node.lineno) - 1].encode()
+        rest = line[node.end_col_offset or 0 :].decode().strip()
+        return rest.removeprefix("#").strip() if rest.startswith("#") else ""
+
     def index(self, node: ast.expr) -> arith.Expr:
         return parse_index(ast.unparse(node))
 
@@ -256,13 +266,15 @@ class _Parser:
         match word:
             case "run":
                 sizes = tuple(self.index(e) for e in self.items(a[2]))
-                return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, self.index(a[3]))
+                extent, origin = self.index(a[3]), self.note(node)
+                return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, extent, origin)
             case "barrier":
                 return ir.Barrier()
             case "copy":
                 return ir.Copy(self.data(a[0]), self.data(a[1]))
             case "bind":
-                return ir.Bind(self.data(a[0]), self.data(a[1]), self.data(a[2]))
+                symbol, buffer, index = map(self.data, a)
+                return ir.Bind(symbol, buffer, index, self.note(node))
             case "reserve":
                 return ir.Reserve(self.data(a[0]), self.index(a[1]))
             case "append":
