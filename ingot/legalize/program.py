@@ -78,9 +78,13 @@ def parallel_extent(kernel: loops.Kernel) -> arith.Expr:
 
 
 def share_kernels(program: ir.Program) -> ir.Program:
-    """Kernels equal but for names become one."""
-    first: dict[str, str] = {}
-    names = {name: first.setdefault(digest(kernel), name) for name, kernel in program.kernels}
+    """Kernels equal but for names become one: before scheduling, so that each is scheduled once,
+    and again when they are legal."""
+    first: dict[tuple[str, str], str] = {}
+    names = {
+        name: first.setdefault((kernel.family, digest(kernel)), name)
+        for name, kernel in program.kernels
+    }
     kept = tuple((name, kernel) for name, kernel in program.kernels if names[name] == name)
     body = map_launches(program.body, lambda s: ir.replace(s, kernel=names[s.kernel]))
     return ir.replace(program, body=body, kernels=kept)

@@ -130,7 +130,7 @@ def _decode_power(x: V) -> V:
 
 
 def _encode_power(x: V, saturate: bool) -> V:
-    """The nearest power of two; what has none (zero, negative) is the end it lies beyond, or NaN."""
+    """The nearest power of two; what has none (zero, negative) is the nearest end, or NaN."""
     x = x.keep()
     raw = x.bits(dtypes.u32).keep()
     up = (raw >> 22) & 1

@@ -1,0 +1,233 @@
+"""Whole kernels, legalized step by step: each step verifies and keeps the kernel's meaning."""
+
+import random
+
+import numpy as np
+import pytest
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.legalize import STEPS, legalize_kernel
+from ingot.loops import ir, visit
+from ingot.loops.build import Build
+from ingot.loops.ir import LoopKind
+from ingot.schedule import Schedule
+from ingot.support.errors import IngotError
+from tests.legalize.common import AVX2, PLAIN, check, widths
+from tests.schedule.common import conv1d, elementwise, matmul, softmax
+from tests.schedule.test_random import KERNELS, random_step
+
+f32, i64 = dtypes.f32, dtypes.i64
+n = arith.Var("n")
+SIZE = (ir.Size("n", 1),)
+
+
+def tiled_matmul(m, cols, k, rows=2, lanes=8, sizes=()):
+    sch = Schedule(matmul(m, cols, k, sizes))
+    i, j, p = sch.loops(sch.block("Y"))
+    outer, inner = sch.split(i, None, rows)
+    columns, lane = sch.split(j, None, lanes)
+    sch.reorder(outer, columns, p, inner, lane)
+    sch.reverse_compute_at(sch.block("Z"), columns)
+    row, column = sch.loops(sch.block("Z"))[-2:]
+    for loop in (lane, column):
+        sch.vectorize(loop)
+    for loop in (inner, row):
+        sch.unroll(loop)
+    sch.parallel(outer)
+    return sch.kernel
+
+
+@pytest.mark.parametrize("on", [AVX2, PLAIN], ids=["avx2", "plain"])
+@pytest.mark.parametrize("shape", [(4, 16, 3), (5, 19, 4), (1, 3, 2)])
+def test_a_tile_of_a_product_lives_in_one_small_buffer(shape, on):
+    (kernel,), notes = check(tiled_matmul(*shape), on=on)
+    allocs = [s.buffer for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
+    assert [b.shape for b in allocs] == [(16,)] or shape[0] == 1
+    assert not notes and 8 in widths(kernel)
+    fused = any(isinstance(e, ir.Fma) for e in visit.all_exprs(kernel.body))
+    assert fused == on.has("fma")
+
+
+def test_a_tile_of_a_product_with_an_open_size():
+    for size in (1, 2, 5, 6):
+        (kernel,), _ = check(tiled_matmul(n, 19, 4, sizes=SIZE), {"n": size})
+    allocs = [s.buffer for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
+    assert [b.shape for b in allocs] == [(16,)]
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 24])
+def test_whole_vectors_have_no_masks(count):
+    sch = Schedule(elementwise(2, n, SIZE))
+    sch.compute_inline(sch.block("S"))
+    i, j = sch.loops(sch.block("Z"))
+    _, lane = sch.split(j, None, 8)
+    sch.vectorize(lane)
+    sch.parallel(i)
+    (kernel,), _ = check(sch.kernel, {"n": count})
+    masks = [s.mask is None for s in visit.stores(kernel.body) if s.value.lanes == 8]
+    assert sorted(masks) == [False, True]
+
+
+def test_guards_that_always_hold_are_gone():
+    sch = Schedule(elementwise(3, 16))
+    sch.compute_inline(sch.block("S"))
+    fused = sch.fuse(*sch.loops(sch.block("Z")))
+    _, lane = sch.split(fused, None, 8)
+    sch.vectorize(lane)
+    (kernel,), _ = check(sch.kernel)
+    assert not any(isinstance(s, ir.If) for s in visit.walk_stmts(kernel.body))
+    (store,) = visit.stores(kernel.body)
+    assert store.value.lanes == 8 and store.stride == 1 and store.mask is None
+
+
+def test_rows_of_softmax_stay_with_their_row():
+    sch = Schedule(softmax(4, n, SIZE))
+    row, _ = sch.loops(sch.block("out"))
+    sch.parallel(row)
+    for name in ("total", "power", "top"):
+        sch.compute_at(sch.block(name), row)
+    (kernel,), _ = check(sch.kernel, {"n": 11})
+    assert isinstance(kernel.body, ir.For) and kernel.body.kind is LoopKind.PARALLEL
+    shapes = {
+        s.buffer.name: s.buffer.shape
+        for s in visit.walk_stmts(kernel.body)
+        if isinstance(s, ir.Alloc)
+    }
+    assert shapes == {"top": (1,), "power": (n,), "total": (1,)}
+
+
+def test_padded_rows_with_an_open_size():
+    sch = Schedule(conv1d(n, 3, SIZE))
+    sch.compute_inline(sch.block("padded"))
+    (i, t) = sch.loops(sch.block("acc"))
+    _, lane = sch.split(i, None, 4)
+    sch.reorder(t, lane)
+    sch.vectorize(lane)
+    for size in (1, 3, 4, 9):
+        check(sch.kernel, {"n": size})
+
+
+@pytest.mark.parametrize("count", [8, 5])
+def test_gathered_elements_are_loaded_lane_by_lane(count):
+    b = Build("gather")
+    x, at = b.param("x", f32, (3, count)), b.param("at", dtypes.i32, (count,))
+    out = b.compute("out", (3, count), lambda i, j: x[i, ir.index_of(at[j])] * 2.0)
+    sch = Schedule(b.finish([out]))
+    _, j = sch.loops(sch.block("out"))
+    _, lane = sch.split(j, None, 4)
+    sch.vectorize(lane)
+    (kernel,), notes = check(sch.kernel)
+    assert not notes and 4 in widths(kernel)
+
+
+def test_scattered_elements_are_stored_in_the_order_of_the_lanes():
+    at = ir.Buffer("at", i64, (arith.Const(8),))
+    x, y = (ir.Buffer(name, f32, (arith.Const(8),)) for name in "xy")
+    j = arith.Var("j")
+    where = ir.Compare("lt", ir.Index(j), ir.Index(arith.Const(7)))
+    store = ir.If(where, ir.Store(y, (ir.index_of(at[j]),), x[j] + 1.0))
+    loop = ir.For("j", arith.Const(0), arith.Const(8), store, LoopKind.VECTOR)
+    order = np.array([3, 1, 3, 0, 2, 2, 7, 99])
+    (kernel,), notes = check(ir.Kernel("scatter", (at, x, y), (), loop), given={"at": order})
+    assert not notes and any(isinstance(e, ir.Shuffle) for e in visit.all_exprs(kernel.body))
+
+
+def vector_nest(body, *buffers, lanes=8, name="v"):
+    loop = ir.For("j", arith.Const(0), arith.Const(lanes), body, LoopKind.VECTOR)
+    return ir.Kernel(name, buffers, (), loop)
+
+
+def test_lanes_that_branch_apart_get_masks():
+    x, y, z = (ir.Buffer(name, f32, (arith.Const(8),)) for name in "xyz")
+    j = arith.Var("j")
+    inner = ir.If(ir.Compare("gt", y[j], ir.Lit(0.0, f32)), ir.Store(z, (j,), y[j]))
+    then = ir.seq(ir.Store(z, (j,), x[j] + 1.0), inner)
+    orelse = ir.Store(z, (j,), x[j] * 3.0)
+    body = ir.If(ir.Compare("gt", x[j], ir.Lit(0.0, f32)), then, orelse)
+    (kernel,), notes = check(vector_nest(body, x, y, z))
+    assert not notes and widths(kernel) == {8}
+
+
+@pytest.mark.parametrize("op", ["add", "max", "mul"])
+def test_lanes_that_meet_in_one_element_are_reduced(op):
+    x, total = ir.Buffer("x", f32, (arith.Const(8),)), ir.Buffer("total", f32, ())
+    j = arith.Var("j")
+    update = ir.Store(total, (), ir.Binary(op, ir.Load(total, ()), x[j] * 2.0))
+    guard = ir.Compare("gt", x[j], ir.Lit(-0.5, f32))
+    for body in (update, ir.If(guard, update)):
+        (kernel,), notes = check(vector_nest(body, x, total))
+        assert not notes
+        assert any(isinstance(e, ir.LaneReduce) for e in visit.all_exprs(kernel.body))
+
+
+def test_a_body_with_no_wide_form_runs_lane_by_lane_and_says_why():
+    x, total = ir.Buffer("x", f32, (arith.Const(8),)), ir.Buffer("total", f32, ())
+    j = arith.Var("j")
+    last = ir.Store(total, (), x[j])
+    fails = ir.If(ir.Compare("gt", x[j], ir.Lit(99.0, f32)), ir.Fail("too large", (ir.Index(j),)))
+    odd = ir.Store(total, (), ir.Load(total, ()) * ir.Load(total, ()) + x[j])
+    reasons = ["different values", "fail in one lane", "no way that is known"]
+    for body, reason in zip((last, fails, odd), reasons, strict=True):
+        (kernel,), notes = check(vector_nest(body, x, total))
+        assert len(notes) == 1 and reason in notes[0] and "lane by lane" in notes[0]
+        assert widths(kernel) <= {1}
+
+
+def test_a_vector_loop_of_open_length_is_noted():
+    x = ir.Buffer("x", f32, (n,))
+    y = ir.Buffer("y", f32, (n,))
+    j = arith.Var("j")
+    loop = ir.For("j", arith.Const(0), n, ir.Store(y, (j,), x[j]), LoopKind.VECTOR)
+    _, notes = check(ir.Kernel("k", (x, y), SIZE, loop), {"n": 5})
+    assert "not a number" in notes[0]
+
+
+def test_inner_loops_stay_inside_vectors():
+    x, y = (
+        ir.Buffer("x", f32, (arith.Const(3), arith.Const(8))),
+        ir.Buffer("y", f32, (arith.Const(8),)),
+    )
+    acc = ir.Buffer("acc", f32, ())
+    j, k = arith.Var("j"), arith.Var("k")
+    add = ir.Store(acc, (), ir.Load(acc, ()) + x[k, j])
+    body = ir.Alloc(
+        acc,
+        ir.seq(
+            ir.Store(acc, (), ir.Lit(0.0, f32)),
+            ir.serial("k", 3, add),
+            ir.Store(y, (j,), ir.Math("tanh", (ir.Load(acc, ()),))),
+        ),
+    )
+    (kernel,), notes = check(vector_nest(body, x, y))
+    assert not notes and widths(kernel) == {8}
+    assert [s.var for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.For)] == ["k"]
+
+
+def test_a_condition_with_math_is_computed_again_each_turn():
+    x = ir.Buffer("x", f32, (arith.Const(1),))
+    more = ir.Compare("lt", ir.Math("exp", (x[0],)), ir.Lit(20.0, f32))
+    body = ir.While(more, ir.Store(x, (arith.Const(0),), x[0] + 0.5))
+    check(ir.Kernel("grow", (x,), (), body), given={"x": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_random_schedules_keep_their_meaning(name):
+    make, sizes = KERNELS[name]
+    for seed in range(6):
+        rng = random.Random(f"legal {name} {seed}")
+        sch = Schedule(make())
+        for _ in range(12):
+            try:
+                random_step(sch, rng)
+            except IngotError as error:
+                assert error.code == "bad-schedule"
+        check(sch.kernel, sizes, AVX2 if seed % 2 else PLAIN)
+
+
+def test_the_steps_run_in_one_call():
+    kernel = tiled_matmul(5, 19, 4)
+    notes: list[str] = []
+    legal = legalize_kernel(kernel, AVX2, notes)
+    assert legal == legalize_kernel(kernel, AVX2) and notes == []
+    assert [s.name for s in STEPS][-1] == "simplify_stmts"
