@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from ingot.graph.ir import Node, Value
 from ingot.lower.lower import Lowering, control
+from ingot.ops.control import open_sizes
 from ingot.program import ir
-from ingot.support.errors import IngotError
 
 
 @control("if")
 def lower_if(walk: Lowering, node: Node) -> None:
-    """Each branch is lowered in place and leaves its results in the node's own buffers."""
+    """Each branch is lowered in place and leaves its results in the node's own buffers. Sizes in
+    which the branches differ are symbols that each branch binds to its own."""
     cond, *captures = node.inputs
     assert cond is not None
-    if node.attr("symbols"):  # nobody would bind them, and the outputs' sizes would be garbage
-        raise IngotError(
-            "unsupported-op",
-            "an If whose branches give tensors of different sizes is not compiled yet",
-            where=node.origin,
-        )
     outputs = [walk.temporary(out.name, out) for out in node.outputs]
+    graphs = [node.attr("then_branch"), node.attr("else_branch")]
+    sizes = list(zip(*open_sizes(*graphs))) or [(), ()]
     branches = []
-    for attr in ("then_branch", "else_branch"):
-        graph = node.attr(attr)
+    for graph, own_sizes in zip(graphs, sizes):
         homes = {formal.name: walk.home[v.name] for formal, v in zip(graph.inputs, captures) if v}
         body, results = walk.nested(graph, homes)
+        binds = walk.bind_sizes(node.attr("symbols", ()), own_sizes, node.origin)
         copies = [ir.Copy(out, result) for out, result in zip(outputs, results)]
-        branches.append(ir.seq(body, *copies))
+        branches.append(ir.seq(body, *binds, *copies))
     walk.stmts.append(ir.If(walk.home[cond.name], branches[0], branches[1]))
     walk.home.update(zip((out.name for out in node.outputs), outputs))
 

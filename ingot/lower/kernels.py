@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph import opdef
 from ingot.graph.ir import Node, Value
@@ -42,6 +43,17 @@ def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
     return close(b, [_final(b, out, node)], symbols, node.origin)
+
+
+def sizes_kernel(
+    name: str, sizes: Sequence[arith.Expr], symbols: dict[str, Symbol], origin: str
+) -> ir.Kernel:
+    """The kernel that writes size expressions into an i64 table."""
+    b = Build(name, taken=symbols)
+    out = b.buffer("sizes", dtypes.i64, (len(sizes),))
+    for place, size in enumerate(sizes):
+        b.emit(ir.Store(out, (arith.Const(place),), ir.Index(size)))
+    return close(b, [out], symbols, origin)
 
 
 def close(b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin: str) -> ir.Kernel:

@@ -5,7 +5,9 @@ In: a graph and its groups. Out: an unplanned Program. Called by pipeline.STAGES
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import gcd
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
-from ingot.lower.kernels import bind_kernel, group_kernel
+from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel
 from ingot.passes.fuse import Group, fuse, is_view
 from ingot.program import ir
 
@@ -121,7 +123,8 @@ class Lowering:
 
     def walk(self, graph: Graph, wanted: dict[str, ir.Storage]) -> None:
         """Lower a graph's groups in order. `wanted` gives the storage of outputs made in place."""
-        self.symbols.update(graph.symbol_map)
+        for symbol in graph.symbols:
+            self.symbols[symbol.name] = wider(self.symbols.get(symbol.name, symbol), symbol)
         for node in graph.nodes:
             if node.op == "constant":
                 self.home[node.outputs[0].name] = self.constant(node.outputs[0], node.attr("value"))
@@ -179,6 +182,21 @@ class Lowering:
         for index, symbol in enumerate(names):
             self.stmts.append(ir.Bind(symbol, result, index, origin=node.origin))
 
+    def bind_sizes(
+        self, symbols: Sequence[str], sizes: Sequence[arith.Expr], origin: str
+    ) -> list[ir.Stmt]:
+        """Statements that give symbols the values of size expressions."""
+        if not symbols:
+            return []
+        name = self.fresh("sizes", self.kernels)
+        kernel = self.kernels[name] = sizes_kernel(name, sizes, self.symbols, origin)
+        table = self.fresh("sizes", self.buffers)
+        out = kernel.params[-1]
+        self.buffers[table] = ir.Buffer(table, out.dtype, out.shape, ir.Storage.TEMP)
+        given = tuple(arith.Var(size.name) for size in kernel.sizes)
+        binds = [ir.Bind(s, table, i, origin=origin) for i, s in enumerate(symbols)]
+        return [ir.Launch(name, (table,), given, origin=origin), *binds]
+
     def nested(self, graph: Graph, homes: dict[str, str]) -> tuple[ir.Stmt, list[str]]:
         """Lower a sub-graph into a statement of its own; gives the buffers of its outputs."""
         outer_home, outer_stmts = self.home, self.stmts
@@ -188,6 +206,12 @@ class Lowering:
         body = ir.seq(*self.stmts)
         self.home, self.stmts = outer_home, outer_stmts
         return body, results
+
+
+def wider(a: Symbol, b: Symbol) -> Symbol:
+    """Both branches of an `if` may bind a symbol of one name: its range covers both."""
+    high = None if a.high is None or b.high is None else max(a.high, b.high)
+    return replace(a, low=min(a.low, b.low), high=high, divisor=gcd(a.divisor, b.divisor))
 
 
 def kernel_name(group: Group) -> str:
