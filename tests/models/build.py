@@ -12,6 +12,7 @@ from functools import partial
 from tests.models.kinds import (
     f16_weights,
     gather_rows,
+    if_of_sizes,
     if_on_flag,
     int8_matmul,
     loop_with_state,
@@ -25,6 +26,8 @@ from tests.models.zoo import bert_two_layers, light_models
 HARD: dict[str, Callable[[], Case]] = {
     "if_true": if_on_flag,
     "if_false": partial(if_on_flag, -1.0),
+    "if_of_sizes": if_of_sizes,
+    "if_of_sizes_else": partial(if_of_sizes, -1.0),
     "loop": loop_with_state,
     "loop_zero_trips": partial(loop_with_state, 0),
     "nonzero_gather": nonzero_gather,

@@ -27,6 +27,30 @@ def if_on_flag(sign: float = 1.0) -> Case:
     return proto, {"x": x}
 
 
+def if_of_sizes(sign: float = 1.0) -> Case:
+    """Branches whose results differ in size: one finds, the other keeps all."""
+    found = graph(
+        "found", [node("NonZero", "x", "places")], [], [info("places", [1, None], P.INT64)]
+    )
+    kept = graph(
+        "kept",
+        [node("Cast", "x", "whole", to=P.INT64), node("Unsqueeze", "whole first", "row")],
+        [], [info("row", [1, None], P.INT64)],
+    )  # fmt: skip
+    nodes = [
+        node("ReduceSum", "x", "total", keepdims=0),
+        node("Greater", "total zero", "flag"),
+        node("If", "flag", "picked", then_branch=found, else_branch=kept),
+        node("Add", "picked one", "y"),
+    ]
+    integers = {"first": np.zeros(1, np.int64), "one": np.ones((), np.int64)}
+    constants = {"zero": np.zeros((), np.float32), **integers}
+    proto = model(
+        "if_of_sizes", nodes, [info("x", [6])], [info("y", [1, None], P.INT64)], constants
+    )
+    return proto, {"x": np.array([0, 1, 0, 2, 0, 3], np.float32) * np.float32(sign)}
+
+
 def loop_with_state(trips: int = 4) -> Case:
     """A carried state, a trip count read from data, an early stop, and a scan output."""
     body = graph(

@@ -1,4 +1,4 @@
-"""The hard kinds, compiled: equal to ONNX Runtime and to our interpreters, on one thread and two."""
+"""The hard kinds, compiled: equal to ONNX Runtime and to our interpreters, on 1 and 2 threads."""
 
 from __future__ import annotations
 
