@@ -46,7 +46,7 @@ def entry_text(program: ir.Program, target: Target) -> str:
 def compile_program(program: ir.Program, target: Target, processes: int | None) -> Objects:
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
     jobs.append(Job("the entry", entry_text(program, target)))
-    jobs.append(Job("the runtime support", support_text(target.triple)))
+    jobs.append(Job("the runtime support", support_text(target.triple, knobs.current().spin_count)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1
     *kernels, entry, support = compile_all(jobs, machine_of(target), count)
     return Objects(tuple(kernels), entry, support)

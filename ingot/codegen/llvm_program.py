@@ -194,7 +194,8 @@ class _Entry:
 
     def barrier(self) -> None:
         fn = self.fn
-        args = f"ptr {self.fields['sync']}, i64 {self.fields['threads']}, ptr {self.fields['services']}"
+        sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
+        args = f"ptr {sync}, i64 {threads}, ptr {services}"
         failed = fn.op(f"call i32 @barrier({args})")
         bad, leave, stay = fn.op(f"icmp ne i32 {failed}, 0"), fn.label("leave"), fn.label("stay")
         fn.branch_if(bad, leave, stay)
@@ -313,15 +314,24 @@ class _Entry:
 
 
 def _barrier(triple: str, spin_count: int) -> str:
-    """All threads arrive; the last opens the gate by raising `generation`. Gives `failed`."""
+    """All threads arrive; the last opens the gate by raising `generation`. Non-zero: leave.
+
+    The last one also decides whether all leave: a thread that read `failed` by itself could see a
+    failure of one that is already past the gate, and leave it alone at the next barrier.
+    """
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
     return f"""
-define internal i32 @barrier(ptr %sync, i64 %threads, ptr %services) noinline nounwind "no-builtins" {{
+define internal i32 @barrier(ptr %sync, i64 %threads, ptr %services)
+    noinline nounwind "no-builtins" {{
 entry:
   %failed_at = getelementptr i8, ptr %sync, i64 {SYNC["failed"]}
   %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %out, label %meet
+  br i1 %alone, label %by_itself, label %meet
+by_itself:
+  %mine_failed = load atomic i32, ptr %failed_at monotonic, align 4
+  ret i32 %mine_failed
 meet:
+  %leave_at = getelementptr i8, ptr %sync, i64 {SYNC["leave"]}
   %gate = getelementptr i8, ptr %sync, i64 {SYNC["generation"]}
   %parked = getelementptr i8, ptr %sync, i64 {SYNC["parked"]}
   %seen = load atomic i32, ptr %gate acquire, align 4
@@ -332,6 +342,8 @@ meet:
   br i1 %last, label %open, label %spin
 open:
   store atomic i32 0, ptr %sync monotonic, align 4
+  %any_failed = load atomic i32, ptr %failed_at monotonic, align 4
+  store atomic i32 %any_failed, ptr %leave_at monotonic, align 4
   %next = add i32 %seen, 1
   %old = atomicrmw xchg ptr %gate, i32 %next seq_cst
   %sleepers = load atomic i32, ptr %parked seq_cst, align 4
@@ -369,8 +381,8 @@ spin_on:
   %changed2 = icmp ne i32 %now2, %seen
   br i1 %changed2, label %out, label %sleep
 out:
-  %failed = load atomic i32, ptr %failed_at acquire, align 4
-  ret i32 %failed
+  %leave = load atomic i32, ptr %leave_at monotonic, align 4
+  ret i32 %leave
 }}"""
 
 

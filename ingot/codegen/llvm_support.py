@@ -1,4 +1,4 @@
-"""The runtime's native part, as LLVM IR: parking, memory services, the worker loop, a gang's call.
+"""The runtime's native part, as LLVM IR: parking, memory, and (llvm_gang.py) workers and gangs.
 
 One closed object, the same for every model. It asks the operating system through function pointers
 that the runtime puts in the services table (support/abi.py), so it has no undefined symbol.
@@ -6,19 +6,18 @@ that the runtime puts in the services table (support/abi.py), so it has no undef
 
 from __future__ import annotations
 
-from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, GANG, SERVICES, SLOT, SYNC, SYSTEM
+from ingot.codegen.llvm_gang import field_at as _at
+from ingot.codegen.llvm_gang import gang_text, pool_text, worker_text
+from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, SYSTEM
 
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 
 
-def support_text(triple: str, spin_count: int = 2000) -> str:
+def support_text(triple: str, spin_count: int) -> str:
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
-    parts = [_PARKING, _MEMORY, _worker(pause, spin_count), _gang(pause, spin_count)]
+    parts = [_PARKING, _MEMORY, pool_text()]
+    parts += [worker_text(pause, spin_count), gang_text(pause, spin_count)]
     return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
-
-
-def _at(name: str, base: str, offset: int) -> str:
-    return f"  %{name} = getelementptr i8, ptr %{base}, i64 {offset}"
 
 
 _PARKING = f"""
@@ -111,15 +110,15 @@ renew:
   %failed = icmp eq ptr %new, null
   br i1 %failed, label %none, label %copy
 copy:
-  %i = phi i64 [0, %renew], [%i_next, %byte]
+  %i = phi i64 [0, %renew], [%i_next, %words]
   %more = icmp slt i64 %i, %size
-  br i1 %more, label %byte, label %swap
-byte:
+  br i1 %more, label %words, label %swap
+words:  ; `take` rounds up, so the last words may pass the size but not the memory
   %from = getelementptr i8, ptr %old, i64 %i
   %to = getelementptr i8, ptr %new, i64 %i
-  %v = load i8, ptr %from, align 1
-  store i8 %v, ptr %to, align 1
-  %i_next = add i64 %i, 1
+  %v = load <32 x i8>, ptr %from, align 32
+  store <32 x i8> %v, ptr %to, align 32
+  %i_next = add i64 %i, 32
   br label %copy
 swap:
   call void @give(ptr %services, ptr %old)
@@ -131,163 +130,3 @@ done:
 none:
   ret i32 1
 }}"""
-
-
-def _worker(pause: str, spin_count: int) -> str:
-    """Wait for a command: look a while, then park; run the job; say so; wait again."""
-    return f"""
-define void @worker_main(ptr %slot) nounwind {{
-entry:
-{_at("finished", "slot", SLOT["finished"])}
-{_at("parked", "slot", SLOT["parked"])}
-{_at("stop_at", "slot", SLOT["stop"])}
-{_at("caller", "slot", SLOT["caller_parked"])}
-{_at("entry_at", "slot", SLOT["entry"])}
-{_at("ctx_at", "slot", SLOT["ctx"])}
-{_at("services_at", "slot", SLOT["services"])}
-  %services = load ptr, ptr %services_at, align 8
-  %begin = load atomic i32, ptr %finished acquire, align 4
-  br label %idle
-idle:
-  %seen = phi i32 [%begin, %entry], [%go_value, %next]
-  br label %look
-look:
-  %turn = phi i32 [0, %idle], [%turn_next, %wait], [0, %woken]
-  %now = load atomic i32, ptr %slot acquire, align 4
-  %changed = icmp ne i32 %now, %seen
-  br i1 %changed, label %go, label %wait_or_park
-wait_or_park:
-  %long = icmp ugt i32 %turn, {spin_count}
-  br i1 %long, label %park_now, label %wait
-wait:
-  {pause}
-  %turn_next = add i32 %turn, 1
-  br label %look
-park_now:
-  %ignored = atomicrmw xchg ptr %parked, i32 1 seq_cst
-  %again = load atomic i32, ptr %slot seq_cst, align 4
-  %still = icmp eq i32 %again, %seen
-  br i1 %still, label %sleep, label %woken
-sleep:
-  call void @park(ptr %services, ptr %slot, i32 %seen)
-  br label %woken
-woken:
-  %ignored2 = atomicrmw xchg ptr %parked, i32 0 seq_cst
-  br label %look
-go:
-  %go_value = load atomic i32, ptr %slot acquire, align 4
-  %stop = load atomic i32, ptr %stop_at acquire, align 4
-  %leave = icmp ne i32 %stop, 0
-  br i1 %leave, label %out, label %work
-work:
-  %run = load ptr, ptr %entry_at, align 8
-  %ctx = load ptr, ptr %ctx_at, align 8
-  %code = call i32 %run(ptr %ctx)
-  %ignored3 = atomicrmw xchg ptr %finished, i32 %go_value seq_cst
-  %waits = load atomic i32, ptr %caller seq_cst, align 4
-  %must = icmp ne i32 %waits, 0
-  br i1 %must, label %tell, label %next
-tell:
-  call void @wake(ptr %services, ptr %finished)
-  br label %next
-next:
-  br label %idle
-out:
-  ret void
-}}"""
-
-
-def _gang(pause: str, spin_count: int) -> str:
-    """Start the leased workers, run as thread 0, wait for all; 0 if nobody failed."""
-    return f"""
-define i32 @gang_run(ptr %gang) nounwind {{
-entry:
-  %count = load i64, ptr %gang, align 8
-{_at("run_at", "gang", GANG["entry"])}
-{_at("ctx_at", "gang", GANG["ctx"])}
-{_at("pairs", "gang", GANG["pairs"])}
-  %run = load ptr, ptr %run_at, align 8
-  %ctx0 = load ptr, ptr %ctx_at, align 8
-  br label %start
-start:
-  %i = phi i64 [0, %entry], [%i_next, %started]
-  %more = icmp slt i64 %i, %count
-  br i1 %more, label %one, label %mine
-one:
-  %pair_offset = mul i64 %i, 16
-  %pair = getelementptr i8, ptr %pairs, i64 %pair_offset
-  %slot = load ptr, ptr %pair, align 8
-  %their_at = getelementptr i8, ptr %pair, i64 8
-  %their = load ptr, ptr %their_at, align 8
-{_at("entry_at", "slot", SLOT["entry"])}
-{_at("slot_ctx_at", "slot", SLOT["ctx"])}
-{_at("parked", "slot", SLOT["parked"])}
-{_at("services_at", "slot", SLOT["services"])}
-  store ptr %run, ptr %entry_at, align 8
-  store ptr %their, ptr %slot_ctx_at, align 8
-  %old = load atomic i32, ptr %slot monotonic, align 4
-  %command = add i32 %old, 1
-  %ignored = atomicrmw xchg ptr %slot, i32 %command seq_cst
-  %asleep = load atomic i32, ptr %parked seq_cst, align 4
-  %must = icmp ne i32 %asleep, 0
-  br i1 %must, label %rouse, label %started
-rouse:
-  %services = load ptr, ptr %services_at, align 8
-  call void @wake(ptr %services, ptr %slot)
-  br label %started
-started:
-  %i_next = add i64 %i, 1
-  br label %start
-mine:
-  %code = call i32 %run(ptr %ctx0)
-  br label %join
-join:
-  %j = phi i64 [0, %mine], [%j_next, %joined]
-  %left = icmp slt i64 %j, %count
-  br i1 %left, label %await, label %out
-await:
-  %join_offset = mul i64 %j, 16
-  %join_pair = getelementptr i8, ptr %pairs, i64 %join_offset
-  %who = load ptr, ptr %join_pair, align 8
-{_at("finished", "who", SLOT["finished"])}
-{_at("caller", "who", SLOT["caller_parked"])}
-{_at("who_services_at", "who", SLOT["services"])}
-  %wanted = load atomic i32, ptr %who monotonic, align 4
-  br label %look
-look:
-  %turn = phi i32 [0, %await], [%turn_next, %wait], [0, %woken]
-  %now = load atomic i32, ptr %finished acquire, align 4
-  %done = icmp eq i32 %now, %wanted
-  br i1 %done, label %joined, label %wait_or_park
-wait_or_park:
-  %long = icmp ugt i32 %turn, {spin_count}
-  br i1 %long, label %park_now, label %wait
-wait:
-  {pause}
-  %turn_next = add i32 %turn, 1
-  br label %look
-park_now:
-  %ignored4 = atomicrmw xchg ptr %caller, i32 1 seq_cst
-  %again = load atomic i32, ptr %finished seq_cst, align 4
-  %ready = icmp eq i32 %again, %wanted
-  br i1 %ready, label %woken, label %sleep
-sleep:
-  %who_services = load ptr, ptr %who_services_at, align 8
-  call void @park(ptr %who_services, ptr %finished, i32 %again)
-  br label %woken
-woken:
-  %ignored5 = atomicrmw xchg ptr %caller, i32 0 seq_cst
-  br label %look
-joined:
-  %j_next = add i64 %j, 1
-  br label %join
-out:
-{_at("sync_at", "ctx0", CTX["sync"])}
-  %sync = load ptr, ptr %sync_at, align 8
-{_at("failed_at", "sync", SYNC["failed"])}
-  %failed = load atomic i32, ptr %failed_at acquire, align 4
-  ret i32 %failed
-}}"""
-
-
-SYMBOLS = (*[n for n in SERVICES if n != "host"], "worker_main", "gang_run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ctypes import addressof, c_char
 from typing import Any
 
@@ -15,10 +16,11 @@ _first_byte = c_char.from_buffer
 
 def address_of(array: np.ndarray) -> int:
     """The first element's address. The buffer protocol answers several times faster than numpy's
-    own interface, but only for writeable arrays of numpy's own types that are not empty."""
-    if array.flags.writeable and array.nbytes and array.dtype.kind != "V":
+    own interface, but not for arrays that are read-only, empty or of a type unknown to it."""
+    try:
         return addressof(_first_byte(array))  # type: ignore[arg-type]
-    return array.__array_interface__["data"][0]
+    except (TypeError, ValueError, BufferError):
+        return array.__array_interface__["data"][0]
 
 
 def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndarray:
@@ -27,34 +29,24 @@ def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndar
     if array.dtype != dtype:
         raise IngotError(
             "bad-input",
-            f"input {port.name!r} has dtype {array.dtype}, expected {dtype}",
+            f"input {port.name!r} has dtype {_spelled(array.dtype)}, expected {dtype}",
             hint=f"pass {port.name}.astype({str(dtype)!r})",
         )
     if is_state:
         return _state_array(array, port)
-    return array if array.flags.carray or _is_readable(array) else np.array(array, order="C")
+    usable = array.flags.c_contiguous and array.flags.aligned
+    return array if usable else np.array(array, order="C")
 
 
-def _is_readable(array: np.ndarray) -> bool:
-    """A read-only array will do for an input."""
-    return bool(array.flags.c_contiguous and array.flags.aligned)
+def _spelled(dtype: np.dtype) -> str:
+    return f"{dtype} (big-endian)" if dtype.str.startswith(">") else str(dtype)
 
 
 def _adopt(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
-        if getattr(value, "requires_grad", False):
-            value = value.detach()
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise IngotError(
-                "bad-input",
-                f"input {port.name!r} cannot be shared through DLPack",
-                why=str(error),
-                hint="pass a CPU tensor or a numpy array",
-            ) from error
+        return from_dlpack(value, f"input {port.name!r}")
     if isinstance(value, int | float | bool | list | tuple | np.generic):
         return _convert(value, port, dtype)
     raise IngotError(
@@ -62,6 +54,19 @@ def _adopt(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
         f"input {port.name!r} is a {type(value).__name__}",
         hint="pass a numpy array, or anything with __dlpack__",
     )
+
+
+def from_dlpack(value: Any, where: str) -> np.ndarray:
+    """Another library's CPU tensor, as an array over the same memory."""
+    try:
+        return np.from_dlpack(value.detach() if getattr(value, "requires_grad", False) else value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise IngotError(
+            "bad-input",
+            f"{where} ({type(value).__name__}) cannot be shared through DLPack",
+            why=str(error),
+            hint="pass a CPU tensor or a numpy array",
+        ) from error
 
 
 def _convert(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
@@ -91,35 +96,16 @@ def _state_array(array: np.ndarray, port: Port) -> np.ndarray:
     )
 
 
-def check_out(
-    value: Any, port: Port, shape: tuple[int, ...] | None, dtype: np.dtype, inputs: list[np.ndarray]
-) -> np.ndarray:
-    """The caller's own output array, if it fits."""
-    if shape is None or port.place.kind != "slot":
-        raise IngotError(
-            "bad-input",
-            f"output {port.name!r} cannot be given by out=",
-            why="its size is known only after the run",
-        )
-    if not isinstance(value, np.ndarray):
-        value = np.from_dlpack(value)
-    wrong = _misfit(value, shape, dtype)
-    if wrong:
-        raise IngotError("bad-input", f"out= array for {port.name!r} {wrong}")
-    if any(np.may_share_memory(value, array) for array in inputs):
-        raise IngotError(
-            "bad-input",
-            f"out= array for {port.name!r} shares memory with an input",
-            hint="to update an input in place, compile with state={input: output}",
-        )
-    return value
-
-
-def _misfit(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> str:
-    if value.dtype != dtype:
-        return f"has dtype {value.dtype}, expected {dtype}"
-    if value.shape != shape:
-        return f"has shape {list(value.shape)}, expected {list(shape)}"
-    if not value.flags.carray:
-        return "is read-only, not C-contiguous or not aligned"
-    return ""
+def refuse_shared_state(
+    ports: Sequence[Port], arrays: Sequence[np.ndarray], is_state: Sequence[bool]
+) -> None:
+    """A state is written while others are read, so no other input may lie in its memory."""
+    for i, state in enumerate(arrays):
+        for j, other in enumerate(arrays if is_state[i] else ()):
+            if i != j and np.may_share_memory(state, other):
+                raise IngotError(
+                    "bad-input",
+                    f"state {ports[i].name!r} shares memory with input {ports[j].name!r}",
+                    why="a state is updated in place while the run goes on",
+                    hint="give each its own array: pass a copy of one",
+                )

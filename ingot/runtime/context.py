@@ -1,4 +1,4 @@
-"""The memory of one call: a ctx for each thread, tables, arenas, scratch. Never shared by two calls.
+"""The memory of one call: a ctx for each thread, tables, arenas, scratch. Two calls never share it.
 
 In: a Package. Out: addresses that emitted code reads (support/abi.py). An executable keeps contexts
 at rest in a free list.
@@ -7,6 +7,7 @@ at rest in a free list.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 from ingot.runtime.package import Package
@@ -15,7 +16,10 @@ from ingot.runtime.sizes import Sizes
 from ingot.support import abi
 
 _LINE = 64
-_FAILED = abi.SYNC["failed"] // 4
+_SCRATCH = abi.CTX["scratch"] // 8
+_POOL, _WANTED = abi.GANG["pool"] // 8, abi.GANG["wanted"] // 8
+
+Record = tuple[int, int, int, int]
 
 
 def _round(size: int) -> int:
@@ -25,19 +29,23 @@ def _round(size: int) -> int:
 class Context:
     """All addresses are fixed while it lives; arenas and scratch grow when sizes ask for it."""
 
-    def __init__(self, package: Package, services: Services, kernels: int, threads: int):
+    _has_memory = False
+
+    def __init__(
+        self, package: Package, services: Services, kernels: int, entry: int, threads: int
+    ):
         self.threads = threads
         self._package = package
         arenas, symbols = len(package.arenas), len(package.symbols)
         sizes = {
             "sync": abi.SYNC_BYTES,
-            "buffers": 8 * max(1, package.slot_count),
-            "arenas": 16 * max(1, arenas),
-            "dynamics": abi.DYNAMIC_BYTES * max(1, package.dynamic_count),
+            "buffers": 8 * package.slot_count,
+            "arenas": 16 * arenas,
+            "dynamics": abi.DYNAMIC_BYTES * package.dynamic_count,
             "ctx": abi.CTX_BYTES * threads,
             "error": abi.ERROR_BYTES * threads,
-            "symbols": _round(8 * max(1, symbols)) * threads,
-            "gang": abi.GANG["pairs"] + 16 * threads,
+            "symbols": _round(8 * symbols) * threads,
+            "gang": abi.GANG["slots"] + 8 * threads,
         }
         self._memory = ctypes.create_string_buffer(sum(map(_round, sizes.values())) + _LINE)
         at: dict[str, int] = {}
@@ -45,123 +53,103 @@ class Context:
         for name, size in sizes.items():
             at[name], place = place, place + _round(size)
         self._at = at
-        self._symbol_stride = _round(8 * max(1, symbols))
-        self.buffers = _words(at["buffers"], max(1, package.slot_count))
-        self._arenas = _words(at["arenas"], 2 * max(1, arenas))
-        self._gang = _words(at["gang"], 3 + 2 * threads)
-        self._sync = (ctypes.c_int32 * (abi.SYNC_BYTES // 4)).from_address(at["sync"])
-        self._symbols = [
-            _words(at["symbols"] + i * self._symbol_stride, max(1, symbols)) for i in range(threads)
-        ]
-        self._scratch = [0] * threads
-        self._scratch_bytes = 0
-        self._team = 0
-        self._sizes: Sizes | None = None
-        self.ctx = [at["ctx"] + i * abi.CTX_BYTES for i in range(threads)]
         self.gang = at["gang"]
-        shared = {
-            "buffers": at["buffers"],
-            "constants": package.constants.ctypes.data,
-            "arenas": at["arenas"],
-            "sync": at["sync"],
-            "kernels": kernels,
-            "services": services.address,
-            "dynamics": at["dynamics"],
-            "arena_count": arenas,
-        }
-        for i, ctx in enumerate(self.ctx):
+        self.buffers = _words(at["buffers"], package.slot_count)
+        self._arenas = _words(at["arenas"], 2 * arenas)
+        self._dynamics = _words(at["dynamics"], 3 * package.dynamic_count)
+        self._gang = _words(at["gang"], abi.GANG["slots"] // 8)
+        self._symbols = [
+            _words(at["symbols"] + i * _round(8 * symbols), symbols) for i in range(threads)
+        ]
+        self._ctx = [_words(at["ctx"] + i * abi.CTX_BYTES, len(abi.CTX)) for i in range(threads)]
+        self._scratch_bytes = 0
+        self._sizes: Sizes | None = None
+        self._has_memory = True
+        self._fill(services.address, kernels, entry)
+
+    def _fill(self, services: int, kernels: int, entry: int) -> None:
+        at = self._at
+        self._gang[abi.GANG["entry"] // 8] = entry
+        self._gang[abi.GANG["ctx"] // 8] = at["ctx"]
+        fields = {name: at[name] for name in ("buffers", "arenas", "sync", "dynamics")}
+        fields |= {"constants": self._package.constants.ctypes.data, "kernels": kernels}
+        fields |= {"services": services, "arena_count": len(self._package.arenas)}
+        for i, ctx in enumerate(self._ctx):
             own = {
                 "thread": i,
-                "threads": threads,
                 "error": at["error"] + i * abi.ERROR_BYTES,
-                "symbols": at["symbols"] + i * self._symbol_stride,
+                "symbols": ctypes.addressof(self._symbols[i]),
             }
-            for name, value in {**shared, **own}.items():
-                _word(ctx + abi.CTX[name]).value = value
+            for name, value in {**fields, **own}.items():
+                ctx[abi.CTX[name] // 8] = value
 
-    def prepare(self, sizes: Sizes, team: int, entry: int, slots: list[int]) -> None:
-        """Ready the memory for a run of `team` threads; `slots` are the leased workers' mailboxes."""
+    def prepare(self, sizes: Sizes, pool: int, wanted: int) -> None:
+        """Ready the memory for a run that would like so many workers of the pool."""
         if sizes is not self._sizes:
             self._reserve(sizes)
-        if self._package.symbols:
-            for table in self._symbols[:team]:
-                for i, value in enumerate(sizes.symbols):
-                    table[i] = value
-        for i in range(self._package.dynamic_count):
-            self._dynamic(i, "rows").value = 0
-        self._sync[_FAILED] = 0
-        if team != self._team:
-            for ctx in self.ctx[:team]:
-                _word(ctx + abi.CTX["threads"]).value = team
-            self._team = team
-        if team == 1:
-            return
-        gang = self._gang
-        gang[0], gang[1], gang[2] = team - 1, entry, self.ctx[0]
-        for i, slot in enumerate(slots):
-            gang[3 + 2 * i], gang[4 + 2 * i] = slot, self.ctx[i + 1]
+        self._gang[_POOL] = pool
+        self._gang[_WANTED] = wanted
+
+    @property
+    def team(self) -> int:
+        """How many threads the last run had."""
+        return self._gang[abi.GANG["team"] // 8]
 
     def _reserve(self, sizes: Sizes) -> None:
         self._sizes = None  # stays so if memory runs out half-way
         count = len(self._package.arenas)
         for i, need in enumerate(sizes.arenas):
             if need > self._arenas[count + i] or not self._arenas[i]:
-                free(self._arenas[i])
-                self._arenas[i] = self._arenas[count + i] = 0
-                self._arenas[i] = aligned_alloc(need)
+                self._arenas[count + i] = 0
+                _renew(self._arenas, i, need)
                 self._arenas[count + i] = need
         if sizes.scratch_bytes > self._scratch_bytes:
-            for i in range(self.threads):
-                free(self._scratch[i])
-                self._scratch[i] = 0
-                self._scratch[i] = aligned_alloc(sizes.scratch_bytes)
-                _word(self.ctx[i] + abi.CTX["scratch"]).value = self._scratch[i]
+            self._scratch_bytes = 0
+            for ctx in self._ctx:
+                _renew(ctx, _SCRATCH, sizes.scratch_bytes)
             self._scratch_bytes = sizes.scratch_bytes
+        for table in self._symbols:
+            for i, value in enumerate(sizes.symbols):
+                table[i] = value
         self._sizes = sizes
 
     def symbols(self) -> list[int]:
         """The symbol table of thread 0 after a run: bound sizes included."""
-        return list(self._symbols[0])[: len(self._package.symbols)]
+        return list(self._symbols[0])
 
     def arena(self, number: int) -> int:
         return self._arenas[number]
 
     def dynamic(self, number: int) -> int:
-        return self._dynamic(number, "data").value
+        return self._dynamics[3 * number + abi.DYNAMIC["data"] // 8]
 
-    def errors(self, team: int) -> list[tuple[int, int, int, int]]:
-        """(launch, reason, value, value) of the threads that failed; the records are cleared."""
-        found = []
-        for i in range(team):
-            record = _words(self._at["error"] + i * abi.ERROR_BYTES, 4)
-            launch, reason, first, second = record
-            if reason:
-                found.append((launch, reason, first, second))
-            record[0] = record[1] = record[2] = record[3] = 0
+    def take_errors(self) -> list[Record]:
+        """(launch, reason, value, value) of the threads that failed, in their order. The records
+        and the barrier, which threads may have left half-crossed, are as new afterwards."""
+        records = [_words(self._at["error"] + i * abi.ERROR_BYTES, 4) for i in range(self.threads)]
+        found = [(r[0], r[1], r[2], r[3]) for r in records if r[1]]
+        ctypes.memset(self._at["error"], 0, abi.ERROR_BYTES * self.threads)
+        ctypes.memset(self._at["sync"], 0, abi.SYNC_BYTES)
         return found
 
-    def reset(self) -> None:
-        """After a failed run: threads may have left a barrier half-crossed."""
-        for i in range(len(self._sync)):
-            self._sync[i] = 0
-
-    def _dynamic(self, number: int, name: str) -> Any:
-        return _word(self._at["dynamics"] + number * abi.DYNAMIC_BYTES + abi.DYNAMIC[name])
-
     def __del__(self) -> None:
-        if not hasattr(self, "_scratch"):
+        # at exit, a daemon thread may still be running in it; the system frees everything then
+        if not self._has_memory or sys.is_finalizing():
             return
         for i in range(len(self._package.arenas)):
             free(self._arenas[i])
-        for address in self._scratch:
-            free(address)
+        for ctx in self._ctx:
+            free(ctx[_SCRATCH])
         for i in range(self._package.dynamic_count):
             free(self.dynamic(i))
 
 
-def _word(address: int) -> ctypes.c_int64:
-    return ctypes.c_int64.from_address(address)
-
-
 def _words(address: int, count: int) -> Any:
     return (ctypes.c_int64 * count).from_address(address)
+
+
+def _renew(table: Any, place: int, size: int) -> None:
+    """Other memory at table[place]. An interrupt on the way leaks it rather than frees it twice."""
+    old, table[place] = table[place], 0
+    free(old)
+    table[place] = aligned_alloc(size)

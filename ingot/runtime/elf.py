@@ -1,4 +1,4 @@
-"""Reading ELF64 relocatable objects: sections, symbols, relocations. Used by loader.py and tests."""
+"""Reading ELF64 relocatable objects: sections, symbols, relocations. Used by loader.py."""
 
 from __future__ import annotations
 
@@ -52,8 +52,12 @@ class ObjectFile:
         if kind != 1:
             raise IngotError("codegen-failed", "an object is not relocatable")
         self.machine = MACHINES.get(machine, f"machine {machine}")
-        self.sections = self._sections()
-        self.symbols = self._symbols()
+        try:
+            self.sections = self._sections()
+            self.symbols = self._symbols()
+            self.relocations = self._relocations()
+        except (struct.error, IndexError, ValueError) as error:
+            raise IngotError("codegen-failed", "an object is damaged", why=str(error)) from error
 
     def _sections(self) -> list[Section]:
         (table,) = struct.unpack_from("<Q", self.data, 40)
@@ -78,7 +82,7 @@ class ObjectFile:
                 found.append(Symbol(self._string(strings + name), index, value, info >> 4 != 0))
         return found
 
-    def relocations(self) -> list[Relocation]:
+    def _relocations(self) -> list[Relocation]:
         found = []
         for section in self.sections:
             if section.kind != SHT_RELA:
@@ -94,9 +98,13 @@ class ObjectFile:
         return [s.name for s in self.symbols if s.section == 0 and s.name]
 
     def mutable_sections(self) -> list[str]:
-        """Sections that hold writeable data: an Ingot object has none."""
+        """Sections that hold writeable data: an Ingot object has none. Constants that hold
+        addresses are written by the loader alone."""
+        both = SHF_WRITE | SHF_ALLOC
         return [
-            s.name for s in self.sections if s.flags & SHF_WRITE and s.flags & SHF_ALLOC and s.size
+            s.name
+            for s in self.sections
+            if s.flags & both == both and s.size and not s.name.startswith(".data.rel.ro")
         ]
 
     def _string(self, at: int) -> str:

@@ -8,13 +8,23 @@ from ingot.support.errors import IngotError
 
 
 def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> IngotError:
-    """The first failure in the program's order."""
-    launch, reason, first, second = min(records)
+    """The first failure in the program's order; of threads that failed in one launch, the first
+    thread's, which is the one a single thread would have met."""
+    launch, reason, first, second = min(records, key=lambda record: record[0])
     info = package.launches[launch]
     if reason == NO_MEMORY:
-        return IngotError("run-failed", "memory ran out while the model was running")
+        return no_memory("a size the model computed is too large")
     if reason == BAD_SIZE:
         what = f"a size computed by the model is {first}, which is not possible"
     else:
         what = info.reasons[reason - 1].format(first, second)
     return IngotError("run-failed", what, where=info.origin or f"kernel {info.kernel}")
+
+
+def no_memory(why: str) -> IngotError:
+    return IngotError(
+        "run-failed",
+        "memory ran out",
+        why=why,
+        hint="smaller inputs, fewer calls at once; exe.memory_for(...) says what sizes need",
+    )

@@ -1,7 +1,7 @@
 """Objects → callable addresses. Our own loader: closed objects need no linker and no LLVM.
 
 Allocated sections are laid out in one private mapping, relocated while it is writeable, then made
-executable and read-only: never both writeable and executable. Freed with the `LoadedObject`.
+executable or read-only: never both writeable and executable. Freed with the `LoadedObject`.
 """
 
 from __future__ import annotations
@@ -9,30 +9,41 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ingot.runtime.elf import SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, ObjectFile, Relocation
 from ingot.support.errors import IngotError
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_FAILED = ctypes.c_void_p(-1).value
 _PAGE = mmap.PAGESIZE
 
 
-def _page_up(size: int) -> int:
-    return -(-size // _PAGE) * _PAGE
+def _up(size: int, align: int) -> int:
+    return -(-size // align) * align
 
 
 class LoadedObject:
     """One object in memory. Keep it alive while any of its code may run."""
 
+    _base = 0
+
     def __init__(self, data: bytes):
         self._object = ObjectFile(data)
-        self._refuse_open_code()
-        self._offsets, size = self._layout()
-        self._map = mmap.mmap(-1, max(size, _PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._machine = self._accept()
+        self._offsets: dict[int, int] = {}  # of sections
+        self._addresses: dict[int, int] = {}  # symbol → offset of a word that holds its address
+        self._code_bytes = self._lay_out_code()
+        self._size = self._lay_out_data(self._code_bytes)
+        self._base = _map(self._size)
         self._fill(data)
-        for relocation in self._object.relocations():
+        for relocation in self._object.relocations:
             if relocation.section in self._offsets:
                 self._relocate(relocation)
         self._protect()
@@ -43,77 +54,129 @@ class LoadedObject:
                 return self._base + self._offsets[found.section] + found.value
         raise IngotError("codegen-failed", f"the object has no symbol {symbol}")
 
-    def _refuse_open_code(self) -> None:
+    def _accept(self) -> Machine:
         missing, mutable = self._object.undefined(), self._object.mutable_sections()
         if missing:
             raise IngotError(
                 "codegen-failed", f"the object is not closed: it needs {', '.join(missing)}"
             )
         if mutable:
-            raise IngotError("codegen-failed", f"the object has mutable data in {mutable}")
-        if self._object.machine not in _APPLY:
+            raise IngotError(
+                "codegen-failed", f"the object has mutable data in {', '.join(mutable)}"
+            )
+        if self._object.machine not in _MACHINES:
             raise IngotError(
                 "codegen-failed",
                 f"this loader cannot relocate {self._object.machine} code",
                 hint="export the model instead of running it here",
             )
+        return _MACHINES[self._object.machine]
 
-    def _layout(self) -> tuple[dict[int, int], int]:
-        """Code first, then read-only data on pages of its own."""
-        offsets: dict[int, int] = {}
-        size = 0
-        for wants_code in (True, False):
-            for index, section in enumerate(self._object.sections):
-                is_code = bool(section.flags & SHF_EXECINSTR)
-                if section.flags & SHF_ALLOC and is_code == wants_code and section.size:
-                    size = -(-size // section.align) * section.align
-                    offsets[index] = size
-                    size += section.size
-            size = _page_up(size)
-            if wants_code:
-                self._code_bytes = size
-        return offsets, size
+    def _lay_out_code(self) -> int:
+        return _up(self._place(0, is_code=True), _PAGE)
+
+    def _lay_out_data(self, start: int) -> int:
+        """Read-only data, on pages of its own, then the words that hold symbols' addresses."""
+        size = _up(self._place(start, is_code=False), 8)
+        for r in self._object.relocations:
+            if r.kind in self._machine.through_word and r.symbol not in self._addresses:
+                self._addresses[r.symbol] = size
+                size += 8
+        return max(_up(size, _PAGE), _PAGE)
+
+    def _place(self, size: int, is_code: bool) -> int:
+        for index, section in enumerate(self._object.sections):
+            if section.flags & SHF_ALLOC and bool(section.flags & SHF_EXECINSTR) == is_code:
+                self._offsets[index] = _up(size, section.align)
+                size = self._offsets[index] + section.size
+        return size
 
     def _fill(self, data: bytes) -> None:
         for index, offset in self._offsets.items():
             section = self._object.sections[index]
             if section.kind != SHT_NOBITS:
-                self._map[offset : offset + section.size] = data[
-                    section.offset : section.offset + section.size
-                ]
+                self._write(offset, data[section.offset : section.offset + section.size])
+        for number, offset in self._addresses.items():
+            self._write(offset, struct.pack("<Q", self._target(number)))
+
+    def _target(self, number: int) -> int:
+        symbol = self._object.symbols[number]
+        if symbol.section not in self._offsets:
+            raise IngotError("codegen-failed", f"symbol {symbol.name!r} lies in no loaded section")
+        return self._base + self._offsets[symbol.section] + symbol.value
 
     def _relocate(self, r: Relocation) -> None:
-        symbol = self._object.symbols[r.symbol]
         place = self._offsets[r.section] + r.offset
-        target = self._base + self._offsets[symbol.section] + symbol.value + r.addend
-        apply = _APPLY[self._object.machine].get(r.kind)
-        if apply is None:
+        if r.symbol in self._addresses and r.kind in self._machine.through_word:
+            target = self._base + self._addresses[r.symbol] + r.addend
+            self._write(place, _relative(target, self._base + place))
+            return
+        patch = self._machine.patches.get(r.kind)
+        if patch is None:
             raise IngotError("codegen-failed", f"relocation kind {r.kind} is unknown to the loader")
-        patch = apply(target, self._base + place)
-        self._map[place : place + len(patch)] = patch
+        self._write(place, patch(self._target(r.symbol) + r.addend, self._base + place))
+
+    def _write(self, offset: int, data: bytes) -> None:
+        if offset + len(data) > self._size:
+            raise IngotError("codegen-failed", "the object is damaged: a patch lies outside it")
+        ctypes.memmove(self._base + offset, data, len(data))
 
     def _protect(self) -> None:
-        self._set(self._base, self._code_bytes, mmap.PROT_READ | mmap.PROT_EXEC)
-        rest = len(self._map) - self._code_bytes
-        self._set(self._base + self._code_bytes, rest, mmap.PROT_READ)
+        code, rest = self._code_bytes, self._size - self._code_bytes
+        _protect(self._base, code, mmap.PROT_READ | mmap.PROT_EXEC)
+        _protect(self._base + code, rest, mmap.PROT_READ)
 
-    def _set(self, address: int, size: int, protection: int) -> None:
-        if size > 0 and _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), protection):
-            raise IngotError(
-                "codegen-failed",
-                f"the system refused to protect loaded code (errno {ctypes.get_errno()})",
-                hint="executable memory may be forbidden here: export the model instead",
-            )
+    def __del__(self) -> None:
+        # at exit, daemon threads may still be inside; the system frees everything then
+        if self._base and not sys.is_finalizing():
+            _libc.munmap(self._base, self._size)
+
+
+def _map(size: int) -> int:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    base = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    if base == _FAILED:
+        raise IngotError("codegen-failed", f"the system gave no {size} bytes for loaded code")
+    return base
+
+
+def _protect(address: int, size: int, protection: int) -> None:
+    if size and _libc.mprotect(address, size, protection):
+        raise IngotError(
+            "codegen-failed",
+            f"the system refused to protect loaded code (errno {ctypes.get_errno()})",
+            hint="executable memory may be forbidden here: export the model instead",
+        )
+
+
+Patch = Callable[[int, int], bytes]  # target, place
 
 
 def _relative(target: int, place: int) -> bytes:
     return struct.pack("<i", target - place)
 
 
+def _relative_wide(target: int, place: int) -> bytes:
+    return struct.pack("<q", target - place)
+
+
 def _absolute(target: int, place: int) -> bytes:
     return struct.pack("<Q", target)
 
 
-Patch = Callable[[int, int], bytes]
-# R_X86_64_64, PC32, PLT32: all that position-independent closed code uses
-_APPLY: dict[str, dict[int, Patch]] = {"x86-64": {1: _absolute, 2: _relative, 4: _relative}}
+@dataclass(frozen=True)
+class Machine:
+    """Relocation kinds of position-independent closed code, by number. Those in `through_word`
+    refer to a word that holds the symbol's address."""
+
+    patches: dict[int, Patch]
+    through_word: frozenset[int]
+
+
+_MACHINES = {
+    "x86-64": Machine(
+        # R_X86_64_64, PC32, PLT32, PC64; GOTPCREL, GOTPCRELX, REX_GOTPCRELX
+        {1: _absolute, 2: _relative, 4: _relative, 24: _relative_wide},
+        frozenset({9, 41, 42}),
+    )
+}

@@ -7,11 +7,11 @@ are integer expressions over the package's symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ingot.arith.expr import Expr
+from ingot.runtime.report import LaunchRow
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SizeSymbol:
 
 @dataclass(frozen=True)
 class ArenaSpec:
-    """`is_host_reserved`: its size follows from the inputs, so the host reserves it before a run."""
+    """`is_host_reserved`: its size follows from the inputs, so the host has it ready for a run."""
 
     name: str
     size_bytes: Expr
@@ -85,4 +85,4 @@ class Package:
     scratch_bytes: Expr  # of one thread
     launches: tuple[LaunchInfo, ...]
     max_threads: int | None  # no more are worth waking; None: as many as there are
-    report: tuple[Any, ...] = field(default=())
+    report: tuple[LaunchRow, ...] = field(default=())

@@ -1,8 +1,9 @@
-"""One pool of worker threads per process. A call leases the workers that are free, and never waits.
+"""One pool of worker threads per process. A call claims the workers that are free; it never waits.
 
 Workers are daemon threads that stay inside `worker_main` (native code, so the interpreter's lock is
-free): they spin briefly and then park in the kernel. A forked child starts with an empty pool; at
-exit the workers are told to stop.
+free): they spin briefly and then park in the kernel. Claiming and letting go happen in native code
+too (`gang_run`), so an interrupt cannot lose a worker. A forked child starts with an empty pool; at
+exit the idle workers are stopped, and a busy one ends with the process.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import os
 import threading
 from pathlib import Path
 
-from ingot.runtime.services import Services
-from ingot.support.abi import SLOT, SLOT_BYTES
-
-_CACHE_LINE = 64
+from ingot.runtime.services import Services, permanent
+from ingot.support.abi import POOL, SLOT, SLOT_BYTES
 
 
 def usable_cores() -> int:
@@ -39,12 +38,10 @@ def _cgroup_quota() -> float | None:
 
 
 class Worker:
-    """A thread and its mailbox."""
+    """A thread and its mailbox, which outlives it."""
 
     def __init__(self, services: Services):
-        self._memory = ctypes.create_string_buffer(SLOT_BYTES + _CACHE_LINE)
-        start = ctypes.addressof(self._memory)
-        self.slot = -(-start // _CACHE_LINE) * _CACHE_LINE
+        self.slot = permanent(SLOT_BYTES)
         self._services = services
         ctypes.c_int64.from_address(self.slot + SLOT["services"]).value = services.address
         self._thread = threading.Thread(
@@ -53,55 +50,56 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell the worker to leave; it must be idle."""
-        ctypes.c_int32.from_address(self.slot + SLOT["stop"]).value = 1
-        command = ctypes.c_int32.from_address(self.slot + SLOT["command"])
-        command.value = (command.value + 1) & 0x7FFFFFFF
-        wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._services.wake_address)
-        wake(self._services.address, self.slot)
-        self._thread.join(timeout=1.0)
+        """For good, if it is idle; no call can claim it afterwards."""
+        if self._services.worker_stop(self.slot):
+            self._thread.join(timeout=1.0)
 
 
 class Pool:
-    def __init__(self) -> None:
-        self._free: list[Worker] = []
-        self._count = 0
+    """At most `limit` workers, made when calls want them."""
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self.count = 0
+        self.workers: list[Worker] = []
+        self.address = permanent(POOL["slots"] + 8 * limit)
         self._lock = threading.Lock()
 
-    def lease(self, wanted: int, services: Services) -> list[Worker]:
-        """Up to `wanted` workers that nobody else has; fewer, or none, rather than waiting."""
-        if wanted <= 0:
-            return []
+    def grow(self, count: int, services: Services) -> None:
+        """Have `count` workers, or as many as the limit and the system allow. The table is what
+        counts, so one that an interrupt kept out of it is put in by the next call."""
+        present = ctypes.c_int64.from_address(self.address + POOL["count"])
         with self._lock:
-            leased = [self._free.pop() for _ in range(min(wanted, len(self._free)))]
-            limit = usable_cores() - 1
-            while len(leased) < wanted and self._count < limit:
-                self._count += 1
-                leased.append(Worker(services))
-            return leased
-
-    def give_back(self, workers: list[Worker]) -> None:
-        self._free.extend(workers)  # atomic under the interpreter's lock
+            while present.value < min(count, self.limit):
+                if len(self.workers) == present.value:
+                    try:
+                        self.workers.append(Worker(services))
+                    except RuntimeError:  # no more threads: calls run on those there are
+                        self.limit = present.value
+                        break
+                services.pool_add(self.address, self.workers[present.value].slot)
+            self.count = present.value
 
     def stop(self) -> None:
         with self._lock:
-            while self._free:
-                self._free.pop().stop()
-                self._count -= 1
+            self.limit = 0
+            for worker in self.workers:
+                worker.stop()
 
 
-_pool = Pool()
+_current: dict[str, Pool] = {}
 
 
 def pool() -> Pool:
-    return _pool
+    """The process's pool; its size is settled at first use."""
+    return _current.get("pool") or _current.setdefault("pool", Pool(usable_cores() - 1))
 
 
-def _forget_parent() -> None:
-    """In a forked child: the parent's threads did not come along, nor may its lock be trusted."""
-    global _pool
-    _pool = Pool()
+def _stop() -> None:
+    if _current:
+        pool().stop()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
-atexit.register(lambda: _pool.stop())
+# the parent's threads do not come along to a forked child, nor may its lock be trusted there
+os.register_at_fork(after_in_child=_current.clear)
+atexit.register(_stop)

@@ -1,19 +1,19 @@
 """The services table that emitted code calls through, and the loaded support object behind it.
 
-One per process, made when the first executable is. Functions of the C library are reached by their
-addresses; emitted code itself names none of them.
+One for each distinct support object, kept for good: worker threads stay inside its code. Functions
+of the C library are reached by their addresses; emitted code itself names none of them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
-import threading
 
 from ingot.runtime.loader import LoadedObject
-from ingot.support.abi import SERVICES, SERVICES_BYTES, SYSTEM
+from ingot.support.abi import ALIGNMENT, SERVICES, SERVICES_BYTES, SYSTEM
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98, "arm64": 98, "riscv64": 98}
+_MOST_BYTES = 1 << 62  # beyond, a size no longer fits what the C library is told
 _libc = ctypes.CDLL(None)
 _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
@@ -21,10 +21,18 @@ _libc.free.argtypes = [ctypes.c_void_p]
 
 
 def aligned_alloc(size: int) -> int:
-    """64-byte aligned memory from the C library; MemoryError if there is none."""
-    address = _libc.aligned_alloc(64, (size + 64) & -64)
+    """Aligned memory from the C library; MemoryError if there is none."""
+    rounded = (size + ALIGNMENT) & -ALIGNMENT
+    address = _libc.aligned_alloc(ALIGNMENT, rounded) if 0 <= size < _MOST_BYTES else None
     if not address:
         raise MemoryError(f"{size} bytes")
+    return address
+
+
+def permanent(size: int) -> int:
+    """Zeroed memory that is never freed: native threads may look at it until the process ends."""
+    address = aligned_alloc(size)
+    ctypes.memset(address, 0, size)
     return address
 
 
@@ -33,11 +41,11 @@ def free(address: int | None) -> None:
 
 
 class Services:
-    """The table and the functions; `gang_run` and `worker_main` are ctypes callables."""
+    """The table and the functions of the support object, as ctypes callables."""
 
     def __init__(self, support_object: bytes):
         self._loaded = LoadedObject(support_object)
-        self._table = (ctypes.c_int64 * (SERVICES_BYTES // 8))()
+        self.address = permanent(SERVICES_BYTES)
         for name in ("park", "wake", "alloc", "grow"):
             self._set(SERVICES[name], self._loaded.address(name))
         for name in ("syscall", "aligned_alloc", "free"):
@@ -45,26 +53,23 @@ class Services:
             assert function is not None
             self._set(SYSTEM[name], function)
         self._set(SYSTEM["futex"], _FUTEX_NUMBER[platform.machine()])
-        self.address = ctypes.addressof(self._table)
-        self.wake_address = self._loaded.address("wake")
-        call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-        self.gang_run = call(self._loaded.address("gang_run"))
-        self.worker_main = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
-            self._loaded.address("worker_main")
-        )
+        pointer = ctypes.c_void_p
+        self.gang_run = self._function("gang_run", ctypes.c_int32, pointer)
+        self.worker_main = self._function("worker_main", None, pointer)
+        self.worker_stop = self._function("worker_stop", ctypes.c_int32, pointer)
+        self.pool_add = self._function("pool_add", None, pointer, pointer)
 
     def _set(self, offset: int, value: int) -> None:
-        self._table[offset // 8] = value
+        ctypes.c_int64.from_address(self.address + offset).value = value
+
+    def _function(self, name: str, *types):
+        return ctypes.CFUNCTYPE(*types)(self._loaded.address(name))
 
 
-_lock = threading.Lock()
-_current: Services | None = None
+_known: dict[bytes, Services] = {}
 
 
 def services(support_object: bytes) -> Services:
-    """The process's services; the first caller's support object is kept for good."""
-    global _current
-    with _lock:
-        if _current is None:
-            _current = Services(support_object)
-        return _current
+    """No lock, which a fork could leave held: two threads may both load it, and one is kept."""
+    found = _known.get(support_object)
+    return found or _known.setdefault(support_object, Services(support_object))

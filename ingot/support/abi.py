@@ -22,7 +22,8 @@ CTX = {
 }
 CTX_BYTES = 128
 
-SYNC = {"arrived": 0, "generation": 64, "parked": 68, "failed": 128}  # i32 each
+# i32 each; `leave` is what `failed` was when the last thread arrived, so that all decide alike
+SYNC = {"arrived": 0, "generation": 64, "parked": 68, "leave": 72, "failed": 128}
 SYNC_BYTES = 192
 
 ERROR = {"launch": 0, "reason": 8, "value0": 16, "value1": 24}  # reason 0: no error
@@ -35,11 +36,15 @@ SERVICES_BYTES = 128
 
 # a parked worker's mailbox: command and finished count jobs, each on a cache line of its own
 SLOT = {"command": 0, "finished": 64, "parked": 128, "stop": 132, "caller_parked": 136,
-        "entry": 144, "ctx": 152, "services": 160}  # fmt: skip
+        "claimed": 140, "entry": 144, "ctx": 152, "services": 160}  # fmt: skip
 SLOT_BYTES = 192
 
-# a call: how many workers it leased, the entry, thread 0's ctx, then a (slot, ctx) pair for each
-GANG = {"workers": 0, "entry": 8, "ctx": 16, "pairs": 24}
+# the process's workers: how many there are, then the address of each mailbox
+POOL = {"count": 0, "slots": 8}
+
+# a call: the pool, how many workers it would like, the entry, the first of its ctxs (CTX_BYTES
+# apart); filled in by the call: the size of its team, and the mailboxes of those it claimed
+GANG = {"pool": 0, "wanted": 8, "entry": 16, "ctx": 24, "team": 32, "slots": 40}
 
 DYNAMIC = {"data": 0, "rows": 8, "capacity": 16}
 DYNAMIC_BYTES = 24

@@ -35,7 +35,9 @@ class Knobs:
 
     jobs: int | None = _knob(None, "processes for code generation; none: one a core", least=1)
     threads: int | None = _knob(None, "threads of a call; none: one a core", least=1)
-    spin_count: int = _knob(2000, "times a waiting worker looks before it parks", least=0)
+    spin_count: int = _knob(
+        2000, "times a waiting worker looks before it parks", affects_code=True, least=0
+    )
     verify: bool = _knob(True, "check the IRs between stages")
     dump_dir: str = _knob("", "folder for the text of every stage; empty: no dumps")
     cache_dir: str = _knob("", "folder of the compiled-kernel cache; empty: no cache on disk")
