@@ -12,6 +12,7 @@ import numpy as np
 
 from ingot import target as targets
 from ingot.arith import expr as arith
+from ingot.backends.report import report
 from ingot.codegen import llvm, llvm_object
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
@@ -85,6 +86,7 @@ def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) ->
         scratch_bytes=_scratch(program, table),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
+        report=report(program),
     )
 
 

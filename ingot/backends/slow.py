@@ -1,0 +1,197 @@
+"""Why a legal kernel runs on one thread, or one element at a time. Called by backends/report.py.
+
+In: a kernel without blocks, and its statements with the loops around them. Out: a few words, empty
+where there is nothing to explain. The schedule's own decisions are gone by then, so the reasons are
+found again in what the code does; where none fits, the reason says that the schedule left it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ingot.arith import expr as arith
+from ingot.arith.affine import coefficient
+from ingot.arith.simplify import simplify
+from ingot.loops import ir, visit
+from ingot.schedule.rules.maps import PARALLEL_WORK
+
+SHORT = 4  # lanes below which a loop gains nothing from vectors along it
+GUESS = 64  # an unknown size, where only the order of magnitude counts
+
+
+@dataclass(frozen=True)
+class Step:
+    """A statement that does something; a tail does on part of a vector what another does on all."""
+
+    stmt: ir.Store | ir.Let
+    loops: tuple[ir.For | ir.While, ...]
+    is_tail: bool
+
+    @cached_property
+    def values(self) -> list[ir.Expr]:
+        return [e for own in visit.own_exprs(self.stmt) for e in visit.walk_exprs(own)]
+
+    @cached_property
+    def loads(self) -> list[ir.Load]:
+        return [e for e in self.values if isinstance(e, ir.Load)]
+
+    @property
+    def lanes(self) -> int:
+        return self.stmt.value.lanes
+
+    @cached_property
+    def trips(self) -> arith.Expr | None:
+        """How often it runs, an inner extent that depends on an outer loop taken at its largest."""
+        total: arith.Expr = arith.Const(1)
+        last: dict[str, arith.IntLike] = {}
+        for loop in self.loops:
+            if isinstance(loop, ir.While):
+                return None
+            stop, start = (arith.substitute(e, last) for e in (loop.stop, loop.start))
+            if any(visit.opaque_values(e) for e in (stop, start)):
+                return None
+            last[loop.var] = stop - 1
+            total = total * (stop - start)
+        return simplify(total)
+
+
+# --- threads ------------------------------------------------------------------------------------
+
+
+def why_serial(kernel: ir.Kernel, steps: Sequence[Step]) -> str:
+    """The reason for a kernel without a parallel loop."""
+    if any(isinstance(loop, ir.While) for s in steps for loop in s.loops[:1]):
+        return "opaque loop"
+    outer = list(_outermost(kernel.body))
+    if not outer:
+        return f"too small: {_elements(steps) or 0} elements"
+    work = _elements(steps)
+    if work is not None and work < PARALLEL_WORK * (2 if _accumulates(steps) else 1):
+        return f"too small: {work} elements"
+    found = (reason for loop in outer if (reason := _carries(loop)))
+    return next(found, "the schedule left it so")
+
+
+def _outermost(s: ir.Stmt) -> Iterator[ir.For]:
+    if isinstance(s, ir.For):
+        yield s
+        return
+    for child in visit.sub_stmts(s):
+        yield from _outermost(child)
+
+
+def _elements(steps: Sequence[Step]) -> int | None:
+    """Elements computed, those of every reduction step included; None where sizes are open."""
+    total = 0
+    for step in steps:
+        if isinstance(step.stmt, ir.Store) and not step.is_tail:
+            trips = None if step.trips is None else arith.as_int(step.trips)
+            if trips is None:
+                return None
+            total += trips * step.lanes
+    return total
+
+
+def _accumulates(steps: Sequence[Step]) -> bool:
+    return any(_reads_own(step) for step in steps)
+
+
+def _reads_own(step: Step) -> bool:
+    s = step.stmt
+    return isinstance(s, ir.Store) and any(x.buffer.name == s.buffer.name for x in step.loads)
+
+
+def _carries(loop: ir.For) -> str:
+    """What the iterations of a loop owe each other."""
+    own = {s.buffer.name for s in visit.walk_stmts(loop) if isinstance(s, ir.Alloc)}
+    read = {x.buffer.name for x in visit.loads(loop)}
+    for store in visit.stores(loop):
+        name = store.buffer.name
+        if name in own:
+            continue
+        if any(visit.opaque_values(i) for i in store.indices):
+            return f"data-dependent index into {name}"
+        if name in read and loop.var in _names(store.indices):
+            return f"ordered axis: {name} is read back"
+        if name in read:
+            return f"one result: {name} takes every step"
+    return ""
+
+
+def _names(indices: Sequence[arith.Expr]) -> set[str]:
+    return {name for i in indices for name in visit.index_vars(i)}
+
+
+# --- lanes --------------------------------------------------------------------------------------
+
+
+def why_scalar(steps: Sequence[Step], lanes: int) -> str:
+    """The reason, if most of a kernel's time goes into scalar statements."""
+    stores = [s for s in steps if isinstance(s.stmt, ir.Store) and not s.is_tail]
+    if not stores:
+        return ""
+    hot = max(stores, key=lambda s: _guess(s))
+    if hot.lanes > 1:
+        return ""
+    reason = _why_step(hot, stores)
+    return f"in part: {reason}" if lanes > 1 else reason
+
+
+def _guess(step: Step) -> tuple[int, int]:
+    """Executions of a statement, open sizes taken for middling ones; ties go to the deeper one."""
+    if step.trips is None:
+        return GUESS ** len(step.loops), len(step.loops)
+    sizes = dict.fromkeys(arith.free_vars(step.trips), GUESS)
+    return arith.evaluate(step.trips, sizes), len(step.loops)
+
+
+def _why_step(step: Step, stores: Sequence[Step]) -> str:
+    if any(isinstance(loop, ir.While) for loop in step.loops):
+        return "opaque loop"
+    elements = _elements(stores)
+    if not step.loops or (elements is not None and elements <= 2):
+        return f"too small: {elements or 1} elements"
+    inner = step.loops[-1]
+    assert isinstance(step.stmt, ir.Store) and isinstance(inner, ir.For)
+    accesses: list[ir.Load | ir.Store] = [*step.loads, step.stmt]
+    gathered = [x for x in accesses if _is_gathered(x, step)]
+    if gathered:
+        return f"data-dependent index into {gathered[0].buffer.name}"
+    if _reads_own(step):
+        return _why_reduction(step.stmt, inner, step)
+    strided = [x for x in accesses if not _is_dense(x, inner.var)]
+    if strided:
+        return f"strided access to {strided[0].buffer.name}"
+    return "the schedule left it so"
+
+
+def _is_gathered(x: ir.Load | ir.Store, step: Step) -> bool:
+    """Is a value that changes from iteration to iteration part of the index?"""
+    moving = {loop.var for loop in step.loops if isinstance(loop, ir.For)}
+    payloads = [p for i in x.indices for p in visit.opaque_values(i)]
+    return any(visit.value_vars(p) & moving for p in payloads)
+
+
+def _why_reduction(store: ir.Store, inner: ir.For, step: Step) -> str:
+    if inner.var in _names(store.indices):
+        return f"ordered axis: {store.buffer.name} is read back"
+    others = [x for x in step.loads if x.buffer.name != store.buffer.name]
+    if not others:
+        return f"one result: {store.buffer.name} takes every step"
+    extent = arith.as_int(inner.extent)
+    along = [x for x in others if _stride(x, inner.var) == 1]
+    if along and (extent is None or extent >= SHORT):
+        return f"reduction along the contiguous axis of {along[0].buffer.name}"
+    return f"strided access to {others[0].buffer.name}"
+
+
+def _is_dense(x: ir.Load | ir.Store, var: str) -> bool:
+    return _stride(x, var) in (0, 1)
+
+
+def _stride(x: ir.Load | ir.Store, var: str) -> int | None:
+    """Elements between two iterations; None where it is not one number."""
+    step = coefficient(x.indices[-1], var)
+    return None if step is None else arith.as_int(step)
