@@ -2,7 +2,8 @@
 
 llvmlite holds one lock around every call and LLVM aborts on fatal errors, so texts are compiled in
 processes. A worker that dies or runs out of time becomes an Ingot error that names the kernel; the
-others go on. Workers live until the compiler's process exits and are never shared after a fork.
+others go on. Workers live until the compiler's process ends and stay their parent's after a fork.
+An interrupt (Ctrl-C) ends those that are at work and keeps the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -42,48 +44,57 @@ class Machine:
 
 
 class Worker:
-    """One process and the pipe to it."""
+    """One process and the pipes to it."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(p for p in sys.path if p)
-        environment = knobs.child_environment(PYTHONPATH=path)
+        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+        # what LLVM says before it aborts; closed by forget()
+        self._complaints = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ingot.codegen.llvm_worker"],
+            [sys.executable, "-P", "-m", "ingot.codegen.llvm_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            stderr=self._complaints,
+            bufsize=0,  # nothing is left half-written in a buffer that a fork would copy
+            env=knobs.child_environment(PYTHONPATH=path),
             start_new_session=True,  # Ctrl-C is for the compiler; it then closes the workers
         )
+        _all.add(self)
 
     def compile(self, job: Job, machine: Machine, timeout_s: float) -> bytes:
         """Object bytes; IngotError if LLVM refuses, dies or takes too long."""
         assert self.process.stdin is not None and self.process.stdout is not None
         request = json.dumps({"text": job.text, **asdict(machine)}).encode()
-        timer = threading.Timer(timeout_s, self.process.kill)
+        timed_out = threading.Event()
+
+        def end() -> None:
+            timed_out.set()
+            self.process.kill()
+
+        timer = threading.Timer(timeout_s, end)
         timer.start()
         try:
-            write_message(self.process.stdin, request)
-            reply = read_message(self.process.stdout)
-        except (BrokenPipeError, OSError):
+            write_message(self.process.stdin.fileno(), request)
+            reply = read_message(self.process.stdout.fileno())
+        except OSError:
             reply = None
         finally:
-            in_time = timer.is_alive()
             timer.cancel()
-        if not reply:
-            raise self._death(job, in_time, timeout_s)
+        if reply is None:
+            raise self._death(job, f"no answer in {timeout_s} s" if timed_out.is_set() else "")
         if reply[0] == 1:
             raise refused(job, reply[1:].decode())
         return reply[1:]
 
-    def _death(self, job: Job, in_time: bool, timeout_s: float) -> IngotError:
+    def _death(self, job: Job, why: str) -> IngotError:
+        self.process.kill()  # its pipes are closed, so it is of no more use
         status = self.process.wait()
-        why = (
-            f"the process ended with status {status}" if in_time else f"no answer in {timeout_s} s"
-        )
+        self._complaints.seek(0)
+        words = self._complaints.read().decode(errors="replace").strip()[-1000:]
         return IngotError(
             "codegen-failed",
             f"code generation for {job.name} did not finish",
-            why=why,
+            why=why or f"its process ended with status {status}" + (words and f": {words}"),
             hint="compile again; if it repeats, set INGOT_DUMP_DIR and report the kernel's text",
         )
 
@@ -94,103 +105,130 @@ class Worker:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the pipes; a worker that still lives then sees its input end."""
+        _all.discard(self)
+        for stream in (self.process.stdin, self.process.stdout, self._complaints):
+            if stream is not None:
+                stream.close()
 
 
 def refused(job: Job, words: str) -> IngotError:
     return IngotError("codegen-failed", f"LLVM refused {job.name}", why=words.strip()[:2000])
 
 
-_idle: list[Worker] = []
-_lock = threading.Lock()
-_owner = os.getpid()
+_all: set[Worker] = set()
+_idle: list[Worker] = []  # append and pop are atomic: no lock that a fork could leave held
 
 
-def idle_workers() -> list[Worker]:
-    """Workers at rest, for tests and for closing."""
-    return list(_idle)
+def live_workers() -> list[Worker]:
+    """Every worker of this process, at rest or not."""
+    return list(_all)
 
 
 def _take() -> Worker:
-    global _owner
-    with _lock:
-        if _owner != os.getpid():  # the parent's workers stay the parent's
-            _idle.clear()
-            _owner = os.getpid()
-        while _idle:
+    while True:
+        try:
             worker = _idle.pop()
-            if worker.is_alive:
-                return worker
-            worker.close()
-    return Worker()
+        except IndexError:
+            return Worker()
+        if worker.is_alive:
+            return worker
+        worker.close()
 
 
-def _give(worker: Worker) -> None:
-    with _lock:
-        _idle.append(worker)
+def _after_fork() -> None:
+    """In a child: the parent's workers stay the parent's, and see its end, not ours."""
+    _idle.clear()
+    for worker in live_workers():
+        worker.process.returncode = 0  # it is no child of ours: never wait for it
+        worker.forget()
 
 
 @atexit.register
 def close_all() -> None:
-    with _lock:
-        while _idle and _owner == os.getpid():
-            _idle.pop().close()
+    _idle.clear()
+    for worker in live_workers():
+        worker.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_all(jobs: Sequence[Job], machine: Machine, processes: int) -> list[bytes]:
     """Compile every job; the first failure, in the order of `jobs`, is raised."""
     if processes <= 1 or len(jobs) <= 1:
         return [compile_here(job, machine) for job in jobs]
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in sorted(range(len(jobs)), key=lambda n: -len(jobs[n].text)):
-        todo.put(number)  # the longest first, so that no process ends late and alone
-    results: dict[int, bytes | BaseException] = {}
-    threads = [
-        threading.Thread(target=_drain, args=(todo, jobs, machine, results))
-        for _ in range(min(processes, len(jobs)))
-    ]
-    for thread in threads:
-        thread.start()
+    crew = _Crew(jobs, machine)
+    threads = [threading.Thread(target=crew.work) for _ in range(min(processes, len(jobs)))]
     try:
         for thread in threads:
-            thread.join()
-    except BaseException:  # Ctrl-C: let the running jobs end, start no more, then pass it on
-        while not todo.empty():
-            todo.get_nowait()
+            thread.start()
         for thread in threads:
             thread.join()
+    except BaseException:
+        crew.abandon()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
         raise
-    return [_result(results, number) for number in range(len(jobs))]
+    return [crew.result(number) for number in range(len(jobs))]
 
 
-def _result(results: dict[int, bytes | BaseException], number: int) -> bytes:
-    result = results[number]
-    if isinstance(result, BaseException):
-        raise result
-    return result
+class _Crew:
+    """Threads that feed one worker each, until there are no more jobs."""
 
+    def __init__(self, jobs: Sequence[Job], machine: Machine):
+        self._jobs, self._machine = jobs, machine
+        self._timeout_s = knobs.current().codegen_timeout_s
+        self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in sorted(range(len(jobs)), key=lambda n: -len(jobs[n].text)):
+            self._todo.put(number)  # the longest first, so that no process ends late and alone
+        self._results: dict[int, bytes | BaseException] = {}
+        self._busy: set[Worker] = set()
+        self._is_abandoned = False
 
-def _drain(
-    todo: queue.SimpleQueue[int],
-    jobs: Sequence[Job],
-    machine: Machine,
-    results: dict[int, bytes | BaseException],
-) -> None:
-    worker: Worker | None = None
-    timeout_s = knobs.current().codegen_timeout_s
-    while True:
-        try:
-            number = todo.get_nowait()
-        except queue.Empty:
-            break
-        try:
-            worker = worker or _take()
-            results[number] = worker.compile(jobs[number], machine, timeout_s)
-        except BaseException as error:
-            results[number] = error
-            if worker is not None and not worker.is_alive:
-                worker = None
-    if worker is not None:
-        _give(worker)
+    def work(self) -> None:
+        worker: Worker | None = None
+        while not self._is_abandoned:
+            try:
+                number = self._todo.get_nowait()
+            except queue.Empty:
+                break
+            try:
+                worker = worker or self._hire()
+                job = self._jobs[number]
+                self._results[number] = worker.compile(job, self._machine, self._timeout_s)
+            except BaseException as error:  # handed to the thread that waits
+                self._results[number] = error
+                if worker is not None and not worker.is_alive:
+                    self._busy.discard(worker)
+                    worker.close()
+                    worker = None
+        if worker is not None:
+            self._busy.discard(worker)
+            _idle.append(worker)
+
+    def _hire(self) -> Worker:
+        worker = _take()
+        self._busy.add(worker)
+        if self._is_abandoned:  # it may have come too late to be ended by abandon()
+            worker.process.kill()
+        return worker
+
+    def abandon(self) -> None:
+        """Start nothing more, and end what is running."""
+        self._is_abandoned = True
+        for worker in list(self._busy):
+            worker.process.kill()
+
+    def result(self, number: int) -> bytes:
+        result = self._results[number]
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 def compile_here(job: Job, machine: Machine) -> bytes:
