@@ -10,7 +10,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.legalize import terms
 from ingot.legalize.copies import copy_stmt
-from ingot.legalize.widen_values import NotVector, WidenValues
+from ingot.legalize.widen_values import NotVector, WidenValues, masked
 from ingot.loops import ir, visit
 from ingot.loops.build import identity
 from ingot.loops.ir import Stmt
@@ -95,7 +95,8 @@ class Widen(WidenValues):
 
     def _under(self, mask: ir.Expr, body: Stmt) -> Stmt:
         """`body` for the lanes of `mask`, which has a name: every access inside uses it."""
-        outer = self.mask
+        outer, some_on = self.mask, self.some_on
+        self.some_on = some_on and outer is None  # what is on inside may be no lane at all
         joined = self.both(outer, mask)
         assert joined is not None
         if isinstance(joined, ir.Ref):
@@ -105,7 +106,7 @@ class Widen(WidenValues):
             name = self.names.fresh("mask")
             self.mask = ir.Ref(name, dtypes.bool_, self.width)
             new = ir.Let(name, joined, self.stmt(body))
-        self.mask = outer
+        self.mask, self.some_on = outer, some_on
         return new
 
     def store(self, s: ir.Store) -> Stmt:
@@ -158,9 +159,10 @@ class Widen(WidenValues):
         wide = terms.broadcast(self.wide(term), self.width)
         if mask is not None and mask.lanes > 1:
             neutral = terms.broadcast(_neutral(op, wide.dtype), self.width)
-            wide, mask = ir.Select(mask, wide, neutral), None
+            wide = ir.Select(mask, wide, neutral)
+            mask = None if self.some_on and s.mask is None else self.any_of(mask)
         total = self.lane_reduce(op, wide)
-        old = ir.Load(s.buffer, (index,))
+        old = masked(ir.Load(s.buffer, (index,)), mask)
         return ir.Store(s.buffer, (index,), ir.Binary(op, old, total), mask=mask)
 
     def _reads_itself(self, s: ir.Store) -> bool:

@@ -90,7 +90,7 @@ class WidenValues:
             at = (new.indices[0] * self.width + lane,)
             new = ir.replace(new, buffer=self.own[new.buffer.name], indices=at)
         on = None if self.mask is None else terms.extract(self.mask, lane)
-        return _masked(new, self.both(on, new.mask))
+        return masked(new, self.both(on, new.mask))
 
     def uniform(self, index: arith.Expr) -> arith.Expr:
         """An index that is the same in all lanes; loads inside it are guarded as all others are."""
@@ -167,7 +167,7 @@ class WidenValues:
         new = ir.Load(buffer, (base,), self.width, stride, None, wide_other)
         if own_mask is None and self.is_safe(buffer, base, stride):
             return new  # lanes that are off get whatever is there, and nobody looks
-        return _masked(new, wide_mask)
+        return masked(new, wide_mask)
 
     def is_safe(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Expr) -> bool:
         """May lanes that are off be touched? In a thread's own buffer, where all are in range."""
@@ -197,11 +197,11 @@ class WidenValues:
     def load_one(self, e: ir.Load, mask: ir.Expr | None, other: ir.Expr | None) -> ir.Expr:
         """One element for all lanes, touched only if some lane is on."""
         some = None if self.mask is None or self.some_on else self.any_of(self.mask)
-        return _masked(ir.replace(e, other=other), self.both(some, mask))
+        return masked(ir.replace(e, other=other), self.both(some, mask))
 
     def _one_for_some(self, e: ir.Load, mask: ir.Expr, other: ir.Expr) -> ir.Expr:
         """One element for the lanes of `mask`, `other` for the rest."""
-        one = _masked(e, self.any_of(mask))
+        one = masked(e, self.any_of(mask))
         return ir.Select(mask, ir.Broadcast(one, self.width), other)
 
     def any_of(self, mask: ir.Expr) -> ir.Expr:
@@ -219,7 +219,7 @@ class WidenValues:
         return ir.Binary("and", terms.broadcast(a, lanes), terms.broadcast(b, lanes))
 
 
-def _masked(e: ir.Load, mask: ir.Expr | None) -> ir.Load:
+def masked(e: ir.Load, mask: ir.Expr | None) -> ir.Load:
     """The load under a mask; lanes that are off are zero where nothing else was said."""
     if mask is None:
         return ir.replace(e, mask=None, other=None)

@@ -161,6 +161,20 @@ def test_lanes_that_meet_in_one_element_are_reduced(op):
         assert any(isinstance(e, ir.LaneReduce) for e in visit.all_exprs(kernel.body))
 
 
+def test_an_element_that_no_lane_wants_is_not_touched():
+    x, y = (ir.Buffer(name, f32, (arith.Const(8),)) for name in "xy")
+    at, total = ir.Buffer("at", i64, (arith.Const(1),)), ir.Buffer("total", f32, (arith.Const(1),))
+    j, far = arith.Var("j"), ir.index_of(at[0])  # out of range, and guarded by what lanes say
+    update = ir.Store(total, (far,), ir.Load(total, (far,)) + x[j])
+    copy = ir.Store(y, (j,), ir.Load(x, (far,)))
+    never = ir.Compare("gt", x[j], ir.Lit(99.0, f32))
+    inner = ir.If(never, ir.seq(update, copy))
+    below = ir.Compare("lt", ir.Index(j), ir.Index(arith.Const(5)))
+    for body in (inner, ir.If(below, inner)):
+        kernels, notes = check(vector_nest(body, x, y, at, total), given={"at": np.array([1000])})
+        assert not notes and len(kernels) == 1
+
+
 def test_a_body_with_no_wide_form_runs_lane_by_lane_and_says_why():
     x, total = ir.Buffer("x", f32, (arith.Const(8),)), ir.Buffer("total", f32, ())
     j = arith.Var("j")
