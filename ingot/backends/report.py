@@ -72,10 +72,12 @@ def kernel_facts(kernel: ir.Kernel) -> Facts:
     )
 
 
-def steps(s: ir.Stmt, loops: tuple[ir.For | ir.While, ...] = (), is_tail: bool = False) -> Iterator:
+def steps(
+    s: ir.Stmt, loops: tuple[ir.For | ir.While, ...] = (), is_tail: bool = False
+) -> Iterator[Step]:
     """Every statement that does something, with the loops around it, outermost first."""
     match s:
-        case ir.Store() | ir.Let():
+        case ir.Store() | ir.Let() | ir.Fail():
             yield Step(s, loops, is_tail)
     for child in visit.sub_stmts(s):
         inside = (*loops, s) if isinstance(s, ir.For | ir.While) else loops

@@ -25,7 +25,7 @@ GUESS = 64  # an unknown size, where only the order of magnitude counts
 class Step:
     """A statement that does something; a tail does on part of a vector what another does on all."""
 
-    stmt: ir.Store | ir.Let
+    stmt: ir.Store | ir.Let | ir.Fail
     loops: tuple[ir.For | ir.While, ...]
     is_tail: bool
 
@@ -39,7 +39,7 @@ class Step:
 
     @property
     def lanes(self) -> int:
-        return self.stmt.value.lanes
+        return 1 if isinstance(self.stmt, ir.Fail) else self.stmt.value.lanes
 
     @cached_property
     def trips(self) -> arith.Expr | None:
@@ -66,10 +66,10 @@ def why_serial(kernel: ir.Kernel, steps: Sequence[Step]) -> str:
         return "opaque loop"
     outer = list(_outermost(kernel.body))
     if not outer:
-        return f"too small: {_elements(steps) or 0} elements"
+        return _too_small(steps)
     work = _elements(steps)
     if work is not None and work < PARALLEL_WORK * (2 if _accumulates(steps) else 1):
-        return f"too small: {work} elements"
+        return _too_small(steps)
     found = (reason for loop in outer if (reason := _carries(loop)))
     return next(found, "the schedule left it so")
 
@@ -82,11 +82,16 @@ def _outermost(s: ir.Stmt) -> Iterator[ir.For]:
         yield from _outermost(child)
 
 
+def _too_small(steps: Sequence[Step]) -> str:
+    count = _elements(steps) or 0
+    return f"too small: {count} element{'' if count == 1 else 's'}"
+
+
 def _elements(steps: Sequence[Step]) -> int | None:
-    """Elements computed, those of every reduction step included; None where sizes are open."""
+    """Elements computed or checked, at every step of a reduction; None where sizes are open."""
     total = 0
     for step in steps:
-        if isinstance(step.stmt, ir.Store) and not step.is_tail:
+        if not isinstance(step.stmt, ir.Let) and not step.is_tail:
             trips = None if step.trips is None else arith.as_int(step.trips)
             if trips is None:
                 return None
@@ -129,13 +134,13 @@ def _names(indices: Sequence[arith.Expr]) -> set[str]:
 
 def why_scalar(steps: Sequence[Step], lanes: int) -> str:
     """The reason, if most of a kernel's time goes into scalar statements."""
-    stores = [s for s in steps if isinstance(s.stmt, ir.Store) and not s.is_tail]
-    if not stores:
+    acts = [s for s in steps if not isinstance(s.stmt, ir.Let) and not s.is_tail]
+    if not acts:
         return ""
-    hot = max(stores, key=lambda s: _guess(s))
+    hot = max(acts, key=_guess)
     if hot.lanes > 1:
         return ""
-    reason = _why_step(hot, stores)
+    reason = _why_step(hot, acts)
     return f"in part: {reason}" if lanes > 1 else reason
 
 
@@ -147,12 +152,14 @@ def _guess(step: Step) -> tuple[int, int]:
     return arith.evaluate(step.trips, sizes), len(step.loops)
 
 
-def _why_step(step: Step, stores: Sequence[Step]) -> str:
+def _why_step(step: Step, acts: Sequence[Step]) -> str:
     if any(isinstance(loop, ir.While) for loop in step.loops):
         return "opaque loop"
-    elements = _elements(stores)
+    elements = _elements(acts)
     if not step.loops or (elements is not None and elements <= 2):
-        return f"too small: {elements or 1} elements"
+        return _too_small(acts)
+    if isinstance(step.stmt, ir.Fail):
+        return "a check that may fail at each element"
     inner = step.loops[-1]
     assert isinstance(step.stmt, ir.Store) and isinstance(inner, ir.For)
     accesses: list[ir.Load | ir.Store] = [*step.loads, step.stmt]
@@ -168,9 +175,11 @@ def _why_step(step: Step, stores: Sequence[Step]) -> str:
 
 
 def _is_gathered(x: ir.Load | ir.Store, step: Step) -> bool:
-    """Is a value that changes from iteration to iteration part of the index?"""
+    """Is it stored where data says, or loaded from where data says anew at each iteration?"""
     moving = {loop.var for loop in step.loops if isinstance(loop, ir.For)}
     payloads = [p for i in x.indices for p in visit.opaque_values(i)]
+    if isinstance(x, ir.Store):
+        return bool(payloads)
     return any(visit.value_vars(p) & moving for p in payloads)
 
 

@@ -1,0 +1,151 @@
+"""The report: one row a launch, and a reason wherever a kernel is left serial or scalar."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingot import api, pipeline
+from ingot.arith import expr as arith
+from ingot.backends.report import kernel_facts, report
+from ingot.loops.script_parse import parse
+from ingot.runtime.report import HEAD, LaunchRow, table
+from tests.models.build import HARD
+
+SERIAL = {
+    "too small: 8 elements": """
+def k(x: f32[8], y: f32[8]):
+    y[0] = load(x[0], 8)
+""",
+    "ordered axis: y is read back": """
+def k(x: f32[100000], y: f32[100000]):
+    for i in serial(1, 100000):
+        y[i] = y[i - 1] + x[i]
+""",
+    "one result: y takes every step": """
+def k(x: f32[100000], y: f32[1]):
+    y[0] = 0.0
+    for i in serial(100000):
+        y[0] = y[0] + x[i]
+""",
+    "data-dependent index into y": """
+def k(x: f32[100000], at: i64[100000], y: f32[100000]):
+    for i in serial(100000):
+        y[at[i]] = x[i]
+""",
+    "opaque loop": """
+def k(go: i64[1], y: f32[1]):
+    while go[0] > 0:
+        y[0] = y[0] * 0.5
+""",
+    "the schedule left it so": """
+def k(x: f32[100000], y: f32[100000]):
+    for i in serial(100000):
+        y[i] = x[i]
+""",
+}
+
+SCALAR = {
+    "too small: 1 element": """
+def k(x: f32[1], y: f32[1]):
+    y[0] = x[0]
+""",
+    "strided access to x": """
+def k(x: f32[200000], y: f32[100000]):
+    for i in parallel(100000):
+        y[i] = x[i * 2]
+""",
+    "data-dependent index into x": """
+def k(x: f32[100000], at: i64[100000], y: f32[100000]):
+    for i in parallel(100000):
+        y[i] = x[at[i]]
+""",
+    "reduction along the contiguous axis of x": """
+def k(x: f32[100000], y: f32[100]):
+    for i in parallel(100):
+        sum = alloc(f32[1], "thread")
+        sum[0] = 0.0
+        for j in serial(1000):
+            sum[0] = sum[0] + x[i * 1000 + j]
+        y[i] = sum[0]
+""",
+    "a check that may fail at each element": """
+def k(at: i64[100000]):
+    for i in parallel(100000):
+        if at[i] < 0:
+            fail("negative", at[i])
+""",
+}
+
+
+@pytest.mark.parametrize("reason", SERIAL)
+def test_serial_reasons(reason: str):
+    facts = kernel_facts(parse(SERIAL[reason]))
+    assert not facts.is_parallel and facts.why_serial == reason
+
+
+@pytest.mark.parametrize("reason", SCALAR)
+def test_scalar_reasons(reason: str):
+    facts = kernel_facts(parse(SCALAR[reason]))
+    assert facts.lanes == 1 and facts.why_scalar == reason
+
+
+def test_a_good_kernel_has_nothing_to_explain():
+    facts = kernel_facts(
+        parse("""
+def k(n: size(1), x: f32[n * 80], y: f32[n * 80]):
+    for i in parallel(n):
+        for j in serial(10):
+            y[i * 80 + j * 8] = fma(load(x[j * 8], 8), broadcast(2.0, 8), broadcast(1.0, 8))
+""")
+    )
+    assert (facts.is_parallel, facts.lanes) == (True, 8)
+    assert (facts.why_serial, facts.why_scalar) == ("", "")
+    assert str(facts.flops) == "n * 160"
+
+
+def test_a_scalar_sum_in_a_wide_kernel_is_named():
+    facts = kernel_facts(
+        parse("""
+def k(x: f32[8000], y: f32[8000]):
+    for i in parallel(8):
+        sum = alloc(f32[1], "thread")
+        sum[0] = 0.0
+        for j in serial(1000):
+            sum[0] = sum[0] + x[i * 1000 + j]
+        for j2 in serial(125):
+            y[i * 1000 + j2 * 8] = load(x[i * 1000 + j2 * 8], 8) * broadcast(sum[0], 8)
+""")
+    )
+    assert facts.lanes == 8
+    assert facts.why_scalar == "in part: reduction along the contiguous axis of x"
+    assert str(facts.flops) == "16000"
+
+
+def test_flops_are_not_guessed_where_only_the_run_knows():
+    facts = kernel_facts(parse(SERIAL["opaque loop"]))
+    assert facts.flops is None
+
+
+@pytest.mark.parametrize("name", ["loop", "nonzero_gather", "transformer_block", "lstm_both"])
+def test_nothing_slow_without_a_reason(name: str):
+    model, _ = HARD[name]()
+    rows = report(pipeline.run_stages(model, api.make_session(), stop_after="barriers"))
+    assert rows
+    for row in rows:
+        assert row.origin, row
+        assert bool(row.why_serial) == row.is_serial, row
+        assert row.lanes > 1 or row.why_scalar, row
+        assert "the schedule left it so" not in row.why, row
+
+
+def test_the_table_is_plain_and_aligned():
+    one, four, many = arith.Const(1), arith.Const(4), arith.Const(512)
+    wide = LaunchRow("relu", "node 'r' (Relu)", "elementwise", four, 8, many, many)
+    slow = LaunchRow("sum", "node 's'", "reduce", one, 1, None, four, "too small", "one result")
+    head, first, second = table((wide, slow)).splitlines()
+    assert all(name in head for name in HEAD)
+    place = head.index("from")
+    assert first[place:] == "node 'r' (Relu)" and second[place:] == "node 's'"
+    assert "serial: too small; scalar: one result" in second and " ? " in second
+    assert "4 pieces" in first and "4 pieces" in str(wide)
+    assert "\x1b" not in head + first + second
