@@ -17,6 +17,7 @@ from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
+from ingot.lower.inplace import update_in_place
 from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel
 from ingot.passes.fuse import Group, fuse, is_view
 from ingot.program import ir
@@ -128,7 +129,8 @@ class Lowering:
         for node in graph.nodes:
             if node.op == "constant":
                 self.home[node.outputs[0].name] = self.constant(node.outputs[0], node.attr("value"))
-        for group in fuse(graph):
+        groups = fuse(graph)
+        for position, group in enumerate(groups):
             node = group.nodes[-1]
             handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
             if handler is not None:
@@ -137,7 +139,7 @@ class Lowering:
                 source = next(v for v in node.inputs if v is not None)
                 self.home[node.outputs[0].name] = self.home[source.name]
             else:
-                self.launch_group(group, wanted)
+                self.launch_group(group, wanted, groups[position + 1 :])
 
     def constant(self, value: Value, ref: ConstRef) -> str:
         """The buffer of a constant; equal ones share it."""
@@ -148,7 +150,7 @@ class Lowering:
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
 
-    def launch_group(self, group: Group, wanted: dict[str, ir.Storage]) -> None:
+    def launch_group(self, group: Group, wanted: dict[str, ir.Storage], later: list[Group]) -> None:
         for node in group.nodes:
             if node.attr("symbols"):
                 self.bind_symbols(node)
@@ -159,13 +161,28 @@ class Lowering:
             self.home[value.name] = self.buffer(value.name, value, storage)
         name = self.fresh(kernel_name(group), self.kernels)
         kernel = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols)
-        self.launch(name, loops.replace(kernel, family=group.family), group)
-
-    def launch(self, name: str, kernel: loops.Kernel, group: Group) -> None:
         args = tuple(self.home[value.name] for value in (*group.inputs, *group.outputs))
-        self.kernels[name] = kernel
+        state = self.state_to_update(group, later)
+        updated = None
+        if state is not None:
+            params = kernel.params[group.inputs.index(state)], kernel.params[-1]
+            updated = update_in_place(kernel, params[0].name, params[1].name)
+        if state is not None and updated is not None:
+            del self.buffers[self.home[group.outputs[0].name]]
+            self.home[group.outputs[0].name] = self.home[state.name]
+            kernel, args = updated, args[:-1]
+        self.kernels[name] = loops.replace(kernel, family=group.family)
         sizes = tuple(arith.Var(size.name) for size in kernel.sizes)
         self.stmts.append(ir.Launch(name, args, sizes, origin=kernel.origin))
+
+    def state_to_update(self, group: Group, later: list[Group]) -> Value | None:
+        """The state that the group computes the successor of, if nobody reads the old one after."""
+        old = {new: old for old, new in self.graph.state}.get(group.outputs[0].name)
+        found = [v for v in group.inputs if v.name == old]
+        if not found or len(group.outputs) != 1 or any(found[0] in g.inputs for g in later):
+            return None
+        shared = [v for v in group.inputs if self.home[v.name] == self.home[found[0].name]]
+        return found[0] if len(shared) == 1 else None
 
     def bind_symbols(self, node: Node) -> None:
         """Run the kernel that computes a node's data-dependent sizes, then bind them."""

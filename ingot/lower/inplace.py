@@ -1,0 +1,60 @@
+"""Update a state where it lies: a kernel whose output takes over one of its inputs' memory.
+
+Legal when every element the kernel reads of that input is one it is about to replace: then copying
+stages vanish (a scatter touches only what it updates) and no element is overwritten unread.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+
+
+def update_in_place(kernel: ir.Kernel, old: str, new: str) -> ir.Kernel | None:
+    """f(old, …) → new   becomes   f(old, …) that rewrites `old`; None where that is not shown.
+
+    `old` and `new` are parameter names; the result has no parameter `new`.
+    """
+    params = {p.name: p for p in kernel.params}
+    if params[old].shape != params[new].shape or params[old].dtype is not params[new].dtype:
+        return None
+    body = visit.replace_buffers(kernel.body, {new: params[old]})
+    body = visit.map_stmt(body, lambda s: ir.Seq(()) if _copies_itself(s, old) else s)
+    body = visit.map_stmt(body, _without_nothing)
+    if not all(_reads_what_it_writes(block, old) for block in visit.blocks(body)):
+        return None
+    kept = tuple(p for p in kernel.params if p.name != new)
+    return ir.replace(kernel, params=kept, body=body)
+
+
+def _copies_itself(s: ir.Stmt, name: str) -> bool:
+    """A block of x[i] = x[i]."""
+    match s:
+        case ir.Block(body=ir.Store(value=ir.Load(mask=None) as load) as store):
+            same = store.buffer.name == load.buffer.name == name
+            return same and _place(s, store.indices) == _place(s, load.indices)
+    return False
+
+
+def _place(block: ir.Block, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    """Indices, an axis of one step spelled 0."""
+    single = {axis.var: 0 for axis in block.axes if arith.is_const(axis.extent, 1)}
+    return tuple(arith.substitute(i, single) for i in indices)
+
+
+def _without_nothing(s: ir.Stmt) -> ir.Stmt:
+    """Loops and blocks around no statement are no statement."""
+    match s:
+        case ir.For(body=ir.Seq(stmts=())) | ir.Block(body=ir.Seq(stmts=()), init=None):
+            return ir.Seq(())
+        case ir.Seq(stmts=stmts):
+            return ir.seq(*(x for x in stmts if x != ir.Seq(())))
+    return s
+
+
+def _reads_what_it_writes(block: ir.Block, name: str) -> bool:
+    """Every load of the buffer is at the very place that the block then stores to."""
+    stores = [s for s in visit.stores(block) if s.buffer.name == name]
+    places = {_place(block, s.indices) for s in stores}
+    loads = [e for e in visit.loads(block) if e.buffer.name == name]
+    return all(places == {_place(block, e.indices)} for e in loads)
