@@ -1,14 +1,17 @@
 """The map of the compiler: one table of stages from a model to a package the runtime can run.
 
-    name, function(ir, session) → ir, IR in, IR out
+    name, function(ir, session) → ir, IR in, IR out, what it does
 
 No stage calls another. The table drives `ingot.compile`, `--stop-after`, `--start-from`, the dumps,
-the timings and docs/tour.md.
+the timings, docs/pipeline.md and docs/tour.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -64,6 +67,7 @@ class Stage:
     run: Callable[[Any, Session], Any]
     takes: str
     gives: str
+    what: str
 
 
 def _import(model: Any, s: Session) -> Graph:
@@ -73,30 +77,53 @@ def _import(model: Any, s: Session) -> Graph:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("import", _import, "model", "graph"),
-    Stage("specialize", lambda g, s: specialize(g, s.shapes), "graph", "graph"),
-    Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph"),
-    Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph"),
-    Stage("fold_constants", lambda g, s: fold_constants(g, s.store), "graph", "graph"),
-    Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph"),
-    Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph"),
-    Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph"),
-    Stage("simplify_algebra", lambda g, s: simplify_algebra(g, s.store), "graph", "graph"),
-    Stage("fold_again", lambda g, s: fold_constants(g, s.store), "graph", "graph"),
-    Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph"),
-    Stage("remove_dead_code", lambda g, s: remove_dead_code(g, s.store), "graph", "graph"),
-    Stage("lower", lambda g, s: lower(g, s.store), "graph", "program"),
-    Stage("share", lambda p, s: share_kernels(p), "program", "program"),
-    Stage("schedule", lambda p, s: schedule_program(p, s.target), "program", "program"),
-    Stage("separate", lambda p, s: separate_nests(p), "program", "program"),
-    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program"),
-    Stage("share_again", lambda p, s: share_kernels(p), "program", "program"),
-    Stage("place", lambda p, s: place_buffers(p), "program", "program"),
-    Stage("barriers", lambda p, s: insert_barriers(p), "program", "program"),
+    Stage("import", _import, "model", "graph",
+          "read the model: typed dataflow, constants in a store beside it"),
+    Stage("specialize", lambda g, s: specialize(g, s.shapes), "graph", "graph",
+          "sizes that were given become numbers or narrower ranges"),
+    Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph",
+          "name the inputs that a run updates in place"),
+    Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
+          "drop what no output depends on"),
+    Stage("fold_constants", lambda g, s: fold_constants(g, s.store), "graph", "graph",
+          "compute what has constant operands, within a limit"),
+    Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph",
+          "an If on a constant becomes the branch it takes"),
+    Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph",
+          "scales and shifts by channel move into constant weights"),
+    Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph",
+          "rich operators that the target does not keep become smaller ones"),
+    Stage("simplify_algebra", lambda g, s: simplify_algebra(g, s.store), "graph", "graph",
+          "named rules, each true for NaN and infinity too"),
+    Stage("fold_again", lambda g, s: fold_constants(g, s.store), "graph", "graph",
+          "fold what the rules uncovered"),
+    Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph",
+          "compute nothing twice"),
+    Stage("remove_dead_code", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
+          "drop what became unused"),
+    Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
+          "fuse nodes into groups; each group is a kernel in formulas, launched in order"),
+    Stage("share", lambda p, s: share_kernels(p), "program", "program",
+          "kernels that are equal but for names become one"),
+    Stage("schedule", lambda p, s: schedule_program(p, s.target), "program", "program",
+          "mark loops: tiles, vectors, threads; by the rule of the kernel's family"),
+    Stage("separate", lambda p, s: separate_nests(p), "program", "program",
+          "one kernel for each loop nest, so that each has one parallel loop"),
+    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
+          "realise the marks: flat buffers, explicit vectors, math as polynomials"),
+    Stage("share_again", lambda p, s: share_kernels(p), "program", "program",
+          "kernels that became equal become one"),
+    Stage("place", lambda p, s: place_buffers(p), "program", "program",
+          "every buffer gets its place in an arena"),
+    Stage("barriers", lambda p, s: insert_barriers(p), "program", "program",
+          "a barrier wherever two launches' bytes conflict"),
     Stage("codegen", lambda p, s: s.backend.build(p, s.store, s.target, s.jobs),
-          "program", "package"),
+          "program", "package",
+          "LLVM text, objects, and the tables the runtime reads"),
 )  # fmt: skip
 
+RECURSION_LIMIT = 20_000  # IRs are trees and walks recurse: a long formula is a deep one
+CONSTANTS_FILE = "constants.npz"  # beside the dumped texts, so that a later start finds them
 NAMES = tuple(stage.name for stage in STAGES)
 
 
@@ -105,18 +132,43 @@ def run_stages(
 ) -> Any:
     """Run the table from one stage to another; verify and record after each."""
     first, last = _position(start_from), _position(stop_after)
-    for stage in STAGES[first : last + 1]:
-        with session.dump.stage(stage.name) as record:
-            value = stage.run(value, session)
-            record.show(partial(show, value))
-        if knobs.current().verify:
-            check(value)
+    if first > last:
+        raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
+    try:
+        with _deep_recursion():
+            for stage in STAGES[first : last + 1]:
+                value = _run_stage(stage, value, session)
+    finally:
+        if session.dump.entries and session.dump.folder is not None:
+            session.store.save(session.dump.folder / CONSTANTS_FILE)
     return value
+
+
+def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
+    with session.dump.stage(stage.name) as record:
+        value = stage.run(value, session)
+        record.show(partial(show, value))
+    if knobs.current().verify:
+        check(value)
+    return value
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _position(name: str) -> int:
     if name not in NAMES:
-        raise IngotError("bad-option", f"no stage is called {name!r}", hint="; ".join(NAMES))
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        what = f"no stage is called {name!r}"
+        raise IngotError("bad-option", what, hint=hint + "the stages are " + ", ".join(NAMES))
     return NAMES.index(name)
 
 

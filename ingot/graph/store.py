@@ -12,6 +12,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.graph.ir import ConstRef
+from ingot.support.errors import IngotError
 
 
 class ConstantStore:
@@ -33,7 +34,14 @@ class ConstantStore:
         return ref
 
     def get(self, ref: ConstRef) -> np.ndarray:
-        return self._arrays[ref.digest]
+        try:
+            return self._arrays[ref.digest]
+        except KeyError:
+            raise IngotError(
+                "bad-graph",
+                f"constant @{ref.digest} is not in the store",
+                hint="an IR read from text needs the constants that were saved beside it",
+            ) from None
 
     def __contains__(self, ref: ConstRef) -> bool:
         return ref.digest in self._arrays
