@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.loops import ir, visit
+from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import AxisKind, Block, For, Kernel, Stmt
 from ingot.schedule import access, guards, tree
 from ingot.schedule.access import Access
@@ -46,7 +46,7 @@ def independent(kernel: Kernel, loop: For, private: bool) -> Problem | None:
     if strange is not None:
         name = type(strange).__name__
         return Problem(f"a {name} stands outside any block", "schedule only loops around blocks")
-    for block in tree.outer_blocks(loop.body):
+    for block in dependences.top_blocks(loop.body):
         problem = _feeds_only_spatial(loop, block)
         if problem is not None:
             return problem
@@ -72,7 +72,7 @@ def _feeds_only_spatial(loop: For, block: Block) -> Problem | None:
 
 def _shares(kernel: Kernel, loop: For, name: str, private: bool) -> Problem | None:
     """Does an iteration touch elements of `name` that another iteration writes?"""
-    writers = access.writers(loop.body, name)
+    writers = dependences.writers(loop.body, name)
     if len(writers) != 1:
         return Problem(f"{len(writers)} blocks write {name} inside the loop", "keep one writer")
     writer = writers[0]
@@ -83,7 +83,7 @@ def _shares(kernel: Kernel, loop: For, name: str, private: bool) -> Problem | No
             f"iteration of {loop.var}",
             "move the block out of the loop, or choose a loop that its output is indexed by",
         )
-    for reader in access.readers(loop.body, name):
+    for reader in dependences.readers(loop.body, name):
         if reader.uid != writer.uid and not covered(kernel, loop, writer, reader, name):
             return Problem(
                 f"block {reader.name} may read elements of {name} that another iteration of "
@@ -97,8 +97,8 @@ def _is_private(kernel: Kernel, loop: For, writer: Block, name: str) -> bool:
     """An intermediate that nothing outside the loop touches, and that one iteration completes."""
     if tree.allocated(kernel.body, name) is None:
         return False
-    inside = {b.uid for b in tree.outer_blocks(loop.body)}
-    users = access.readers(kernel.body, name) + access.writers(kernel.body, name)
+    inside = {b.uid for b in dependences.top_blocks(loop.body)}
+    users = dependences.readers(kernel.body, name) + dependences.writers(kernel.body, name)
     return all(block.uid in inside for block in users) and not open_loops(kernel, loop, writer)
 
 
@@ -156,8 +156,8 @@ def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) 
     ):
         return False
     shape = writes[0].buffer.shape
-    had = access.box(writes[:1], inner, shape, facts)
-    wanted = access.box(reads, tree.loops_between(common, reader), shape, facts)
+    had = access.box(writes[:1], inner, len(shape), facts)
+    wanted = access.box(reads, tree.loops_between(common, reader), len(shape), facts)
     return all(_within(w, h, size, facts) for w, h, size in zip(wanted, had, shape))
 
 
@@ -177,7 +177,13 @@ def spans_apart(indices: tuple[arith.Expr, ...], inner: list[For]) -> bool:
     return len(used) == len(set(used))
 
 
-def _within(want: access.Extent, have: access.Extent, size: arith.Expr, facts: Facts) -> bool:
+def _within(
+    want: access.Extent | None, have: access.Extent | None, size: arith.Expr, facts: Facts
+) -> bool:
+    """Is what is wanted, or all there is, within what there is known to be?"""
+    if have is None:
+        return False
+    want = want or access.Extent(arith.Const(0), size)
     starts = facts.at_most(have.offset, want.offset) or facts.at_most(have.offset, 0)
     last_have, last_want = have.offset + have.count, want.offset + want.count
     return starts and (facts.at_most(last_want, last_have) or facts.at_most(size, last_have))
@@ -191,7 +197,7 @@ def only_writer(kernel: Kernel, block: Block) -> Problem | None:
                 f"{name} is a parameter of the kernel, so every element must be written in full",
                 "move its consumers or producers instead",
             )
-        others = [b for b in access.writers(kernel.body, name) if b.uid != block.uid]
+        others = [b for b in dependences.writers(kernel.body, name) if b.uid != block.uid]
         if others:
             return Problem(f"{others[0].name} writes {name} too", "keep one writer for a buffer")
     if not access.writes(block):
@@ -204,7 +210,7 @@ def inputs_settled(kernel: Kernel, block: Block) -> Problem | None:
     places = tree.order(kernel.body)
     own = {a.buffer.name for a in access.writes(block)}
     for name in sorted({a.buffer.name for a in access.reads(block)} - own):
-        for writer in access.writers(kernel.body, name):
+        for writer in dependences.writers(kernel.body, name):
             if places[writer.uid] > places[block.uid]:
                 return Problem(
                     f"block {writer.name} overwrites {name}, which {block.name} reads, after it",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ingot.loops import dependences
 from ingot.loops.ir import Block, For, Kernel
 from ingot.schedule import primitives, tree
 from ingot.schedule.handles import BlockRef, LoopRef, Ref
@@ -32,16 +33,16 @@ class Schedule:
 
     def block(self, name: str) -> BlockRef:
         """The block of that name."""
-        found = [b for b in tree.outer_blocks(self.kernel.body) if b.name == name]
+        found = [b for b in dependences.top_blocks(self.kernel.body) if b.name == name]
         if len(found) != 1:
-            have = ", ".join(b.name for b in tree.outer_blocks(self.kernel.body))
+            have = ", ".join(b.name for b in dependences.top_blocks(self.kernel.body))
             what = f"block({name!r}): {len(found)} blocks have that name"
             raise IngotError("bad-schedule", what, where=self.kernel.name, hint=f"one of: {have}")
         return self._asked("block", (name,), BlockRef(found[0].uid, name))
 
     def blocks(self) -> list[BlockRef]:
         """Every block, in program order."""
-        refs = [BlockRef(b.uid, b.name) for b in tree.outer_blocks(self.kernel.body)]
+        refs = [BlockRef(b.uid, b.name) for b in dependences.top_blocks(self.kernel.body)]
         return self._asked("blocks", (), refs)
 
     def loops(self, block: BlockRef) -> list[LoopRef]:

@@ -5,9 +5,8 @@ Nothing here decides legality; it only looks and rebuilds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ingot.loops import ir, visit
+from ingot.loops.dependences import top_blocks
 from ingot.loops.ir import Block, For, Stmt
 
 Path = tuple[Stmt, ...]  # from the root down to, and with, the node
@@ -32,15 +31,6 @@ def path_to(root: Stmt, node: For | Block) -> Path:
 
 def uids(root: Stmt) -> set[int]:
     return {s.uid for s in visit.walk_stmts(root) if isinstance(s, For | Block)}
-
-
-def outer_blocks(root: Stmt) -> Iterator[Block]:
-    """Blocks in program order; those inside another block's body are that block's own affair."""
-    if isinstance(root, Block):
-        yield root
-        return
-    for child in visit.sub_stmts(root):
-        yield from outer_blocks(child)
 
 
 def loops_above(root: Stmt, node: For | Block) -> list[For]:
@@ -85,7 +75,7 @@ def common_loop(root: Stmt, a: Block, b: Block) -> For | None:
 
 def order(root: Stmt) -> dict[int, int]:
     """uid of each block → its place in program order."""
-    return {block.uid: place for place, block in enumerate(outer_blocks(root))}
+    return {block.uid: place for place, block in enumerate(top_blocks(root))}
 
 
 def allocated(root: Stmt, name: str) -> ir.Alloc | None:

@@ -320,3 +320,19 @@ def test_reverse_refuses_a_tile_with_gaps():
     sch.reorder(ii, io)
     with pytest.raises(IngotError, match="made in one iteration has gaps"):
         sch.reverse_compute_at(sch.block("Z"), ii)
+
+
+def test_reverse_refuses_a_tile_that_changes_its_size():
+    """Row i of the producer has i + 1 elements; the consumer's rows are whole."""
+    b = Build("triangle")
+    x, y = b.param("X", f32, (6, 6)), b.buffer("Y", f32, (6, 6))
+    vi, vj = arith.Var("vi"), arith.Var("vj")
+    axes = tuple(
+        ir.Axis(v, ir.AxisKind.SPATIAL, arith.Const(6), arith.Var(v[1:])) for v in ("vi", "vj")
+    )
+    block = ir.Block("Y", axes, ir.Store(y, (vi, vj), x[vi, vj]))
+    b.emit(ir.serial("i", 6, ir.For("j", arith.Const(0), arith.Var("i") + 1, block)))
+    z = b.compute("Z", (6, 6), lambda i, j: y[i, j])
+    sch = Schedule(b.finish([z]))
+    with pytest.raises(IngotError, match="made in one iteration changes its size"):
+        sch.reverse_compute_at(sch.block("Z"), sch.loops(sch.block("Y"))[0])

@@ -11,8 +11,10 @@ ordered axes in full; guards where the box may leave the domain.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ingot.arith import expr as arith
-from ingot.loops import ir, visit
+from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import AxisKind, Block, For, Kernel, LoopKind, Stmt
 from ingot.schedule import access, checks, guards, tree
 from ingot.schedule.access import Extent
@@ -60,8 +62,8 @@ def movable(kernel: Kernel, block: Block, loop: For) -> Problem | None:
 def _readers_elsewhere(
     kernel: Kernel, block: Block, loop: For, outputs: set[str]
 ) -> Problem | None:
-    inside = {b.uid for b in tree.outer_blocks(loop.body)}
-    readers = [b for name in sorted(outputs) for b in access.readers(kernel.body, name)]
+    inside = {b.uid for b in dependences.top_blocks(loop.body)}
+    readers = [b for name in sorted(outputs) for b in dependences.readers(kernel.body, name)]
     others = [b for b in readers if b.uid != block.uid]
     for reader in others:
         if reader.uid not in inside:
@@ -74,14 +76,14 @@ def _readers_elsewhere(
 
 def _needed(
     kernel: Kernel, block: Block, loop: For, outputs: set[str]
-) -> tuple[Facts, dict[str, Extent]]:
+) -> tuple[Facts, dict[str, Extent | None]]:
     """For every spatial axis of the block, the part of its domain that one iteration reads."""
     facts = Facts(kernel, [*tree.loops_above(kernel.body, loop), loop])
-    found: dict[str, Extent] = {}
+    found: dict[str, Extent | None] = {}
     for name in sorted(outputs):
         reads: list[access.Access] = []
         loops: dict[int, For] = {}
-        for reader in tree.outer_blocks(loop.body):
+        for reader in dependences.top_blocks(loop.body):
             mine = [a for a in access.reads(reader) if a.buffer.name == name]
             reads += mine
             loops |= {x.uid: x for x in tree.loops_between(loop, reader) if mine}
@@ -90,21 +92,23 @@ def _needed(
         stores = [s for s in visit.stores(block.body) if s.buffer.name == name]
         if not reads or len({s.indices for s in stores}) > 1:
             continue  # nobody reads it, or which store writes an element depends on the element
-        box = access.box(reads, list(loops.values()), stores[0].buffer.shape, facts)
+        box = access.box(reads, list(loops.values()), stores[0].buffer.rank, facts)
         for index, extent in zip(stores[0].indices, box):
             _widen(found, index, extent)
     return facts, found
 
 
-def _widen(found: dict[str, Extent], index: arith.Expr, extent: Extent) -> None:
+def _widen(found: dict[str, Extent | None], index: arith.Expr, extent: Extent | None) -> None:
     """An axis stored at by two boxes that differ is computed in full."""
     if not isinstance(index, arith.Var):
         return
     if found.setdefault(index.name, extent) != extent:
-        found[index.name] = Extent(arith.Const(0), arith.Const(-1))
+        found[index.name] = None
 
 
-def remake(kernel: Kernel, block: Block, extents: dict[str, Extent], facts: Facts) -> Stmt:
+def remake(
+    kernel: Kernel, block: Block, extents: Mapping[str, Extent | None], facts: Facts
+) -> Stmt:
     """The block in a new nest of serial loops over the given parts of its spatial axes."""
     names = tree.Names(kernel)
     axes, loops, terms = [], [], []
@@ -129,7 +133,7 @@ def remake(kernel: Kernel, block: Block, extents: dict[str, Extent], facts: Fact
 def _clipped(axis: ir.Axis, extent: Extent | None, facts: Facts) -> Extent:
     """All of the axis where nothing better is known: not spatial, or a box as large as it."""
     whole = Extent(arith.Const(0), axis.extent)
-    if extent is None or axis.kind is not AxisKind.SPATIAL or arith.is_const(extent.count, -1):
+    if extent is None or axis.kind is not AxisKind.SPATIAL:
         return whole
     is_larger = facts.at_most(axis.extent, extent.count)
     return whole if is_larger else extent

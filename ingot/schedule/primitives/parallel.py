@@ -9,9 +9,9 @@ parallel loop inside another.
 
 from __future__ import annotations
 
-from ingot.loops import ir, visit
+from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind
-from ingot.schedule import access, checks, tree
+from ingot.schedule import checks, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, insist, put
 
@@ -37,13 +37,13 @@ def _nested(kernel: Kernel, loop: For) -> Problem | None:
 
 def escapes(kernel: Kernel, loop: For) -> Problem | None:
     """Scratch of one thread must not be read by what runs outside the loop."""
-    inside = {b.uid for b in tree.outer_blocks(loop.body)}
+    inside = {b.uid for b in dependences.top_blocks(loop.body)}
     for s in visit.walk_stmts(kernel.body):
         if not isinstance(s, ir.Alloc) or s.buffer.scope == ir.GLOBAL:
             continue
         name = s.buffer.name
-        users = {b.uid for b in access.readers(kernel.body, name)}
-        users |= {b.uid for b in access.writers(kernel.body, name)}
+        users = {b.uid for b in dependences.readers(kernel.body, name)}
+        users |= {b.uid for b in dependences.writers(kernel.body, name)}
         if users & inside and users - inside:
             why = f"{name} is in scope {s.buffer.scope}, but is touched inside and outside the loop"
             return Problem(why, f"leave {name} in scope {ir.GLOBAL}")

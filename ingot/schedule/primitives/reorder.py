@@ -11,6 +11,7 @@ feed spatial and reduce axes at once keep their order.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
+from ingot.loops import dependences
 from ingot.loops.ir import AxisKind, Block, For, Kernel
 from ingot.schedule import checks, tree
 from ingot.schedule.checks import Problem
@@ -32,9 +33,9 @@ def reorder(kernel: Kernel, *loops: For) -> Result:
     for loop in loops:
         insist(kernel, loop, what, checks.expect_serial(loop))
     insist(kernel, chain[0], what, _bounds_depend(chain, after))
-    for block in tree.outer_blocks(chain[-1].body):
+    for block in dependences.top_blocks(chain[-1].body):
         insist(kernel, block, what, _block_objects(kernel, block, chain, after))
-    if len(list(tree.outer_blocks(chain[-1].body))) > 1:
+    if len(list(dependences.top_blocks(chain[-1].body))) > 1:
         for loop in _out_of_place(chain, after):
             insist(kernel, loop, what, checks.independent(kernel, loop, private=True))
     return put(kernel, chain[0], nest(after, chain[-1].body)), []

@@ -12,7 +12,7 @@ there (all reduce loops of the producer are inside), and everything else it read
 from __future__ import annotations
 
 from ingot.arith import expr as arith
-from ingot.loops import ir, visit
+from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import AxisKind, Block, Expr, For, Kernel
 from ingot.schedule import access, checks, guards, tree
 from ingot.schedule.access import Extent
@@ -52,13 +52,13 @@ def _not_a_map(block: Block) -> Problem | None:
 def _too_early(kernel: Kernel, block: Block, loop: For) -> Problem | None:
     """Is anything that must come before the block still to come after the loop?"""
     places = tree.order(kernel.body)
-    inside = {b.uid for b in tree.outer_blocks(loop.body)}
+    inside = {b.uid for b in dependences.top_blocks(loop.body)}
     last = max(places[uid] for uid in inside)
     if last > places[block.uid]:
         return Problem(f"the block comes before {loop.var}", "compute_at moves producers")
     outputs = {a.buffer.name for a in access.writes(block)}
     inputs = {a.buffer.name for a in access.reads(block)}
-    for other in tree.outer_blocks(kernel.body):
+    for other in dependences.top_blocks(kernel.body):
         if other.uid == block.uid:
             continue
         writes = {a.buffer.name for a in access.writes(other)}
@@ -99,7 +99,7 @@ class _Tile:
 
     def _producers(self) -> list[Block]:
         wanted = {a.buffer.name for a in access.reads(self.block)}
-        blocks = tree.outer_blocks(self.loop.body)
+        blocks = dependences.top_blocks(self.loop.body)
         return [b for b in blocks if wanted & {a.buffer.name for a in access.writes(b)}]
 
     def _add(self, producer: Block) -> Problem | None:
@@ -148,9 +148,12 @@ class _Tile:
             why = f"the part of {load.buffer.name} made in one iteration is not a box"
             return Problem(why, "choose an outer loop")
         axes = {axis.var: axis for axis in self.block.axes}
-        box = access.box([store], inner, load.buffer.shape, self.facts)
+        box = access.box([store], inner, load.buffer.rank, self.facts)
         used: set[str] = set()
         for index, extent, size in zip(load.indices, box, load.buffer.shape):
+            if extent is None:
+                why = f"the part of {load.buffer.name} made in one iteration changes its size"
+                return Problem(why, "choose an outer loop")
             if self._is_whole(extent, size):
                 continue
             if not isinstance(index, arith.Var) or index.name not in axes or index.name in used:

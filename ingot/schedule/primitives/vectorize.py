@@ -9,9 +9,9 @@ the loop holds nothing but blocks of plain stores.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
-from ingot.loops import ir, visit
+from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind
-from ingot.schedule import checks, tree
+from ingot.schedule import checks
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, insist, put
 
@@ -33,7 +33,7 @@ def _not_lanes(loop: For) -> Problem | None:
             return Problem(f"{s.var} is a loop inside it", "reorder it to be innermost")
         if isinstance(s, ir.Alloc):
             return Problem(f"{s.buffer.name} is allocated inside it", "vectorize an inner loop")
-    for block in tree.outer_blocks(loop.body):
+    for block in dependences.top_blocks(loop.body):
         for part in (block.body, block.init):
             for s in visit.walk_stmts(part) if part is not None else ():
                 if not isinstance(s, PLAIN):
