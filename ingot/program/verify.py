@@ -190,7 +190,8 @@ class _Contents:
 
     def is_empty(self, name: str) -> bool:
         """An empty buffer has no content that could be missing."""
-        return arith.is_const(self.program.buffer_map[name].size_bytes, 0)
+        size = self.program.buffer_map[name].size_bytes
+        return prove("le", size, 0, self.accesses.env)
 
     def write(self, s: ir.Stmt, touched: list[Access], valid: set[str]) -> set[str]:
         writes = [a for a in touched if a.is_write]

@@ -74,6 +74,6 @@ def compress(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         x, axis = reshape(ctx, x, [x.tensor.numel]), 0
     else:
         axis = axis_of(node, node.attr("axis"), x.tensor.rank)
-    symbol = ctx.g.symbol("kept")
+    symbol = ctx.g.symbol("kept", high=arith.as_int(condition.tensor.numel))
     points = ctx.g.add("nonzero", [condition], symbols=(symbol,))
     return [ctx.g.add("gather", [x, reshape(ctx, points, [arith.Var(symbol)])], axis=axis)]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ingot.arith import expr as arith
 from ingot.frontends.onnx.common import as_scalar, bad_model, tidy
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
@@ -59,8 +60,9 @@ def range_(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("NonZero")
 def nonzero(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    symbol = ctx.g.symbol("nonzero")
-    return [ctx.g.add("nonzero", [ctx.value(node, 0)], symbols=(symbol,))]
+    x = ctx.value(node, 0)
+    symbol = ctx.g.symbol("nonzero", high=arith.as_int(x.tensor.numel))
+    return [ctx.g.add("nonzero", [x], symbols=(symbol,))]
 
 
 @onnx_op("EyeLike")

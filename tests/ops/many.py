@@ -1,0 +1,112 @@
+"""Many samples of one operator as one graph, so that one build compiles them all.
+
+In: an operator and samples. Out: a `Batch`: graph, feeds, and the answer wanted of each output; the
+name of an output says which sample it belongs to. With `symbolic`, every size but 1 is a symbol
+(equal sizes share one, so operands still fit), since schedules differ where sizes are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Graph, Value
+from ingot.graph.opdef import OpDef, Sample
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import Symbol, TensorType
+from tests.ops.single import reference
+
+
+@dataclass
+class Batch:
+    graph: Graph
+    store: ConstantStore
+    feeds: dict[str, np.ndarray]
+    wants: dict[str, tuple[Sample, np.ndarray]] = field(default_factory=dict)
+
+
+# Sizes that stay numbers: operand → axes.
+ALL = (0, 1, 2, 3, 4)
+CONV = {0: (1,), 1: ALL, 2: ALL}
+KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
+    "bind": {0: ALL},
+    "conv": CONV,
+    "conv_transpose": CONV,
+    "gather_nd": {1: (-1,)},
+    "one_hot": {1: (-1,)},
+    "rnn": {3: ALL},
+    "scatter_nd": {1: (-1,)},
+}
+STEPS_AND_BATCH = (3, 4)
+ONLY = {"rnn": STEPS_AND_BATCH, "gru": STEPS_AND_BATCH, "lstm": STEPS_AND_BATCH}  # these are open
+SIZES = {"expand": "shape"}  # attributes that are sizes of operands, and so symbols where those are
+
+
+def may_be_symbolic(op: OpDef, sample: Sample) -> bool:
+    """Not where attributes fix the sizes: those of sub-graphs, and blocks of quantisation."""
+    return op.name not in ("if", "loop") and "block" not in sample.attrs
+
+
+def batch(op: OpDef, samples: Sequence[Sample], symbolic: bool = False) -> Batch:
+    store = ConstantStore()
+    g = GraphBuilder(op.name, store)
+    feeds: dict[str, np.ndarray] = {}
+    outputs: list[Value] = []
+    made: list[list[Value]] = []
+    for number, sample in enumerate(samples):
+        operands: list[Value | None] = []
+        for index, x in enumerate(sample.inputs):
+            if x is None:
+                operands.append(None)
+                continue
+            array = np.asarray(x)
+            type = _type(g, op, index, array, symbolic and may_be_symbolic(op, sample))
+            operands.append(g.input(f"s{number}_x{index}", type))
+            feeds[f"s{number}_x{index}"] = array
+        attrs = _attrs(g, op, number, sample, symbolic)
+        results = g.add_all(op.name, operands, [f"s{number}_y{k}" for k in range(9)], **attrs)
+        made.append(results)
+        outputs += results
+    result = Batch(g.finish(outputs), store, feeds)
+    for sample, values in zip(samples, made):
+        if not sample.fails:
+            answers = reference(op, sample)
+            result.wants |= {v.name: (sample, a) for v, a in zip(values, answers, strict=True)}
+    return result
+
+
+def _type(g: GraphBuilder, op: OpDef, index: int, array: np.ndarray, symbolic: bool) -> TensorType:
+    axes = KNOWN.get(op.name, {}).get(index, ())
+    known = {axis % array.ndim for axis in axes if -array.ndim <= axis < array.ndim}
+    shape = [
+        _symbol(g, op, size) if symbolic and axis not in known else arith.Const(size)
+        for axis, size in enumerate(array.shape)
+    ]
+    return TensorType(dtypes.from_numpy(array.dtype), tuple(shape))
+
+
+def _symbol(g: GraphBuilder, op: OpDef, size: int) -> arith.Expr:
+    if size == 1 or size not in ONLY.get(op.name, (size,)):
+        return arith.Const(size)
+    name = f"d{size}"
+    g.symbols[name] = Symbol(name, source="input")
+    return arith.Var(name)
+
+
+def _attrs(g: GraphBuilder, op: OpDef, number: int, sample: Sample, symbolic: bool) -> dict:
+    """The sizes a node binds get names of their own in the graph of many."""
+    own = dict(sample.attrs)
+    if "symbols" in own:
+        most = np.asarray(sample.inputs[0]).size if op.name == "nonzero" else None
+        names = [g.symbol(f"s{number}_{name}", high=most) for name in own["symbols"]]
+        own["symbols"] = tuple(names)
+    if symbolic and op.name in SIZES:
+        present = {size for x in sample.inputs if x is not None for size in x.shape}
+        sizes = own[SIZES[op.name]]
+        own[SIZES[op.name]] = tuple(_symbol(g, op, n) if n in present else n for n in sizes)
+    return own

@@ -1,0 +1,73 @@
+"""The compiled column of the operator suite: every sample, as native code, is what numpy says.
+
+All samples of an operator are built as one graph (tests/ops/many.py), with sizes known and with
+sizes as symbols. The lowered program and the scheduled, legal, planned one are interpreted on the
+way, so that a wrong answer is pinned to lowering, scheduling and planning, or code generation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ingot
+from ingot import api, pipeline
+from ingot.graph.opdef import TABLE
+from ingot.program import interp
+from ingot.support.errors import IngotError
+from tests.ops.many import Batch, batch
+from tests.ops.test_samples import OPS, assert_same
+
+BUILDS = pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+SAMPLED = [name for name in OPS if TABLE[name].samples()]
+FAILING = [name for name in SAMPLED if any(s.fails for s in TABLE[name].samples())]
+
+
+def check(case: Batch, names: list[str], arrays: list[np.ndarray], column: str) -> None:
+    for name, array in zip(names, arrays, strict=True):
+        sample, want = case.wants[name]
+        assert_same(f"{column}: {name} of", sample, [array], [want])
+
+
+@BUILDS
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samples_compiled(name: str, symbolic: bool) -> None:
+    op = TABLE[name]
+    case = batch(op, [s for s in op.samples() if not s.fails], symbolic)
+    names = [value.name for value in case.graph.outputs]
+    session = api.make_session(jobs=1)
+    session.store = case.store
+    lowered = pipeline.run_stages(case.graph, session, stop_after="lower")
+    check(case, names, interp.run(lowered, session.store, case.feeds), "lowered")
+    planned = pipeline.run_stages(lowered, session, "schedule", "barriers")
+    check(case, names, interp.run(planned, session.store, case.feeds), "planned")
+    exe = ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
+    answers = []
+    for threads in (1, 2):
+        exe.threads = threads
+        answers.append(exe.run(names, case.feeds))
+        check(case, names, answers[-1], f"compiled, {threads} threads")
+    for label, one, two in zip(names, *answers):
+        assert one.tobytes() == two.tobytes(), f"{label}: threads change the answer"
+
+
+@BUILDS
+@pytest.mark.parametrize("name", FAILING)
+def test_samples_that_fail(name: str, symbolic: bool) -> None:
+    """An error at run time is an error with its reason in every column, and not a crash."""
+    op = TABLE[name]
+    for sample in op.samples():
+        if not sample.fails:
+            continue
+        case = batch(op, [sample], symbolic)
+        session = api.make_session(jobs=1)
+        session.store = case.store
+        planned = pipeline.run_stages(case.graph, session, stop_after="barriers")
+        with pytest.raises(IngotError, match=sample.fails):
+            interp.run(planned, session.store, case.feeds)
+        exe = ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
+        for threads in (1, 2):
+            exe.threads = threads
+            with pytest.raises(IngotError, match=sample.fails) as caught:
+                exe.run(None, case.feeds)
+            assert caught.value.code == "run-failed"
