@@ -39,6 +39,11 @@ def compile(
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise IngotError("bad-option", f"threads={threads!r}", hint="give a number, 1 or more")
     session = make_session(target, shapes, state, jobs, dump)
+    obstacle = session.backend.why_not_here(session.target)
+    if obstacle:  # an instruction that is not there would end the process
+        what = f"code for {target!r} cannot run here"
+        hint = "ingot compile on the command line shows what would be made"
+        raise IngotError("bad-target", what, why=obstacle, hint=hint)
     package = lazy.load("pipeline").run_stages(model, session)
     return Executable(package, threads)
 

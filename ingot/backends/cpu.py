@@ -38,6 +38,15 @@ class CpuBackend:
         """The target called `text`; "cpu" is this machine."""
         return targets.parse(text, host())
 
+    def why_not_here(self, target: targets.Target) -> str:
+        """Why code for `target` cannot run on this machine; empty if it can."""
+        triple, _, flags = llvm_object.host()
+        if target.architecture != triple.partition("-")[0]:
+            return f"it is {target.architecture} code, this machine is {triple.partition('-')[0]}"
+        absent = {flag[1:] for flag in flags.split(",") if flag.startswith("-")}
+        missing = [feature for feature in target.features if feature in absent]
+        return f"this machine lacks {', '.join(missing)}" if missing else ""
+
     def build(
         self, program: ir.Program, store: ConstantStore, target: targets.Target, jobs: int | None
     ) -> Package:

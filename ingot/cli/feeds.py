@@ -1,7 +1,12 @@
-"""Inputs for a run from the command line: files where given, seeded random numbers otherwise."""
+"""Inputs for a run from the command line: files where given, seeded random numbers otherwise.
+
+In: an Executable, files and a seed. Out: an array for every input. Called by main.py's `run`.
+"""
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,32 +19,59 @@ from ingot.runtime.executable import Executable
 from ingot.runtime.package import Port
 from ingot.support.errors import IngotError
 
+_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+
 
 def read_feeds(
     exe: Executable, files: Mapping[str, str], bundle: Path | None,
     shapes: Mapping[str, int | tuple[int, int]], seed: int,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    given: dict[str, np.ndarray] = {}
-    if bundle is not None:
-        with np.load(bundle, allow_pickle=False) as data:
-            given.update({name: data[name] for name in data.files})
-    for name, file in files.items():
-        given[name] = _load(name, file)
+    """Arrays by name; one that the model does not have is an error before anything runs."""
+    given = {} if bundle is None else _read_bundle(bundle)
+    given |= {name: _read_array(name, file) for name, file in files.items()}
+    known = {port.name for port in exe.inputs}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise IngotError(
+            "bad-input",
+            f"no input is called {', '.join(map(repr, unknown))}",
+            hint="the inputs are " + ", ".join(map(str, exe.inputs)),
+        )
     rng = np.random.default_rng(seed)
     sizes = _sizes(exe, given, shapes)
     return {
         port.name: given[port.name] if port.name in given else _random(port, sizes, rng)
         for port in exe.inputs
-    } | {name: array for name, array in given.items() if name not in {p.name for p in exe.inputs}}
+    }
 
 
-def _load(name: str, file: str) -> np.ndarray:
+def _read_bundle(file: Path) -> dict[str, np.ndarray]:
     try:
-        return np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise IngotError(
-            "bad-option", f"--input {name}={file} cannot be read", why=str(error)
-        ) from error
+        data = np.load(file, allow_pickle=False)
+        if isinstance(data, np.ndarray):
+            raise ValueError("it holds one array without a name: give it with --input NAME=FILE")
+        with data:
+            return {name: data[name] for name in data.files}
+    except _UNREADABLE as error:
+        raise _unreadable(f"--feeds {file}", error) from error
+
+
+def _read_array(name: str, file: str) -> np.ndarray:
+    try:
+        data = np.load(file, allow_pickle=False)
+        if not isinstance(data, np.ndarray):
+            data.close()
+            raise ValueError("it holds several arrays: give it with --feeds")
+        return data
+    except _UNREADABLE as error:
+        raise _unreadable(f"--input {name}={file}", error) from error
+
+
+def _unreadable(what: str, error: BaseException) -> IngotError:
+    why = str(error) or type(error).__name__
+    if "pickle" in why:  # numpy's word for anything that it does not know
+        why = "it is neither a .npy nor a .npz file, or it holds Python objects"
+    return IngotError("bad-input", f"{what} cannot be read", why=why)
 
 
 def _sizes(exe: Executable, given: Mapping[str, np.ndarray], shapes: Mapping[str, Any]) -> dict:
