@@ -73,8 +73,8 @@ class ValueLaws:
                     self.value(payload)
                     whole = payload.dtype is dtypes.i64 and payload.lanes == 1
                     self.require(whole, f"the value {show(payload)} in an index is no scalar i64")
-                case arith.FloorDiv(b=b) | arith.Mod(b=b):
-                    self.require(arith.as_int(b) != 0, f"{show(i)} divides by zero")
+                case (arith.FloorDiv(b=b) | arith.Mod(b=b)) if arith.as_int(b) == 0:
+                    self.require(False, f"{show(i)} divides by zero")
 
     def place(self, x: ir.Load | ir.Store, width: int) -> None:
         """What a Load and a Store share: the buffer, the indices, the stride and the mask."""
