@@ -278,29 +278,34 @@ class Values:
         return fn.op(f"select {mask} {wins}, {type} {a}, {type} {b}")
 
     def _lane_reduce(self, op: str, a: ir.Expr) -> str:
-        fn, dtype, lanes = self.fn, a.dtype, a.lanes
-        total = self.value(a)
+        """A balanced tree by halves: lane i meets lane i + ceil(n / 2); an odd middle waits."""
+        dtype, lanes, total = a.dtype, a.lanes, self.value(a)
         while lanes > 1:
-            lanes //= 2
-            low, high = self._halves(total, dtype, lanes)
+            half = (lanes + 1) // 2
+            low = self._pick(total, dtype, lanes, list(range(half)))
+            high = self._pick(total, dtype, lanes, [min(half + i, lanes - 1) for i in range(half)])
             if op in ("min", "max"):
-                total = self.min_max(op, low, high, dtype, lanes)
+                met = self.min_max(op, low, high, dtype, half)
             else:
-                total = self.combine(op, low, high, dtype, lanes)
+                met = self.combine(op, low, high, dtype, half)
+            if lanes % 2:
+                met = self._replace_last(met, low, dtype, half)
+            total, lanes = met, half
         return total
 
-    def _halves(self, value: str, dtype: DType, half: int) -> tuple[str, str]:
-        fn, type = self.fn, value_type(dtype, 2 * half)
-        if half == 1:
-            low, high = (fn.op(f"extractelement {type} {value}, i32 {i}") for i in (0, 1))
-            return low, high
-        parts = []
-        for start in (0, half):
-            picks = ", ".join(f"i32 {i}" for i in range(start, start + half))
-            parts.append(
-                fn.op(f"shufflevector {type} {value}, {type} poison, <{half} x i32> <{picks}>")
-            )
-        return parts[0], parts[1]
+    def _pick(self, value: str, dtype: DType, lanes: int, picks: list[int]) -> str:
+        type = value_type(dtype, lanes)
+        if len(picks) == 1:
+            return self.fn.op(f"extractelement {type} {value}, i32 {picks[0]}")
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        return self.fn.op(
+            f"shufflevector {type} {value}, {type} poison, <{len(picks)} x i32> <{mask}>"
+        )
+
+    def _replace_last(self, value: str, source: str, dtype: DType, lanes: int) -> str:
+        type, last = value_type(dtype, lanes), lanes - 1
+        item = self.fn.op(f"extractelement {type} {source}, i32 {last}")
+        return self.fn.op(f"insertelement {type} {value}, {scalar_type(dtype)} {item}, i32 {last}")
 
     # --- conversions --------------------------------------------------------------------------
 
