@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ingot.arith import expr as arith
 from ingot.loops import ir
 from ingot.loops.ir import AxisKind, LoopKind, Stmt
 from ingot.loops.script_print import AXES, LOOPS
-from ingot.loops.script_values import Binding, Values, Variable
+from ingot.loops.script_scope import Binding, Helper, Source, Variable
+from ingot.loops.script_values import Values
 from ingot.support.errors import IngotError
 
 _LOOP_KINDS = {word: kind for kind, word in LOOPS.items()} | {"range": LoopKind.SERIAL}
@@ -27,8 +29,9 @@ _AUGMENTED: dict[type[ast.operator], str] = {
 }  # fmt: skip
 
 
-def parse(text: str, constants: Mapping[str, int] | None = None) -> ir.Kernel:
-    """The kernel that `text` defines; `constants` are integers it may mention by name."""
+def parse(text: str, constants: Mapping[str, Any] | None = None) -> ir.Kernel:
+    """The kernel that `text` defines, exactly as written; `constants` are numbers and element
+    types it may mention by name."""
     source = textwrap.dedent(text)
     try:
         tree = ast.parse(source)
@@ -37,43 +40,88 @@ def parse(text: str, constants: Mapping[str, int] | None = None) -> ir.Kernel:
         raise IngotError("bad-text", f"not Python: {error.msg}", where=where) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise IngotError("bad-text", f"not Python: {error}", where="line 1, column 1") from None
-    lines = source.splitlines()
     match tree.body:
         case [ast.FunctionDef() as function]:
-            return _Parser(lines, constants or {}).kernel(function)
+            return _Parser(Source(tuple(source.splitlines())), constants or {}).kernel(function)
     raise IngotError(
         "bad-text", "the text is not one function definition", where="line 1, column 1"
     )
 
 
+@dataclass(frozen=True)
+class Script:
+    """A kernel as a user wrote it, and where each of its statements stands."""
+
+    kernel: ir.Kernel
+    source: Source
+    places: Mapping[int, ast.stmt]  # by the id() of the statement, which the kernel keeps alive
+
+    def place(self, s: Stmt | None) -> ast.stmt | None:
+        return self.places.get(id(s))
+
+
+def parse_script(
+    function: ast.FunctionDef, source: Source, outside: Mapping[str, Any], name: str = ""
+) -> Script:
+    """A user's function: numbers are worked out, helpers written out, and a name that is bound
+    again gets another one, since names are unique within a kernel."""
+    parser = _Parser(source, outside, folds=True)
+    made = parser.kernel(function)
+    return Script(ir.replace(made, name=name or made.name), source, parser.places)
+
+
 class _Parser(Values):
     """Statements; expressions and errors are in the base class."""
 
-    def __init__(self, lines: list[str], constants: Mapping[str, int]):
-        super().__init__(lines, constants)
+    def __init__(self, source: Source, outside: Mapping[str, Any], folds: bool = False):
+        super().__init__(source, outside, folds)
         self.instructions: dict[str, ir.Instruction] = {}
+        self.taken: set[str] = set()
+        self.own: set[str] = set()  # names bound by the suite at hand
+        self.places: dict[int, ast.stmt] = {}
 
     @contextmanager
     def scope(self, names: Mapping[str, Binding] | None = None):
-        before = self.names
-        self.names = before | dict(names or {})
+        before = self.names, self.own
+        self.names, self.own = before[0] | dict(names or {}), set(names or {})
         yield
-        self.names = before
+        self.names, self.own = before
+
+    def declare(self, node: ast.AST, name: str, may_hide: bool = False) -> str:
+        """The kernel's name for one that is bound here. Python would go on with the new value
+        after the suite, the kernel with the old: so a name of an enclosing suite stays."""
+        if not self.folds:
+            return name
+        if name in self.names and name not in self.own and not may_hide:
+            hint = "choose another name; what changes is kept in a buffer: alloc(f32[1])"
+            self.fail(node, f"{name} is bound already, outside this suite", hint)
+        made, count = name, 1
+        while made in self.taken:
+            count += 1
+            made = f"{name}_{count}"
+        self.taken.add(made)
+        return made
+
+    def variables(self, node: ast.AST, names: list[str], stops: list) -> dict[str, Variable]:
+        return {n: Variable(self.declare(node, n), stop) for n, stop in zip(names, stops)}
 
     # --- functions ---
 
     def kernel(self, f: ast.FunctionDef) -> ir.Kernel:
-        options = self.decorator(f, "kernel", ("name", "origin", "family"))
+        # a script's decorator has run already: its options are the caller's matter
+        allowed = ("name", "origin", "family")
+        options = {} if self.folds else self.decorator(f, "kernel", allowed)
+        self.no_more_arguments(f)
         sizes = tuple(self.size(a) for a in f.args.args if self.is_size(a))
-        self.names = {size.name: Variable() for size in sizes}
+        self.names = {size.name: Variable(size.name) for size in sizes}
         params = tuple(self.param(a) for a in f.args.args if not self.is_size(a))
         self.names |= {buffer.name: buffer for buffer in params}
-        self.no_more_arguments(f)
+        self.taken |= set(self.names)
         body = list(f.body)
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]  # a docstring
         while body and isinstance(body[0], ast.FunctionDef):
-            self.instruction(body.pop(0))  # type: ignore[arg-type]
+            self.nested(body.pop(0))  # type: ignore[arg-type]
         name, origin = options.get("name", f.name), options.get("origin", "")
         return ir.Kernel(name, params, sizes, self.suite(body), origin, options.get("family", ""))
 
@@ -82,10 +130,17 @@ class _Parser(Values):
         if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or a.defaults:
             self.fail(f, "a kernel has plain parameters only: no defaults, *args or keyword-only")
 
-    def instruction(self, node: ast.stmt) -> None:
-        assert isinstance(node, ast.FunctionDef)
+    def nested(self, node: ast.FunctionDef) -> None:
+        """A helper, or with a decorator an instruction."""
+        if node.decorator_list:
+            self.instruction(node)
+        else:
+            self.declare(node, node.name)
+            self.names[node.name] = Helper(node, self.env)
+
+    def instruction(self, node: ast.FunctionDef) -> None:
         options = self.decorator(node, "instruction", ("name", "emit"))
-        inner = _Parser(self.lines, self.constants)
+        inner = _Parser(self.source, self.outside)
         inner_def = ast.FunctionDef(**{**dict(ast.iter_fields(node)), "decorator_list": []})
         meaning = inner.kernel(ast.copy_location(inner_def, node))
         made = ir.Instruction(options.get("name", node.name), meaning, options.get("emit", ""))
@@ -106,20 +161,34 @@ class _Parser(Values):
         return options
 
     def is_size(self, a: ast.arg) -> bool:
-        note = a.annotation
+        note = self.annotation(a)
         head = note.func if isinstance(note, ast.Call) else note
         return isinstance(head, ast.Name) and head.id == "size"
 
+    def annotation(self, a: ast.arg) -> ast.expr | None:
+        """The parameter's type; it may stand in quotes, as any annotation of Python's."""
+        match a.annotation:
+            case ast.Constant(value=str() as text):
+                try:
+                    inside = ast.parse(text.strip(), mode="eval").body
+                except SyntaxError as error:
+                    self.fail(a.annotation, f"not Python: {error.msg}")
+                for part in ast.walk(inside):
+                    ast.copy_location(part, a.annotation)
+                return inside
+        return a.annotation
+
     def size(self, a: ast.arg) -> ir.Size:
-        if not isinstance(a.annotation, ast.Call):
+        note = self.annotation(a)
+        if not isinstance(note, ast.Call):
             return ir.Size(a.arg)
-        args, options = self.call(a.annotation, "size", (0, 2), ("divisor",))
+        args, options = self.call(note, "size", (0, 2), ("divisor",))
         low, high, *_ = [*map(self.integer, args), *(None,) * 2][:2]
         divisor = self.integer(options["divisor"]) if "divisor" in options else 1
         return ir.Size(a.arg, low or 0, high, divisor)
 
     def param(self, a: ast.arg) -> ir.Buffer:
-        note = a.annotation
+        note = self.annotation(a)
         if note is None:
             self.fail(a, f"parameter {a.arg} needs a type, such as f32[128, 64] or size")
         if isinstance(note, ast.Call):
@@ -146,7 +215,7 @@ class _Parser(Values):
         for node in nodes:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=bound):
-                    wraps.append(self.binder(name, bound))
+                    wraps.append(self.placed(node, self.binder(name, bound)))
                     groups.append([])
                 case _:
                     groups[-1].append(self.stmt(node))
@@ -155,19 +224,37 @@ class _Parser(Values):
             body = _seq([*groups.pop(), wrap(body)])
         return body
 
+    def placed(self, node: ast.stmt, wrap: Callable[[Stmt], Stmt]) -> Callable[[Stmt], Stmt]:
+        """`wrap`, with the place of the statement it makes kept."""
+
+        def close(body: Stmt) -> Stmt:
+            made = wrap(body)
+            self.places[id(made)] = node
+            return made
+
+        return close
+
     def binder(self, name: str, node: ast.expr):
         """Bind `name` from here on; gives the function that closes the statement over its body."""
         if isinstance(node, ast.Call) and self.head(node) == "alloc":
             args, _ = self.call(node, "alloc", (1, 2))
             scope = self.string(args[1]) if len(args) > 1 else ir.GLOBAL
-            buffer = self.buffer(name, args[0], scope)
+            buffer = self.buffer(self.declare(node, name), args[0], scope)
             self.names[name] = buffer
+            self.own.add(name)
             return lambda body: ir.Alloc(buffer, body)
         bound = self.value(node)
-        self.names[name] = ir.Ref(name, bound.dtype, bound.lanes)
-        return lambda body: ir.Let(name, bound, body)
+        made = self.declare(node, name)
+        self.names[name] = ir.Ref(made, bound.dtype, bound.lanes)
+        self.own.add(name)
+        return lambda body: ir.Let(made, bound, body)
 
     def stmt(self, node: ast.stmt) -> Stmt:
+        made = self.any_stmt(node)
+        self.places[id(made)] = node
+        return made
+
+    def any_stmt(self, node: ast.stmt) -> Stmt:
         match node:
             case ast.For():
                 return self.loop(node)
@@ -237,10 +324,12 @@ class _Parser(Values):
         if word == "grid":
             args, _ = self.call(node.iter, word, (len(names), len(names)))
             stops = [self.index(a) for a in args]
-            with self.scope({n: Variable(stop) for n, stop in zip(names, stops)}):
+            made = self.variables(node.target, names, stops)
+            with self.scope(made):
                 body = self.suite(node.body)
-            for name, stop in reversed(list(zip(names, stops))):
-                body = ir.For(name, arith.Const(0), stop, body)
+            for var, stop in reversed(list(zip(made.values(), stops))):
+                body = ir.For(var.name, arith.Const(0), stop, body)
+                self.places[id(body)] = node
             return body
         if word not in _LOOP_KINDS or len(names) != 1:
             self.fail(node.iter, f"{word}(…) is not a kind of loop for {len(names)} variables")
@@ -256,9 +345,10 @@ class _Parser(Values):
         stop = self.index(args[-1])
         start = self.index(args[0]) if len(args) == 2 else arith.Const(0)
         implied = stop if arith.is_const(start, 0) else None
-        with self.scope({var: Variable(implied)}):
+        made = self.variables(node.target, [var], [implied])
+        with self.scope(made):
             body = self.suite(node.body)
-        return ir.For(var, start, stop, body, kind, tag, self.notes(options))
+        return ir.For(made[var].name, start, stop, body, kind, tag, self.notes(options))
 
     def with_stmt(self, item: ast.withitem, body: list[ast.stmt]) -> Stmt:
         node = item.context_expr
@@ -292,10 +382,12 @@ class _Parser(Values):
         names = [] if target is None else [self.name(t) for t in self.elements(target)]
         if len(names) != len(made):
             self.fail(node, f"the block has {len(made)} axes and names {len(names)}")
-        axes = tuple(ir.Axis(name, *rest) for name, rest in zip(names, made))
+        # an axis may be called as the loop it is bound to: inside, it is the same number
+        variables = [self.declare(node, name, may_hide=True) for name in names]
+        axes = tuple(ir.Axis(name, *rest) for name, rest in zip(variables, made))
         where = init = None
         rest = list(body)
-        with self.scope({axis.var: Variable() for axis in axes}):
+        with self.scope({n: Variable(axis.var) for n, axis in zip(names, axes)}):
             if rest and (call := _effect(rest[0], "where")) is not None:
                 where = self.value(self.call(call, "where", (1, 1))[0][0])
                 rest.pop(0)
@@ -327,8 +419,8 @@ class _Parser(Values):
             extent = self.index(args[1]) if len(args) == 2 else None
         binding = self.index(node)
         if extent is None and isinstance(binding, arith.Var):
-            known = self.names.get(binding.name)
-            extent = known.stop if isinstance(known, Variable) else None
+            known = [v for v in self.names.values() if isinstance(v, Variable)]
+            extent = next((v.stop for v in known if v.name == binding.name), None)
         if extent is None:
             self.fail(node, f"the extent is not known here: write {word}({ast.unparse(node)}, n)")
         return extent, binding

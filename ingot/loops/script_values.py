@@ -2,22 +2,24 @@
 
 The base class of `script_parse`'s statement parser, kept apart so that each half is one screenful
 of grammar. A bare number takes the type of its neighbours by the rule `script_print.reference`.
+With `folds`, as for a user's script, arithmetic on numbers alone is done here and now.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.loops import ir, script_print
 from ingot.loops.ir import Expr
-from ingot.support.errors import IngotError
+from ingot.loops.script_helpers import Scoped
+from ingot.loops.script_scope import MISSING, Variable, dtype_of, number_of
 
 _INFIX: dict[type[ast.operator], str] = {
     ast.BitOr: "or", ast.BitXor: "xor", ast.BitAnd: "and", ast.LShift: "shl", ast.RShift: "shr",
@@ -31,36 +33,24 @@ _INDEX: dict[type[ast.operator], type[arith.Binary]] = {
     ast.Add: arith.Add, ast.Sub: arith.Sub, ast.Mult: arith.Mul, ast.FloorDiv: arith.FloorDiv,
     ast.Mod: arith.Mod,
 }  # fmt: skip
+_FOLD: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}  # fmt: skip
 _CALLED_UNARY = tuple(op for op in ir.UNARY if op not in script_print.UNARY)
 _CALLED_BINARY = tuple(op for op in ir.BINARY if op not in script_print.INFIX)
 
 
-@dataclass(frozen=True)
-class Variable:
-    """A loop variable, axis or size; `stop` is known for a loop that starts at 0."""
-
-    stop: arith.Expr | None = None
-
-
-Binding = Variable | ir.Buffer | ir.Ref
-
-
-class Values:
+class Values(Scoped):
     """Parses expressions in a scope of names."""
-
-    def __init__(self, lines: list[str], constants: Mapping[str, int]):
-        self.lines = lines
-        self.constants = constants
-        self.names: dict[str, Binding] = {}
-
-    def fail(self, node: ast.AST, what: str) -> NoReturn:
-        row, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        text = self.lines[row - 1].strip() if row <= len(self.lines) else ""
-        raise IngotError("bad-text", what, where=f"line {row}, column {column + 1}: {text}")
 
     # --- values ---
 
     def value(self, node: ast.expr, expect: DType | None = None) -> Expr:
+        if (alias := self.alias(node)) is not None:
+            with self.within(alias.env):
+                return self.value(alias.node, expect)
         number = self.number(node)
         if number is not None:
             return self.literal(node, number, expect)
@@ -69,6 +59,8 @@ class Values:
                 return ir.Lit(flag, dtypes.bool_)
             case ast.Name(id=name):
                 return self.named(node, name)
+            case ast.Attribute() if isinstance(self.python(node), bool):
+                return ir.Lit(self.python(node), dtypes.bool_)
             case ast.UnaryOp(op=ast.USub(), operand=a):
                 return ir.Unary("neg", self.value(a, expect))
             case ast.UnaryOp(op=ast.Invert(), operand=a):
@@ -84,6 +76,10 @@ class Values:
                 return self.called(node, expect)
             case ast.BoolOp():
                 self.fail(node, "`and` and `or` are written & and | on bool values")
+            case ast.IfExp():
+                self.fail(node, "a choice is written select(condition, a, b)")
+            case ast.BinOp(op=ast.Pow()):
+                self.fail(node, "a power is written pow(x, y)")
         self.fail(node, "not a value of the loop IR")
 
     def operands(self, nodes: Sequence[ast.expr], expect: DType | None) -> list[Expr]:
@@ -93,6 +89,12 @@ class Values:
         return [self.value(n, kind) if e is None else e for n, e in zip(nodes, found)]
 
     def called(self, node: ast.Call, expect: DType | None) -> Expr:
+        if (helper := self.helper(node)) is not None:
+            with self.inlined(node, helper) as result:
+                return self.value(result, expect)
+        kind = dtype_of(self.python(node.func))
+        if kind is not None:
+            return self.typed(node, kind)
         word = self.head(node)
         if word in dtypes.TABLE:
             return self.typed(node, dtypes.of(word))
@@ -159,13 +161,23 @@ class Values:
         match self.names.get(name):
             case ir.Ref() as ref:
                 return ref
-            case Variable():
-                return ir.Index(arith.Var(name))
+            case Variable(name=inner):
+                return ir.Index(arith.Var(inner))
             case ir.Buffer():
                 self.fail(node, f"{name} is a buffer: index it, as in {name}[i]")
-        if name in self.constants:
-            return ir.Index(arith.Const(self.constants[name]))
-        self.fail(node, f"{name} is not bound here")
+        if isinstance(flag := self.python(node), bool):
+            return ir.Lit(flag, dtypes.bool_)
+        self.unbound(node, name)
+
+    def unbound(self, node: ast.expr, name: str) -> NoReturn:
+        found = self.python(node)
+        if found is MISSING:
+            self.fail(node, f"{name} is not bound here")
+        self.fail(
+            node,
+            f"{name} is a {type(found).__name__}",
+            hint="of Python's objects a kernel takes numbers, element types and helper functions",
+        )
 
     # --- literals ---
 
@@ -174,6 +186,9 @@ class Values:
 
     def number(self, node: ast.expr) -> int | float | None:
         """A bare number with its sign, nan and inf included; None if `node` is anything else."""
+        if (alias := self.alias(node)) is not None:
+            with self.within(alias.env):
+                return self.number(alias.node)
         match node:
             case ast.Constant(value=bool()):
                 return None
@@ -183,10 +198,38 @@ class Values:
                 return float(name)
             case ast.Call(func=ast.Name(id="nan"), args=[ast.Constant(value=int() as bits)]):
                 return struct.unpack("<d", bits.to_bytes(8, "little"))[0]
+            case ast.Name() | ast.Attribute():
+                return number_of(self.python(node))
+            case ast.Subscript(value=base, slice=place):
+                return self.item(self.python(base), place)
+            case ast.BinOp(op=op) if self.folds and type(op) in _FOLD:
+                return self.folded(node)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 below = self.number(inner) if not isinstance(inner, ast.UnaryOp) else None
                 return None if below is None else -below
         return None
+
+    def item(self, holder: Any, place: ast.expr) -> int | float | None:
+        """An element of a tuple or list of Python's."""
+        at = self.number(place) if isinstance(holder, tuple | list) else None
+        if not isinstance(at, int):
+            return None
+        if not -len(holder) <= at < len(holder):
+            self.fail(place, f"there is no item {at} among {len(holder)}")
+        return number_of(holder[at])
+
+    def folded(self, node: ast.BinOp) -> int | float | None:
+        """Arithmetic on numbers alone, as Python does it. The right side is asked first: in a
+        long sum it is the short one."""
+        right = self.number(node.right)
+        left = self.number(node.left) if right is not None else None
+        if left is None:
+            return None
+        try:
+            result = _FOLD[type(node.op)](left, right)
+        except (ArithmeticError, ValueError) as error:
+            self.fail(node, f"{ast.unparse(node)} has no value: {error}")
+        return number_of(result)
 
     def literal(self, node: ast.expr, number: int | float, kind: DType | None) -> ir.Lit:
         if kind is None:
@@ -208,21 +251,32 @@ class Values:
     # --- indices ---
 
     def index(self, node: ast.expr) -> arith.Expr:
+        if (alias := self.alias(node)) is not None:
+            with self.within(alias.env):
+                return self.index(alias.node)
+        number = self.number(node) if self.folds else None
+        if number is not None:
+            if isinstance(number, float):
+                self.fail(node, f"{number} is not an index")
+            return arith.Const(number)
         match node:
             case ast.Constant(value=int() as number) if not isinstance(number, bool):
                 return arith.Const(number)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
                 return arith.Const(-number)
             case ast.UnaryOp(op=ast.USub(), operand=a):
-                return arith.Sub(arith.Const(0), self.index(a))
+                return self.join(arith.Sub, arith.Const(0), self.index(a))
             case ast.Name(id=name):
                 return self.index_name(node, name)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _INDEX:
-                return _INDEX[type(op)](self.index(left), self.index(right))
+                return self.join(_INDEX[type(op)], self.index(left), self.index(right))
+            case ast.Call() if (helper := self.helper(node)) is not None:
+                with self.inlined(node, helper) as result:
+                    return self.index(result)
             case ast.Call() if self.head(node) in ("min", "max"):
                 args, _ = self.call(node, self.head(node), (2, 2))
                 make = arith.Min if self.head(node) == "min" else arith.Max
-                return make(self.index(args[0]), self.index(args[1]))
+                return self.join(make, self.index(args[0]), self.index(args[1]))
             case ast.Call() if self.head(node) == "value":
                 args, _ = self.call(node, "value", (1, 1))
                 return arith.Opaque(self.value(args[0]))
@@ -230,15 +284,22 @@ class Values:
                 return ir.index_of(self.value(node))
         self.fail(node, "not an index: write a value inside one as value(…)")
 
+    def join(self, make: type[arith.Binary], a: arith.Expr, b: arith.Expr) -> arith.Expr:
+        """The operation as it is written; for a script, with what is known worked out."""
+        return arith.BUILD[make](a, b) if self.folds else make(a, b)
+
     def index_name(self, node: ast.expr, name: str) -> arith.Expr:
         match self.names.get(name):
             case ir.Ref() as ref:
                 return ir.index_of(ref)
-            case Variable():
-                return arith.Var(name)
-        if name in self.constants:
-            return arith.Const(self.constants[name])
-        self.fail(node, f"{name} is not bound here")
+            case Variable(name=inner):
+                return arith.Var(inner)
+            case ir.Buffer():
+                self.fail(node, f"{name} is a buffer: index it, as in {name}[i]")
+        number = number_of(self.python(node))
+        if isinstance(number, int):
+            return arith.Const(number)
+        self.unbound(node, name)
 
     def place(self, node: ast.expr) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
         """`A[i, j]`: the buffer and the indices."""
@@ -267,9 +328,15 @@ class Values:
         return start, stop - start
 
     def buffer_of(self, node: ast.Subscript) -> ir.Buffer:
-        found = self.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        return self.buffer_named(node.value)
+
+    def buffer_named(self, node: ast.expr) -> ir.Buffer:
+        if (alias := self.alias(node)) is not None:
+            with self.within(alias.env):
+                return self.buffer_named(alias.node)
+        found = self.names.get(node.id) if isinstance(node, ast.Name) else None
         if not isinstance(found, ir.Buffer):
-            self.fail(node, f"{ast.unparse(node.value)} is not a buffer here")
+            self.fail(node, f"{ast.unparse(node)} is not a buffer here")
         return found
 
     # --- words ---
@@ -314,6 +381,12 @@ class Values:
         return node.id
 
     def dtype(self, node: ast.expr) -> DType:
+        if (alias := self.alias(node)) is not None:
+            with self.within(alias.env):
+                return self.dtype(alias.node)
+        kind = dtype_of(self.python(node))
+        if kind is not None:
+            return kind
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
         if name not in dtypes.TABLE:
             self.fail(node, f"{ast.unparse(node)} is not an element type")
