@@ -22,6 +22,14 @@ _FLOATS_ONLY = ("floor", "ceil", "round", "trunc", "sqrt", "isnan")
 _LANE_REDUCE = ("add", "mul", "min", "max", "and", "or")
 
 
+class LawBroken(IngotError):
+    """`stmt` breaks a law; who knows where it was written can say so."""
+
+    def __init__(self, what: str, where: str, why: str, stmt: Stmt | None):
+        super().__init__("bad-loops", what, where=where, why=why)
+        self.stmt = stmt
+
+
 class ValueLaws:
     """Checks expressions against the names in sight: variables, lets, buffers."""
 
@@ -42,7 +50,7 @@ class ValueLaws:
         where = f"kernel {self.kernel.name}{origin}"
         if self.current is not None:
             where += f":\n{_excerpt(self.current)}"
-        raise IngotError("bad-loops", what, where=where, why=why)
+        raise LawBroken(what, where, why, self.current)
 
     # --- names ---
 

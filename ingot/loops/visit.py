@@ -314,6 +314,24 @@ def read(s: Stmt) -> set[str]:
     return names
 
 
+def read_first(body: Stmt) -> set[str]:
+    """Buffers read before they are stored to, in the order of the text: an accumulator, which is
+    set and then read back, is not one."""
+    found: set[str] = set()
+    stored: set[str] = set()
+    for stmt in walk_stmts(body):
+        for value in own_exprs(stmt):
+            for e in walk_exprs(value):
+                if isinstance(e, ir.Load) and e.buffer.name not in stored:
+                    found.add(e.buffer.name)
+        if isinstance(stmt, ir.Store):
+            stored.add(stmt.buffer.name)
+        elif isinstance(stmt, ir.Call | ir.CopyAsync):
+            found |= read(stmt) - stored
+            stored |= written(stmt)
+    return found
+
+
 def _change(n, **fields):
     """`replace`, but the same object when nothing changed."""
     if all(getattr(n, name) is value for name, value in fields.items()):
