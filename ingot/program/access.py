@@ -10,7 +10,6 @@ from enum import Enum
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
-from ingot.loops import ir as loops
 from ingot.loops import visit
 from ingot.program import ir
 
@@ -35,24 +34,6 @@ class Access:
     who: Who
 
 
-def read_first(body: loops.Stmt) -> set[str]:
-    """Buffers read before they are stored to, in the order of the text: an accumulator, which is
-    set and then read back, is not one."""
-    found: set[str] = set()
-    stored: set[str] = set()
-    for stmt in visit.walk_stmts(body):
-        for value in visit.own_exprs(stmt):
-            for e in visit.walk_exprs(value):
-                if isinstance(e, loops.Load) and e.buffer.name not in stored:
-                    found.add(e.buffer.name)
-        if isinstance(stmt, loops.Store):
-            stored.add(stmt.buffer.name)
-        elif isinstance(stmt, loops.Call | loops.CopyAsync):
-            found |= visit.read(stmt) - stored
-            stored |= visit.written(stmt)
-    return found
-
-
 class Accesses:
     """Answers for one program; kernels' written parameters are looked up once."""
 
@@ -61,12 +42,13 @@ class Accesses:
         self.buffers = program.buffer_map
         self.env = {s.name: Interval(s.low, s.high) for s in program.symbols}
         self._roles: dict[str, tuple[set[int], set[int]]] = {}
+        self._order: dict[tuple[arith.Expr, arith.Expr], bool] = {}
 
     def roles(self, kernel: str) -> tuple[set[int], set[int]]:
         """Positions of the parameters whose old content a kernel reads, and of those it writes."""
         if kernel not in self._roles:
             body = self.program.kernel_map[kernel].body
-            reads, writes = read_first(body), visit.written(body)
+            reads, writes = visit.read_first(body), visit.written(body)
             names = [p.name for p in self.program.kernel_map[kernel].params]
             self._roles[kernel] = (
                 {i for i, n in enumerate(names) if n in reads},
@@ -107,8 +89,14 @@ class Accesses:
     def may_overlap(self, a: Access, b: Access) -> bool:
         if a.root != b.root:
             return False
-        apart = prove("le", a.stop, b.start, self.env) or prove("le", b.stop, a.start, self.env)
-        return not apart
+        return not (self._ends_before(a, b) or self._ends_before(b, a))
+
+    def _ends_before(self, a: Access, b: Access) -> bool:
+        """Asked again for the same two buffers at every statement that follows."""
+        key = (a.stop, b.start)
+        if key not in self._order:
+            self._order[key] = prove("le", a.stop, b.start, self.env)
+        return self._order[key]
 
     def conflict(self, earlier: Access, later: Access) -> bool:
         """Whether two threads could meet on the same bytes, one of them writing."""
