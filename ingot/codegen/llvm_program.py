@@ -7,7 +7,8 @@ sizes are read from the thread's symbol table. See support/abi.py for the layout
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import assert_never
 
 from ingot.arith import expr as arith
@@ -22,14 +23,19 @@ from ingot.support.abi import (
     DYNAMIC_BYTES,
     ERROR,
     NO_MEMORY,
+    PROFILE,
+    PROFILE_BYTES,
     SERVICES,
     SYNC,
 )
 from ingot.support.errors import IngotError
 
 
-def print_entry(program: ir.Program, symbol: str, triple: str, spin_count: int) -> str:
-    printer = _Entry(program)
+def print_entry(
+    program: ir.Program, symbol: str, triple: str, spin_count: int, profile: bool = False
+) -> str:
+    """`profile` compiles cycle counters in: see support/abi.py, PROFILE."""
+    printer = _Entry(program, profile)
     printer.prologue()
     printer.stmt(program.body)
     printer.finish()
@@ -50,7 +56,8 @@ class _Index(Values):
 
 
 class _Entry:
-    def __init__(self, program: ir.Program):
+    def __init__(self, program: ir.Program, profile: bool):
+        self.profile, self.latest = profile, 0  # the number of the launch last printed
         self.program, self.buffers = program, program.buffer_map
         self.tables: Tables = tables(program)
         self.fn = Function()
@@ -71,6 +78,21 @@ class _Entry:
 
     def finish(self) -> None:
         self.fn.do(f"ret i32 {self.fn.op(f'load i32, ptr {self.failed}, align 4')}")
+
+    @contextmanager
+    def counted(self, what: str) -> Iterator[None]:
+        """Add the cycles spent inside to this thread's count for the launch last printed."""
+        if not self.profile:
+            yield
+            return
+        start = self.fn.call("i64", "llvm.readcyclecounter", [])
+        yield
+        stop = self.fn.call("i64", "llvm.readcyclecounter", [])
+        spent = self.fn.op(f"sub i64 {stop}, {start}")
+        offset = PROFILE_BYTES * self.latest + PROFILE[what]
+        place = self.fn.op(f"getelementptr i8, ptr {self.fields['profile']}, i64 {offset}")
+        before = self.fn.op(f"load i64, ptr {place}, align 8")
+        self.fn.do(f"store i64 {self.fn.op(f'add i64 {before}, {spent}')}, ptr {place}, align 8")
 
     def entry_of(self, table: str, number: int, type: str = "ptr") -> str:
         base = self.fields[table]
@@ -188,7 +210,9 @@ class _Entry:
         error = fn.op(f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR['reason']}")
         args += [f"i64 {low}", f"i64 {high}", f"ptr {self.fields['scratch']}", f"ptr {error}"]
         kernel = self.entry_of("kernels", self.tables.kernels[s.kernel])
-        code = fn.op(f"call i32 {kernel}({', '.join(args)})")
+        self.latest = self.numbers[id(s)]
+        with self.counted("busy"):
+            code = fn.op(f"call i32 {kernel}({', '.join(args)})")
         bad = fn.op(f"icmp ne i32 {code}, 0")
         self.when(bad, lambda: self.record(self.numbers[id(s)], None))
 
@@ -196,7 +220,8 @@ class _Entry:
         fn = self.fn
         sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
         args = f"ptr {sync}, i64 {threads}, ptr {services}"
-        failed = fn.op(f"call i32 @barrier({args})")
+        with self.counted("wait"):
+            failed = fn.op(f"call i32 @barrier({args})")
         bad, leave, stay = fn.op(f"icmp ne i32 {failed}, 0"), fn.label("leave"), fn.label("stay")
         fn.branch_if(bad, leave, stay)
         fn.start(leave)

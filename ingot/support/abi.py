@@ -19,6 +19,7 @@ CTX = {
     "services": 80,  # see SERVICES
     "dynamics": 88,  # table of DYNAMIC records
     "arena_count": 96,  # capacities follow the bases in `arenas`
+    "profile": 104,  # this thread's PROFILE records, one a launch; only read by profiled entries
 }
 CTX_BYTES = 128
 
@@ -45,6 +46,10 @@ POOL = {"count": 0, "slots": 8}
 # a call: the pool, how many workers it would like, the entry, the first of its ctxs (CTX_BYTES
 # apart); filled in by the call: the size of its team, and the mailboxes of those it claimed
 GANG = {"pool": 0, "wanted": 8, "entry": 16, "ctx": 24, "team": 32, "slots": 40}
+
+# cycles a thread spent in a launch, and in barriers between it and the next
+PROFILE = {"busy": 0, "wait": 8}
+PROFILE_BYTES = 16
 
 DYNAMIC = {"data": 0, "rows": 8, "capacity": 16}
 DYNAMIC_BYTES = 24
