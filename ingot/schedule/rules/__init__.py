@@ -7,7 +7,7 @@ schedule stage of the pipeline. No rule knows a CPU by name or a shape by heart.
 from __future__ import annotations
 
 from ingot.loops.ir import Kernel
-from ingot.schedule.rules.families import RULES, suggested
+from ingot.schedule.rules.families import AS_WRITTEN, RULES, suggested
 from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
@@ -16,7 +16,7 @@ from ingot.target import Target
 def schedule_kernel(kernel: Kernel, target: Target, family: str | None) -> Schedule:
     """The kernel under its family's default schedule."""
     sch = Schedule(kernel)
-    if not sch.blocks():
+    if family in AS_WRITTEN or not sch.blocks():
         return sch
     inline_maps(sch)
     RULES.get(family or "", suggested)(sch, target)

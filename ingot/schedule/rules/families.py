@@ -52,3 +52,5 @@ RULES: dict[str, Rule] = {
     "activation": schedule_nests,
     "movement": schedule_nests,
 }
+
+AS_WRITTEN = ("kernel",)  # a user's kernel, who has scheduled it or wants it as it is

@@ -1,0 +1,108 @@
+"""Is every element of a parameter stored to? In: a kernel and a name. Out: True if it can be shown.
+Called by the operator that wraps a kernel, which fills with zeros what may be left out.
+
+A store covers its buffer if it is reached in every iteration of the loops around it and each of its
+indices runs over its whole dimension with loops of its own: c₁·i₁ + c₂·i₂ + … where no step is
+larger than what the loops before it have filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.affine import affine
+from ingot.arith.bounds import Interval, prove
+from ingot.loops import ir, visit
+from ingot.loops.ir import Expr, Stmt
+
+Stops = dict[str, arith.Expr]  # loops that count from 0, and where they stop
+
+
+def covers(kernel: ir.Kernel, name: str) -> bool:
+    """Whether some store is known to reach every element of the parameter called so."""
+    env = {s.name: Interval(s.low, s.high) for s in kernel.sizes}
+    return any(
+        _fills(store, stops, guards, env)
+        for store, stops, guards in _stores(kernel.body, {}, {}, ())
+        if store.buffer.name == name
+    )
+
+
+Found = tuple[ir.Store, Stops, tuple[Expr, ...]]
+
+
+def _stores(
+    s: Stmt, stops: Stops, axes: Mapping[str, arith.Expr], guards: tuple[Expr, ...]
+) -> Iterator[Found]:
+    """Stores of single elements, in terms of loops only, with the guards around them."""
+    match s:
+        case ir.Seq() | ir.Let() | ir.Alloc():
+            for inner in visit.sub_stmts(s):
+                yield from _stores(inner, stops, axes, guards)
+        case ir.For(var=var, start=start, stop=stop, body=body) if arith.is_const(start, 0):
+            yield from _stores(body, {**stops, var: arith.substitute(stop, axes)}, axes, guards)
+        case ir.Block(axes=own, where=where, init=init, body=body):
+            bound = {**axes, **{a.var: arith.substitute(a.binding, axes) for a in own}}
+            inner_guards = (*guards, *(visit.substitute(t, bound) for t in _terms(where)))
+            yield from _stores(body, stops, bound, inner_guards)
+            if init is not None:
+                yield from _stores(init, stops, bound, inner_guards)
+        case ir.Store(mask=None) if s.value.lanes == 1:
+            yield _over_loops(s, axes), stops, guards
+
+
+def _over_loops(s: ir.Store, axes: Mapping[str, arith.Expr]) -> ir.Store:
+    return ir.replace(s, indices=tuple(arith.substitute(i, axes) for i in s.indices))
+
+
+def _terms(where: Expr | None) -> list[Expr]:
+    if isinstance(where, ir.Binary) and where.op == "and" and where.dtype is dtypes.bool_:
+        return _terms(where.a) + _terms(where.b)
+    return [] if where is None else [where]
+
+
+def _fills(
+    store: ir.Store, stops: Stops, guards: tuple[Expr, ...], env: Mapping[str, Interval]
+) -> bool:
+    dims = list(zip(store.indices, store.buffer.shape))
+    if not all(_keeps_inside(term, dims, env) for term in guards):
+        return False
+    used: set[str] = set()
+    for index, dim in dims:
+        own = arith.free_vars(index) & stops.keys()
+        if own & used or not _is_dense(index, {v: stops[v] for v in own}, dim, env):
+            return False
+        used |= own
+    # a loop that moves no index only stores again, unless it may not run at all
+    return all(prove("ge", stops[v], 1, env) for v in stops.keys() - used)
+
+
+def _keeps_inside(
+    term: Expr, dims: list[tuple[arith.Expr, arith.Expr]], env: Mapping[str, Interval]
+) -> bool:
+    """Does the guard turn away only what is out of range anyway?"""
+    match term:
+        case ir.Compare(op="lt", a=ir.Index(expr=a), b=(ir.Index() | ir.Lit()) as b):
+            top = ir.index_of(b)
+            return any(a == index and prove("ge", top, dim, env) for index, dim in dims)
+        case ir.Compare(op="ge", a=ir.Index(expr=a), b=(ir.Index() | ir.Lit()) as b):
+            return arith.is_const(ir.index_of(b), 0) and any(a == index for index, _ in dims)
+    return False
+
+
+def _is_dense(
+    index: arith.Expr, stops: Stops, dim: arith.Expr, env: Mapping[str, Interval]
+) -> bool:
+    """Does the index take every value from 0 to dim - 1?"""
+    form = affine(index, tuple(stops), env)
+    if form is None or not arith.is_const(form.rest, 0):
+        return False
+    steps = sorted((arith.as_int(c) or 0, v) for v, c in form.coeff.items())
+    reach: arith.Expr = arith.Const(0)  # 0 … reach are taken
+    for step, var in steps:
+        if step < 1 or not prove("le", step, reach + 1, env):
+            return False
+        reach = reach + (stops[var] - 1) * step
+    return prove("ge", reach + 1, dim, env)

@@ -1,0 +1,240 @@
+"""A user's kernel as an operator: the hook for whatever Ingot lacks.
+
+    g.add("kernel", [x, w], source=str(my_kernel))
+
+Operands are the parameters whose content the kernel reads, results those it writes, each in the
+kernel's order; one that is updated in place is both, and its operand is copied first. Sizes follow
+from the operands' shapes. What a kernel leaves unwritten is zero. The loops run as they are
+written: no default schedule touches them (schedule/rules knows the family).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.dtypes import DType
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.types import TensorType, Type
+from ingot.loops import interp, ir, rename, script_parse, visit
+from ingot.loops.build import Build
+from ingot.loops.coverage import covers
+from ingot.loops.ir import Buffer, Expr, Stmt
+from ingot.loops.signature import (
+    Signature,
+    demand,
+    is_allowed,
+    reference_of,
+    signature,
+    solve_sizes,
+)
+from ingot.loops.verify import verify
+from ingot.ops.common import dims, floats, require_same_dim, run_failed, tensor_type
+
+Sizes = Mapping[str, arith.Expr]
+
+
+@register
+class KernelOp(OpDef):
+    """`source` is the kernel's text; `filled` names outputs known to be wholly written."""
+
+    name = "kernel"
+    kind = Kind.OPAQUE
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        kernel = kernel_of(attrs)
+        _, sizes = _fit(kernel, inputs)
+        return [
+            TensorType(p.dtype, dims([arith.substitute(d, sizes) for d in p.shape]))
+            for p in signature(kernel).outputs
+        ]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        kernel = kernel_of(attrs)
+        roles = signature(kernel)
+        given = [x for x in inputs if x is not None]
+        own = reference_of(kernel)
+        if own is not None:
+            made = own(*given)
+            return [np.asarray(x) for x in (made if isinstance(made, list | tuple) else [made])]
+        arrays = {p.name: np.array(x, order="C") for p, x in zip(roles.inputs, given)}
+        shapes = {name: [arith.Const(n) for n in x.shape] for name, x in arrays.items()}
+        sizes = solve_sizes(kernel, shapes)
+        numbers = {name: arith.evaluate(e, {}) for name, e in sizes.items()}
+        for size in kernel.sizes:
+            if not is_allowed(size, numbers[size.name]):
+                raise run_failed(_demand(kernel, size))
+        for p in roles.made:
+            shape = tuple(arith.evaluate(d, numbers) for d in p.shape)
+            arrays[p.name] = np.zeros(shape, p.dtype.numpy)
+        interp.run(kernel, [arrays[p.name] for p in kernel.params], numbers)
+        return [arrays[p.name] for p in roles.outputs]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        kernel = kernel_of(attrs)
+        roles = signature(kernel)
+        operands = [x for x in inputs if x is not None]
+        shapes = {p.name: x.shape for p, x in zip(roles.inputs, operands)}
+        sizes = solve_sizes(kernel, shapes)
+        _check_sizes(b, kernel, sizes)
+        homes = {p.name: x for p, x in zip(roles.inputs, operands)}
+        for p, type in zip(roles.outputs, outputs):
+            homes[p.name] = _home(b, p, type, homes.get(p.name), _is_filled(kernel, p, attrs))
+        b.emit(_spliced(kernel, homes, sizes, b))
+        return [homes[p.name] for p in roles.outputs]
+
+    def samples(self) -> list[Sample]:
+        return [
+            Sample((floats(3, 5, key=1), floats(5, key=2)), {"source": _SCALE}),
+            Sample((floats(2, 7, key=3),), {"source": _BLUR}),
+            Sample((floats(6, key=4), floats(6, key=5)), {"source": _UPDATE}),
+            Sample((floats(8, key=6),), {"source": _TWO, "filled": ("P", "Q")}),
+        ]
+
+
+@lru_cache(maxsize=256)
+def _parsed(source: str) -> ir.Kernel:
+    kernel = script_parse.parse(source)
+    verify(kernel)
+    return kernel
+
+
+def kernel_of(attrs: Attrs) -> ir.Kernel:
+    return _parsed(attrs["source"])
+
+
+def _fit(kernel: ir.Kernel, inputs: Sequence[Type | None]) -> tuple[Signature, Sizes]:
+    """The roles of the parameters and the sizes, if the operands fit them."""
+    roles, op = signature(kernel), f"kernel {kernel.name}"
+    if len(inputs) != len(roles.inputs):
+        names = ", ".join(p.name for p in roles.inputs) or "none"
+        raise type_error(op, f"wants {len(roles.inputs)} operands ({names}), got {len(inputs)}")
+    types = {p.name: tensor_type(op, t, f"operand {p.name}") for p, t in zip(roles.inputs, inputs)}
+    for p in roles.inputs:
+        _same_kind(op, p, types[p.name])
+    sizes = solve_sizes(kernel, {name: t.shape for name, t in types.items()})
+    for size in kernel.sizes:
+        _size_fits(op, size, sizes)
+    for p in roles.inputs:
+        for axis, (dim, found) in enumerate(zip(p.shape, types[p.name].shape)):
+            wanted = arith.substitute(dim, sizes)
+            require_same_dim(op, wanted, found, f"axis {axis} of {p.name} is {dim}")
+    return roles, sizes
+
+
+def _same_kind(op: str, p: Buffer, type: TensorType) -> None:
+    if type.dtype is not p.dtype or type.rank != p.rank:
+        wanted = f"{p.dtype}[{', '.join(map(str, p.shape))}]"
+        raise type_error(op, f"operand {p.name} is {type}, the kernel's parameter {wanted}")
+
+
+def _size_fits(op: str, size: ir.Size, sizes: Sizes) -> None:
+    if size.name not in sizes:
+        raise type_error(op, f"size {size.name} does not follow from the operands' shapes")
+    number = arith.as_int(sizes[size.name])
+    if number is not None and not is_allowed(size, number):
+        raise type_error(op, f"size {size.name} is {number}; it must be {demand(size)}")
+
+
+def _check_sizes(b: Build, kernel: ir.Kernel, sizes: Sizes) -> None:
+    """What a kernel demands of its sizes is checked when it runs, unless it is known to hold."""
+    for size in kernel.sizes:
+        number = arith.as_int(sizes[size.name])
+        if number is not None and is_allowed(size, number):
+            continue
+        value = ir.Index(sizes[size.name])
+        bad = _any_of(
+            [ir.Compare("lt", value, _whole(size.low))]
+            + ([ir.Compare("gt", value, _whole(size.high))] if size.high is not None else [])
+            + ([_leaves_rest(value, size.divisor)] if size.divisor != 1 else [])
+        )
+        b.emit(ir.If(bad, ir.Fail(_demand(kernel, size), (value,))))
+
+
+def _demand(kernel: ir.Kernel, size: ir.Size) -> str:
+    return f"kernel {kernel.name}: {size.name} must be {demand(size)}"
+
+
+def _leaves_rest(value: Expr, divisor: int) -> Expr:
+    return ir.Compare("ne", ir.Binary("mod", value, _whole(divisor)), _whole(0))
+
+
+def _whole(number: int) -> Expr:
+    return ir.Lit(number, dtypes.i64)
+
+
+def _any_of(terms: list[Expr]) -> Expr:
+    result = terms[0]
+    for term in terms[1:]:
+        result = result | term
+    return result
+
+
+def _is_filled(kernel: ir.Kernel, p: Buffer, attrs: Attrs) -> bool:
+    return p.name in attrs.get("filled", ()) or covers(kernel, p.name)
+
+
+def _home(b: Build, p: Buffer, type: TensorType, old: Buffer | None, is_filled: bool) -> Buffer:
+    """The buffer a result is made in, with the content the kernel finds there."""
+    if old is not None:
+        return b.compute(p.name, type.shape, lambda *point: old[point])
+    if is_filled:
+        return b.buffer(p.name, type.dtype, type.shape)
+    return b.compute(p.name, type.shape, lambda *point: _zero(type.dtype))
+
+
+def _zero(dtype: DType) -> Expr:
+    return ir.Lit(0.0 if dtype.is_float else 0, dtype)
+
+
+def _spliced(kernel: ir.Kernel, homes: Mapping[str, Buffer], sizes: Sizes, b: Build) -> Stmt:
+    """The kernel's body over other buffers and sizes, with names of its own."""
+    own = {x.name for x in (*kernel.params, *kernel.sizes)}
+
+    def fresh(base: str) -> str:
+        name = b.fresh(base)
+        return fresh(base) if name in own else name
+
+    body = rename.copy_of(kernel.body, fresh)
+    allocs = {s.buffer.name: s.buffer for s in visit.walk_stmts(body) if isinstance(s, ir.Alloc)}
+    local = {name: _resized(buffer, sizes) for name, buffer in allocs.items()}
+    return visit.substitute(visit.replace_buffers(body, {**local, **homes}), dict(sizes))
+
+
+def _resized(buffer: Buffer, sizes: Sizes) -> Buffer:
+    return ir.replace(buffer, shape=tuple(arith.substitute(d, sizes) for d in buffer.shape))
+
+
+_SCALE = """
+def scale(n: size, m: size, X: f32[n, m], W: f32[m], Y: f32[n, m]):
+    for i, j in grid(n, m):
+        with block("Y", spatial=(i, j)) as (vi, vj):
+            Y[vi, vj] = X[vi, vj] * W[vj]
+"""
+_BLUR = """
+def blur(n: size, X: f32[2, n + 2], Y: f32[2, n + 1]):
+    for i, j in grid(2, n):
+        with block("Y", spatial=(i, j)) as (vi, vj):
+            Y[vi, vj] = X[vi, vj] + X[vi, vj + 1] + X[vi, vj + 2]
+"""
+_UPDATE = """
+def update(n: size, X: f32[n], S: f32[n], Y: f32[n]):
+    for i in serial(n):
+        S[i] += X[i]
+        Y[i] = S[i] * 2.0
+"""
+_TWO = """
+def two(X: f32[8], P: f32[8], Q: i64[8]):
+    T = alloc(f32[8])
+    for i in serial(8):
+        T[i] = X[i] * X[i]
+    for j in serial(8):
+        P[j] = T[j] + 1.0
+        Q[j] = j
+"""
