@@ -137,6 +137,21 @@ class Expr(Node):
         return Unary("not", self)
 
 
+class LikeOperand(Expr):
+    """A value of its operand's type and width, unless a node says otherwise."""
+
+    __slots__ = ()
+    a: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.a.lanes
+
+
 # What each operator means is in docs/loops.md and interp.py. Integers wrap; min and max propagate
 # NaN; "div" on integers truncates, "floordiv" and "mod" floor, "rem" has the dividend's sign;
 # "and", "or", "xor", "not" are bitwise and therefore logical on bool; integer division by zero must
@@ -198,7 +213,7 @@ class Ref(Expr):
 
 
 @node
-class Unary(Expr):
+class Unary(LikeOperand):
     op: str
     a: Expr
 
@@ -206,28 +221,16 @@ class Unary(Expr):
     def dtype(self) -> DType:
         return dtypes.bool_ if self.op == "isnan" else self.a.dtype
 
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
-
 
 @node
-class Binary(Expr):
+class Binary(LikeOperand):
     op: str
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
-
 
 @node
-class Compare(Expr):
+class Compare(LikeOperand):
     op: str
     a: Expr
     b: Expr
@@ -235,10 +238,6 @@ class Compare(Expr):
     @property
     def dtype(self) -> DType:
         return dtypes.bool_
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
 
 
 @node
@@ -258,24 +257,16 @@ class Math(Expr):
 
 
 @node
-class Select(Expr):
+class Select(LikeOperand):
     """`a` where `cond`, else `b`. Both sides are evaluated: guard a load that may not be."""
 
     cond: Expr
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
-
 
 @node
-class Cast(Expr):
+class Cast(LikeOperand):
     """Conversion of value. Float→int saturates (NaN→0) unless `wrap`; int→int always wraps;
     anything→bool is `!= 0`; float→float rounds to nearest even, and saturates only if asked."""
 
@@ -287,13 +278,9 @@ class Cast(Expr):
     def dtype(self) -> DType:
         return self.type
 
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
-
 
 @node
-class Bitcast(Expr):
+class Bitcast(LikeOperand):
     """The same bits read as another type of the same width."""
 
     a: Expr
@@ -303,26 +290,14 @@ class Bitcast(Expr):
     def dtype(self) -> DType:
         return self.type
 
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
-
 
 @node
-class Fma(Expr):
+class Fma(LikeOperand):
     """a * b + c, rounded once."""
 
     a: Expr
     b: Expr
     c: Expr
-
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
 
 
 @node
