@@ -36,8 +36,7 @@ def compile(
     state    inputs updated in place: {"past": "present"}
     jobs     processes for code generation; None: one a core
     """
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise IngotError("bad-option", f"threads={threads!r}", hint="give a number, 1 or more")
+    _check_count("threads", threads)
     session = make_session(target, shapes, state, jobs, dump)
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:  # an instruction that is not there would end the process
@@ -56,6 +55,9 @@ def make_session(
     dump: Dump | None = None,
 ) -> Any:
     """What the stages share; the command line makes one too."""
+    _check_count("jobs", jobs)
+    for name, size in (shapes or {}).items():
+        _check_size(name, size)
     backend = lazy.load("backends.cpu")
     return lazy.load("pipeline").Session(
         target=backend.target(target),
@@ -65,3 +67,19 @@ def make_session(
         jobs=jobs,
         dump=dump or Dump(knobs.current().dump_dir),
     )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is not None and (not _is_int(value) or value < 1):
+        raise IngotError("bad-option", f"{name}={value!r}", hint="give a number, 1 or more")
+
+
+def _check_size(name: str, size: Any) -> None:
+    is_range = isinstance(size, tuple) and len(size) == 2
+    if not all(map(_is_int, size if is_range else [size])):
+        what = f"shapes: {name!r} is {size!r}"
+        raise IngotError("bad-option", what, hint="give a number, or a pair (low, high)")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

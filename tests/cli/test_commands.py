@@ -1,0 +1,216 @@
+"""The commands as users run them, on the digits model, a small one and bad input.
+
+Whole ways of use and one case of each exit code are subprocesses; the many small cases call the
+same entry in this process, which is quicker.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ingot.cli.main import main
+from tests.small import answers, small_model
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+DATA = ROOT / "examples" / "digits" / "test.npz"
+
+
+def ingot(*args: object, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("INGOT_")}
+    return subprocess.run(
+        [sys.executable, "-m", "ingot.cli.main", *map(str, args)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=cwd or ROOT,
+        env={**kept, "PYTHONPATH": str(ROOT), **environ},
+        timeout=120,
+    )
+
+
+def succeed(*args: object, **options) -> str:
+    done = ingot(*args, **options)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout and "│" not in done.stdout, "plain text in a pipe"
+    return done.stdout
+
+
+def inside(*args: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, args)])
+
+
+def succeed_inside(*args: object) -> str:
+    done = inside(*args)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "small.onnx"
+    path.write_bytes(small_model().SerializeToString())
+    return path
+
+
+# --- what works -----------------------------------------------------------------------------------
+
+
+def test_compile_says_what_was_made():
+    said = succeed("compile", DIGITS, "--shape", "batch=1")
+    assert "(image: f32[1, 1, 8, 8])" in said and "(logits: f32[1, 10])" in said
+    for word in ("legalize", "codegen", "weights", "arena main", "max_pool", "compiled in"):
+        assert word in said
+    assert "node 'node_linear' (Gemm); node 'node_relu_3' (Relu)" in said
+
+
+def test_run_on_real_digits(tmp_path: Path):
+    data = np.load(DATA)
+    np.save(tmp_path / "x.npy", data["images"])
+    said = succeed("run", DIGITS, "--input", f"image={tmp_path}/x.npy", "--threads", 2,
+                   "--save", tmp_path / "out.npz")  # fmt: skip
+    assert "logits" in said and f"f32[{len(data['images'])}, 10]" in said
+    logits = np.load(tmp_path / "out.npz")["logits"]
+    np.testing.assert_allclose(logits, data["logits"], rtol=1e-3, atol=1e-4)
+
+
+def test_run_with_feeds_and_random_inputs(small: Path, tmp_path: Path):
+    x = np.ones((3, 4), np.float32)
+    np.savez(tmp_path / "in.npz", x=x)
+    succeed_inside("run", small, "--feeds", tmp_path / "in.npz", "--save", tmp_path / "out.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["y"], answers(x)[0], rtol=1e-6)
+    one, same = (succeed_inside("run", small, "--seed", 7, "--shape", "batch=6") for _ in range(2))
+    assert one == same and "f32[6, 3]" in one
+    assert succeed_inside("run", small, "--seed", 8, "--shape", "batch=6") != one
+
+
+def test_show_stages_and_kernels(small: Path):
+    assert succeed_inside("show", small, "--stage", "import").startswith("graph small(")
+    assert "barrier()" in succeed_inside("show", DIGITS, "--target", "x86-64-v3")
+    kernel = succeed_inside("show", small, "--stage", "lower", "--kernel", "matmul_add_relu")
+    assert kernel.startswith("@ingot.kernel(") and 'family="matmul"' in kernel
+    assert "define i32" in succeed_inside(
+        "show", small, "--kernel", "matmul_add_relu", "--as", "llvm"
+    )
+    named = ("--target", "x86-64-v3", "--kernel", "matmul_add_relu", "--as", "asm")
+    assert "vfmadd" in succeed_inside("show", small, *named)
+
+
+def test_a_target_that_is_not_here_is_compiled_and_not_run(small: Path):
+    foreign = "x86-64-v3" if os.uname().machine == "aarch64" else "aarch64"
+    said = succeed_inside("compile", small, "--target", foreign)
+    assert "not for this machine" in said and "matmul_add_relu" in said
+    done = inside("run", small, "--target", foreign)
+    assert done.exit_code == 2 and "cannot run here" in done.stderr
+
+
+def test_stop_dump_and_start_again(small: Path, tmp_path: Path):
+    lowered = succeed("compile", small, "--dump", tmp_path, "--stop-after", "lower")
+    dumped = next(tmp_path.glob("*-lower.txt"))
+    assert dumped.read_text(encoding="utf-8") == lowered
+    again = succeed_inside("compile", dumped, "--start-from", "share", "--stop-after", "barriers")
+    assert again == succeed_inside("show", small, "--stage", "barriers")
+    assert "(x: f32[batch, 4])" in succeed("compile", dumped, "--start-from", "share")
+
+
+def test_the_dump_folder_may_come_from_the_environment(small: Path, tmp_path: Path):
+    succeed("compile", small, "--stop-after", "import", INGOT_DUMP_DIR=str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["00-import.txt", "constants.npz"]
+
+
+def test_help_and_version():
+    for words in (["--help"], ["compile", "--help"], ["run", "--help"], ["show", "--help"]):
+        assert "Usage:" in succeed_inside(*words)
+    assert "version" in succeed_inside("--version")
+
+
+def test_a_reader_that_leaves_is_no_error():
+    shown = subprocess.Popen(
+        [sys.executable, "-m", "ingot.cli.main", "show", str(DIGITS), "--stage", "import"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert shown.stdout is not None and shown.stderr is not None
+    shown.stdout.readline()
+    shown.stdout.close()
+    assert "Traceback" not in shown.stderr.read()
+    shown.stderr.close()
+    shown.wait()
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+USAGE = {  # exit code 2: the command line is at fault
+    "no such file": (["run", "nowhere.onnx"], ["nowhere.onnx", "does not exist"]),
+    "no command": (["frobnicate"], ["No such command"]),
+    "stage": (["show", "M", "--stage", "lwer"], ["'lwer'", "did you mean lower", "barriers"]),
+    "stop stage": (["compile", "M", "--stop-after", "x"], ["no stage is called 'x'"]),
+    "start stage": (["compile", "M", "--start-from", "x"], ["no stage is called 'x'"]),
+    "order": (["compile", "T", "--start-from", "place", "--stop-after", "lower"], ["comes after"]),
+    "shape without value": (["run", "M", "--shape", "batch"], ["'batch'", "NAME=N"]),
+    "shape of letters": (["run", "M", "--shape", "batch=many"], ["'many'", "batch=8"]),
+    "half a range": (["run", "M", "--shape", "batch=1:"], ["'1:'", "batch=1:512"]),
+    "shape twice": (["run", "M", "--shape", "batch=1", "--shape", "batch=2"], ["given twice"]),
+    "size unknown": (["run", "M", "--shape", "bath=1"], ["'bath'", "batch"]),
+    "state unknown": (["run", "M", "--state", "past=y"], ["'past'", "x"]),
+    "no threads": (["run", "M", "--threads", "0"], ["--threads"]),
+    "target": (["compile", "M", "--target", "x86-64-v9"], ["x86-64-v9", "did you mean"]),
+    "kernel unknown": (["show", "M", "--kernel", "k"], ["'k'", "matmul_add_relu"]),
+    "kernel of a graph": (["show", "M", "--stage", "import", "--kernel", "k"], ["no kernels"]),
+    "form without kernel": (["show", "M", "--as", "llvm"], ["--kernel"]),
+    "form too early": (
+        ["show", "M", "--stage", "lower", "--kernel", "matmul_add_relu", "--as", "asm"],
+        ["legal", "--stage barriers"],
+    ),
+}
+
+FAILED = {  # exit code 1: the model, its inputs or its run are
+    "no model": (["run", "JUNK"], ["[bad-model]", "JUNK"]),
+    "no dump": (["compile", "JUNK", "--start-from", "lower"], ["[bad-text]"]),
+    "binary dump": (["compile", "M", "--start-from", "place"], ["[bad-text]", "no dump"]),
+    "feeds are no npz": (["run", "M", "--feeds", "JUNK"], ["--feeds", "neither a .npy nor a .npz"]),
+    "feeds are one array": (["run", "M", "--feeds", "X"], ["--input NAME=FILE"]),
+    "input file missing": (["run", "M", "--input", "x=nowhere.npy"], ["x=nowhere.npy", "No such"]),
+    "input unknown": (["run", "M", "--input", "image=X"], ["'image'", "x: f32[batch, 4]"]),
+    "input of wrong shape": (["run", "M", "--input", "x=X"], ["[bad-input]", "'x'"]),
+}
+
+
+def spell(words: list[str], small: Path) -> list[object]:
+    """The words with the files they stand for."""
+    junk, array = small.parent / "JUNK", small.parent / "X.npy"
+    junk.write_text("this is no model at all\n")
+    np.save(array, np.zeros((2, 9), np.float32))
+    text = small.parent / "T"
+    text.write_text("program('p', inputs=(), outputs=(), names=())\n")
+    files = {"M": small, "JUNK": junk, "X": array, "T": text}
+    return [files.get(word, word.replace("=X", f"={array}")) for word in words]
+
+
+@pytest.mark.parametrize("case", [*USAGE, *FAILED])
+def test_refusals(case: str, small: Path):
+    code, (words, expected) = (2, USAGE[case]) if case in USAGE else (1, FAILED[case])
+    done = inside(*spell(words, small))
+    assert done.exit_code == code, done.output
+    assert isinstance(done.exception, SystemExit) and not done.stdout
+    for text in expected:
+        assert text in done.stderr
+
+
+@pytest.mark.parametrize("case", ["stage", "size unknown", "no model"])
+def test_refusals_of_a_process(case: str, small: Path):
+    code, (words, expected) = (2, USAGE[case]) if case in USAGE else (1, FAILED[case])
+    done = ingot(*spell(words, small))
+    assert done.returncode == code and not done.stdout
+    assert "Traceback" not in done.stderr and all(text in done.stderr for text in expected)
+
+
+def test_an_unknown_knob_in_the_environment(small: Path):
+    done = ingot("compile", small, INGOT_JOBBS="2")
+    assert done.returncode == 2 and "jobbs" in done.stderr and "jobs" in done.stderr
