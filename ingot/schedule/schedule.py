@@ -139,16 +139,23 @@ class Schedule:
     def _loops(
         self, primitive: Callable, args: tuple, options: dict | None = None, single: bool = False
     ) -> list[LoopRef]:
-        return self._apply(primitive, args, options or {}, single)
+        made = self._apply(primitive, args, options or {}, single)
+        return [x for x in made if isinstance(x, LoopRef)]
+
+    def _block(self, primitive: Callable, args: tuple, options: dict | None = None) -> BlockRef:
+        """A primitive that makes one block."""
+        (made,) = self._apply(primitive, args, options, single=True)
+        assert isinstance(made, BlockRef)
+        return made
 
     def _apply(
         self, primitive: Callable, args: tuple, options: dict | None = None, single: bool = False
-    ) -> list[LoopRef]:
+    ) -> list[Ref]:
         """Check and rewrite on the nodes, then record; nothing changes if either raises."""
         nodes = [self._resolve(a) if isinstance(a, Ref) else a for a in args]
         kernel, made = primitive(self.kernel, *nodes, **(options or {}))
         gone = tree.uids(self.kernel.body) - tree.uids(kernel.body)
-        refs = [LoopRef(x.uid, x.var) for x in made]
+        refs = [_ref(x) for x in made]
         outs = (refs[0] if single else refs) if refs else None
         step = self.trace.record(primitive.__name__, args, options or {}, outs)
         self._dead |= dict.fromkeys(gone, step.text())
@@ -173,6 +180,10 @@ class Schedule:
         node = path[-1]
         assert isinstance(node, For | Block)
         return node
+
+
+def _ref(node: For | Block) -> Ref:
+    return LoopRef(node.uid, node.var) if isinstance(node, For) else BlockRef(node.uid, node.name)
 
 
 def replay(kernel: Kernel, trace: Trace) -> Schedule:

@@ -1,6 +1,6 @@
 """The schedule primitives, one file each: a function from a kernel and nodes to a new kernel.
 
-    primitive(kernel, *nodes, **options) -> (new kernel, loops made)
+    primitive(kernel, *nodes, **options) -> (new kernel, loops or blocks made)
 
 It checks first and raises `bad-schedule` without having changed anything. `Schedule` resolves
 handles before and records the step after.

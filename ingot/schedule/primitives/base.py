@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
@@ -12,7 +12,7 @@ from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
 from ingot.schedule.show import refuse
 
-Result = tuple[Kernel, list[For]]
+Result = tuple[Kernel, Sequence[For | Block]]  # and the nodes made, in the order of the handles
 
 
 def with_body(kernel: Kernel, body: Stmt) -> Kernel:
