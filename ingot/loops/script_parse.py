@@ -61,13 +61,15 @@ class Script:
 
 
 def parse_script(
-    function: ast.FunctionDef, source: Source, outside: Mapping[str, Any], name: str = ""
+    function: ast.FunctionDef, source: Source, outside: Mapping[str, Any], options: dict[str, str]
 ) -> Script:
     """A user's function: numbers are worked out, helpers written out, and a name that is bound
     again gets another one, since names are unique within a kernel."""
     parser = _Parser(source, outside, folds=True)
     made = parser.kernel(function)
-    return Script(ir.replace(made, name=name or made.name), source, parser.places)
+    name, origin, family = (options.get(word, "") for word in ("name", "origin", "family"))
+    named = ir.replace(made, name=name or made.name, origin=origin, family=family)
+    return Script(named, source, parser.places)
 
 
 class _Parser(Values):

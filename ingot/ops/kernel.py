@@ -195,7 +195,7 @@ def _zero(dtype: DType) -> Expr:
 
 def _spliced(kernel: ir.Kernel, homes: Mapping[str, Buffer], sizes: Sizes, b: Build) -> Stmt:
     """The kernel's body over other buffers and sizes, with names of its own."""
-    own = {x.name for x in (*kernel.params, *kernel.sizes)}
+    own = {p.name for p in kernel.params} | {s.name for s in kernel.sizes}
 
     def fresh(base: str) -> str:
         name = b.fresh(base)

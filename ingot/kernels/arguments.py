@@ -1,0 +1,195 @@
+"""The caller's arrays as a kernel's parameters. In: numpy arrays, tensors of other libraries.
+Out: one C-contiguous array for each parameter, over the caller's own memory where it can be; or an
+error that names the parameter.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.loops import ir
+from ingot.loops.ir import Buffer
+from ingot.loops.signature import demand, is_allowed, signature, solve_sizes
+from ingot.support.errors import IngotError
+
+# element types that DLPack's numpy side does not know: shared as plain bits
+_AS_BITS = {"bf16": "int16", "f8e4m3fn": "uint8", "f8e5m2": "uint8"}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Arrays for all parameters in order, and those among them that the call returns."""
+
+    arrays: list[np.ndarray]
+    made: list[np.ndarray]
+    sizes: dict[str, int]
+    gives_torch: bool
+
+    def result(self) -> Any:
+        """Nothing if the caller gave the outputs; else the one that was made, or a tuple."""
+        made = [_to_torch(x) if self.gives_torch else x for x in self.made]
+        return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+
+def bind(kernel: ir.Kernel, given: Sequence[Any]) -> Arguments:
+    """All parameters, or only those whose content is read: then the others are made, as zeros."""
+    roles = signature(kernel)
+    if len(given) == len(kernel.params):
+        params: tuple[Buffer, ...] = kernel.params
+    elif len(given) == len(roles.inputs):
+        params = roles.inputs
+    else:
+        raise _wrong_count(kernel, len(given))
+    written = {p.name for p in roles.outputs}
+    arrays = {p.name: _adopt(kernel, p, x, p.name in written) for p, x in zip(params, given)}
+    sizes = _sizes(kernel, arrays)
+    made = [p for p in kernel.params if p.name not in arrays]
+    arrays |= {p.name: np.zeros(_shape(p, sizes), p.dtype.numpy) for p in made}
+    _refuse_shared(kernel, arrays, written)
+    return Arguments(
+        [arrays[p.name] for p in kernel.params],
+        [arrays[p.name] for p in made],
+        sizes,
+        any(_is_torch(x) for x in given),
+    )
+
+
+def _bad(kernel: ir.Kernel, what: str, why: str = "", hint: str = "") -> IngotError:
+    return IngotError("bad-input", what, where=f"kernel {kernel.name}", why=why, hint=hint)
+
+
+def _typed(p: Buffer) -> str:
+    return f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]"
+
+
+def _wrong_count(kernel: ir.Kernel, count: int) -> IngotError:
+    roles = signature(kernel)
+    hint = "give " + ", ".join(_typed(p) for p in kernel.params)
+    if roles.made:
+        names = ", ".join(p.name for p in roles.made)
+        hint += f"; or leave out {names}, to have {'it' if len(roles.made) == 1 else 'them'} made"
+    return _bad(kernel, f"{count} arrays given for {len(kernel.params)} parameters", hint=hint)
+
+
+# --- one array ------------------------------------------------------------------------------------
+
+
+def _adopt(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.ndarray:
+    array = _as_numpy(kernel, p, given, is_written)
+    if array.dtype != p.dtype.numpy:
+        what = f"parameter {_typed(p)} was given an array of {array.dtype}"
+        hint = f"pass {p.name}.astype({str(p.dtype.numpy)!r})"
+        raise _bad(kernel, what, hint=hint)
+    if array.ndim != p.rank:
+        what = f"parameter {_typed(p)} was given an array of shape {list(array.shape)}"
+        raise _bad(kernel, what, why=f"it has {array.ndim} axes, not {p.rank}")
+    if not is_written:
+        usable = array.flags.c_contiguous and array.flags.aligned
+        return array if usable else np.array(array, order="C")
+    if not array.flags.carray:
+        wrong = "not C-contiguous and aligned" if array.flags.writeable else "read-only"
+        what = f"the array given for {p.name}, which the kernel writes, is {wrong}"
+        raise _bad(kernel, what, hint="pass an array of its own, such as np.empty(…)")
+    return array
+
+
+def _as_numpy(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.ndarray:
+    if isinstance(given, np.ndarray):
+        return given
+    if hasattr(given, "__dlpack__"):
+        return _shared(kernel, p, given)
+    if isinstance(given, bool | int | float | np.generic) and not is_written:
+        try:
+            return np.asarray(given, p.dtype.numpy)
+        except (OverflowError, ValueError) as error:
+            what = f"parameter {_typed(p)} cannot be {given!r}"
+            raise _bad(kernel, what, why=str(error)) from None
+    what = f"parameter {_typed(p)} was given a {type(given).__name__}"
+    raise _bad(kernel, what, hint="pass a numpy array, or anything with __dlpack__")
+
+
+def _shared(kernel: ir.Kernel, p: Buffer, given: Any) -> np.ndarray:
+    """Another library's CPU tensor, as an array over the same memory."""
+    bits = _AS_BITS.get(p.dtype.name) if _is_torch(given) else None
+    try:
+        tensor = given.detach() if getattr(given, "requires_grad", False) else given
+        if bits is not None and str(tensor.dtype) == _torch_name(p):
+            plain = tensor.view(getattr(sys.modules["torch"], bits))
+            return np.from_dlpack(plain).view(p.dtype.numpy)
+        return np.from_dlpack(tensor)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        what = f"parameter {_typed(p)}: the {type(given).__name__} cannot be shared through DLPack"
+        hint = "pass a CPU tensor of that type, or a numpy array"
+        raise _bad(kernel, what, why=str(error), hint=hint) from error
+
+
+def _torch_name(p: Buffer) -> str:
+    names = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+    return f"torch.{names[p.dtype.name]}"
+
+
+def _is_torch(given: Any) -> bool:
+    torch = sys.modules.get("torch")  # who has a tensor has imported it
+    return torch is not None and isinstance(given, torch.Tensor)
+
+
+def _to_torch(array: np.ndarray) -> Any:
+    torch = sys.modules["torch"]
+    for name, bits in _AS_BITS.items():
+        if array.dtype.name == {"bf16": "bfloat16"}.get(name, f"float8_{name[2:]}"):
+            return torch.from_numpy(array.view(bits)).view(getattr(torch, array.dtype.name))
+    return torch.from_numpy(array)
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def _sizes(kernel: ir.Kernel, arrays: dict[str, np.ndarray]) -> dict[str, int]:
+    """Every size, once all shapes are seen to agree."""
+    shapes = {name: [arith.Const(n) for n in x.shape] for name, x in arrays.items()}
+    solved = {name: arith.evaluate(e, {}) for name, e in solve_sizes(kernel, shapes).items()}
+    for size in kernel.sizes:
+        if size.name not in solved:
+            what = f"size {size.name} does not follow from the shapes of the arrays"
+            raise _bad(kernel, what, hint="give the outputs too")
+    for p in kernel.params:
+        if p.name in arrays:
+            _check_shape(kernel, p, arrays[p.name].shape, solved)
+    for size in kernel.sizes:
+        if not is_allowed(size, solved[size.name]):
+            what = f"size {size.name} is {solved[size.name]}; it must be {demand(size)}"
+            raise _bad(kernel, what)
+    return solved
+
+
+def _shape(p: Buffer, sizes: dict[str, int]) -> tuple[int, ...]:
+    return tuple(arith.evaluate(d, sizes) for d in p.shape)
+
+
+def _check_shape(
+    kernel: ir.Kernel, p: Buffer, shape: tuple[int, ...], sizes: dict[str, int]
+) -> None:
+    wanted = _shape(p, sizes)
+    if shape == wanted:
+        return
+    mentioned = sorted({n for d in p.shape for n in arith.free_vars(d)})
+    known = ", ".join(f"{name} = {sizes[name]}" for name in mentioned)
+    what = f"parameter {_typed(p)} was given an array of shape {list(shape)}"
+    why = f"it must be {list(wanted)}" + (f", where {known} by the arrays before it" * bool(known))
+    raise _bad(kernel, what, why=why)
+
+
+def _refuse_shared(kernel: ir.Kernel, arrays: dict[str, np.ndarray], written: set[str]) -> None:
+    """What is written while others are read must have memory of its own."""
+    for name in (p.name for p in kernel.params if p.name in written):
+        for other, array in arrays.items():
+            if other != name and np.may_share_memory(arrays[name], array):
+                what = f"the arrays given for {name} and {other} share memory"
+                hint = "to work in place, write a kernel that reads and writes one parameter"
+                raise _bad(kernel, what, why=f"the kernel writes {name}", hint=hint)

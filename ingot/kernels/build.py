@@ -1,0 +1,105 @@
+"""One kernel → one native function, by the road of a model. In: a kernel. Out: an Executable.
+
+The kernel is a program of one launch; the stages from `separate` to `codegen` are the pipeline's.
+Parameters it writes are states, the caller's arrays updated in place, so every parameter is an
+input and its shape gives sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingot.arith import expr as arith
+from ingot.graph.types import Symbol
+from ingot.loops import ir as loops
+from ingot.loops.script_print import show
+from ingot.loops.signature import signature
+from ingot.program import ir
+from ingot.runtime.executable import Executable
+from ingot.support import lazy
+from ingot.support.dump import Dump
+from ingot.support.errors import IngotError
+
+FIRST_STAGE = "separate"
+SOURCES = ("loops", "legal", "llvm", "asm")
+
+
+def program_of(kernel: loops.Kernel) -> ir.Program:
+    """A program that launches the kernel once, on buffers called as its parameters."""
+    written = {p.name for p in signature(kernel).outputs}
+    _refuse_hidden_sizes(kernel)
+    buffers = tuple(
+        ir.Buffer(
+            p.name,
+            p.dtype,
+            p.shape,
+            ir.Storage.STATE if p.name in written else ir.Storage.INPUT,
+        )
+        for p in kernel.params
+    )
+    names = tuple(p.name for p in kernel.params)
+    outputs = tuple(name for name in names if name in written)
+    launch = ir.Launch(
+        kernel.name,
+        names,
+        tuple(arith.Var(size.name) for size in kernel.sizes),
+        origin=kernel.origin or f"kernel {kernel.name}",
+    )
+    return ir.Program(
+        name=kernel.name,
+        symbols=tuple(Symbol(s.name, s.low, s.high, s.divisor) for s in kernel.sizes),
+        buffers=buffers,
+        kernels=((kernel.name, kernel),),
+        body=launch,
+        inputs=names,
+        outputs=outputs,
+        output_names=outputs,
+        state=tuple((name, name) for name in outputs),
+    )
+
+
+def _refuse_hidden_sizes(kernel: loops.Kernel) -> None:
+    """The runtime reads a size off a dimension that is nothing else."""
+    bare = {d.name for p in kernel.params for d in p.shape if isinstance(d, arith.Var)}
+    for size in kernel.sizes:
+        if size.name not in bare:
+            raise IngotError(
+                "bad-input",
+                f"size {size.name} is no dimension of any parameter by itself",
+                where=f"kernel {kernel.name}",
+                hint=f"give a parameter a dimension {size.name}",
+            )
+
+
+def compile_kernel(kernel: loops.Kernel, target: str) -> Executable:
+    session, pipeline = _session(target), lazy.load("pipeline")
+    obstacle = session.backend.why_not_here(session.target)
+    if obstacle:
+        raise IngotError("bad-target", f"target {target!r} cannot run here", why=obstacle)
+    return Executable(pipeline.run_stages(program_of(kernel), session, FIRST_STAGE))
+
+
+def source_of(kernel: loops.Kernel, what: str, target: str) -> str:
+    """The kernel's text at a stage of its way; several parts where it has several loop nests."""
+    if what not in SOURCES:
+        hint = "one of " + ", ".join(SOURCES)
+        raise IngotError("bad-option", f"source({what!r})", hint=hint)
+    if what == "loops":
+        return show(kernel)
+    session, pipeline = _session(target), lazy.load("pipeline")
+    done = pipeline.run_stages(program_of(kernel), session, FIRST_STAGE, "share_again")
+    return "\n".join(_text(part, what, session) for _, part in done.kernels)
+
+
+def _text(kernel: loops.Kernel, what: str, session: Any) -> str:
+    if what == "legal":
+        return show(kernel)
+    llvm = lazy.load("codegen.llvm")
+    if what == "llvm":
+        return f"; {kernel.name}\n{llvm.kernel_text(kernel)}"
+    return f"# {kernel.name}\n{llvm.kernel_assembly(kernel, session.target)}"
+
+
+def _session(target: str) -> Any:
+    backend = lazy.load("backends.cpu")
+    return lazy.load("pipeline").Session(backend.target(target), backend, dump=Dump())

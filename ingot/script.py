@@ -1,0 +1,377 @@
+"""The words of the kernel language, for editors and linters: `from ingot.script import *`.
+
+A kernel is parsed, never executed, so these do nothing; they say what each word takes. Words that
+are Python's own (range, min, max, abs, round, pow) are understood too and are not redefined here.
+docs/kernels.md and docs/loops.md give their meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ingot import dtypes
+from ingot.dtypes import DType
+from ingot.support.errors import IngotError
+
+
+def _only_in_kernels(word: str) -> NoReturn:
+    raise IngotError(
+        "bad-text",
+        f"{word} is a word of the kernel language",
+        why="it has a meaning only inside a function under @ingot.kernel, which is parsed",
+    )
+
+
+class ElementType:
+    """f32[128, n] is a buffer's type, f32(x) a conversion; `dtype` is the type itself."""
+
+    def __init__(self, dtype: DType):
+        self.dtype = dtype
+
+    def __getitem__(self, shape: Any) -> Any:
+        return self
+
+    def __call__(self, value: Any) -> Any:
+        _only_in_kernels(f"{self.dtype.name}(…)")
+
+    def __repr__(self) -> str:
+        return self.dtype.name
+
+
+bool_: Any = ElementType(dtypes.bool_)
+i4: Any = ElementType(dtypes.i4)
+u4: Any = ElementType(dtypes.u4)
+i8: Any = ElementType(dtypes.i8)
+u8: Any = ElementType(dtypes.u8)
+i16: Any = ElementType(dtypes.i16)
+u16: Any = ElementType(dtypes.u16)
+i32: Any = ElementType(dtypes.i32)
+u32: Any = ElementType(dtypes.u32)
+i64: Any = ElementType(dtypes.i64)
+u64: Any = ElementType(dtypes.u64)
+f16: Any = ElementType(dtypes.f16)
+bf16: Any = ElementType(dtypes.bf16)
+f32: Any = ElementType(dtypes.f32)
+f64: Any = ElementType(dtypes.f64)
+f8e4m3fn: Any = ElementType(dtypes.f8e4m3fn)
+f8e5m2: Any = ElementType(dtypes.f8e5m2)
+
+inf = float("inf")
+nan = float("nan")
+
+# --- sizes and memory ---------------------------------------------------------------------------
+
+
+def size(low: int = 0, high: int | None = None, divisor: int = 1) -> Any:
+    """A parameter that is a symbolic size: `n: size`, `n: size(1, 512, divisor=8)`."""
+    _only_in_kernels("size")
+
+
+def buffer(type: Any, scope: str) -> Any:
+    """A parameter in a memory scope of its own: `A: buffer(f32[16], "shared")`."""
+    _only_in_kernels("buffer")
+
+
+def alloc(type: Any, scope: str = "global") -> Any:
+    """A new buffer: `T = alloc(f32[128, n])`, `alloc(f32[4], "register")`."""
+    _only_in_kernels("alloc")
+
+
+# --- loops and blocks ---------------------------------------------------------------------------
+
+
+def grid(*extents: Any) -> Any:
+    """Nested serial loops: `for i, j in grid(n, 64):`."""
+    _only_in_kernels("grid")
+
+
+def serial(start: Any, stop: Any = None, notes: Any = None) -> Any:
+    _only_in_kernels("serial")
+
+
+def parallel(start: Any, stop: Any = None, notes: Any = None) -> Any:
+    """Threads share out the iterations, which are independent."""
+    _only_in_kernels("parallel")
+
+
+def vectorized(start: Any, stop: Any = None, notes: Any = None) -> Any:
+    """Iterations become lanes."""
+    _only_in_kernels("vectorized")
+
+
+def unrolled(start: Any, stop: Any = None, notes: Any = None) -> Any:
+    """Iterations are written out."""
+    _only_in_kernels("unrolled")
+
+
+def bound(tag: str, start: Any, stop: Any = None, notes: Any = None) -> Any:
+    """A GPU index: `bound("threadIdx.x", 128)`."""
+    _only_in_kernels("bound")
+
+
+def block(
+    name: str, spatial: Any = (), reduce: Any = (), ordered: Any = (), opaque: Any = (),
+    axes: Any = (), notes: Any = None,
+) -> Any:  # fmt: skip
+    """One unit of computation: `with block("Y", spatial=(i, j), reduce=(k,)) as (vi, vj, vk):`."""
+    _only_in_kernels("block")
+
+
+def axis(binding: Any, extent: Any) -> Any:
+    """An axis whose binding is no plain loop: `spatial=(axis(io * 4 + ii, 100),)`."""
+    _only_in_kernels("axis")
+
+
+def spatial(binding: Any, extent: Any = None) -> Any:
+    """In `axes=(spatial(i), reduce(k), spatial(j))`: instances are independent."""
+    _only_in_kernels("spatial")
+
+
+def reduce(binding: Any, extent: Any = None) -> Any:
+    """Instances combine, in any order within the reduction."""
+    _only_in_kernels("reduce")
+
+
+def ordered(binding: Any, extent: Any = None) -> Any:
+    """Instances run in order."""
+    _only_in_kernels("ordered")
+
+
+def opaque(binding: Any, extent: Any = None) -> Any:
+    """Nothing is known of the instances."""
+    _only_in_kernels("opaque")
+
+
+def init() -> Any:
+    """What a reduction starts from: `with init(): Y[vi, vj] = 0.0`."""
+    _only_in_kernels("init")
+
+
+def where(condition: Any) -> Any:
+    """First in a block: skips the instances for which it does not hold."""
+    _only_in_kernels("where")
+
+
+def seq() -> Any:
+    _only_in_kernels("seq")
+
+
+def let(value: Any) -> Any:
+    """`with let(x * 2.0) as t:`; a plain `t = x * 2.0` does the same to the end of the suite."""
+    _only_in_kernels("let")
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where the condition holds, else `b`; both are evaluated."""
+    _only_in_kernels("select")
+
+
+def cast(value: Any, type: Any, mode: str = "saturate") -> Any:
+    _only_in_kernels("cast")
+
+
+def bitcast(value: Any, type: Any) -> Any:
+    _only_in_kernels("bitcast")
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+    _only_in_kernels("fma")
+
+
+def index(expression: Any) -> Any:
+    """An index as an i64 value: `index(i * 4)`."""
+    _only_in_kernels("index")
+
+
+def value(expression: Any) -> Any:
+    """A value inside an index: `A[value(B[i] * 2)]`."""
+    _only_in_kernels("value")
+
+
+def rem(a: Any, b: Any) -> Any:
+    """The remainder with the dividend's sign."""
+    _only_in_kernels("rem")
+
+
+def load(place: Any, width: int = 1, stride: Any = 1, mask: Any = None, other: Any = None) -> Any:
+    """`load(A[i], 8)`: lanes; with a mask, no memory is touched where it is false."""
+    _only_in_kernels("load")
+
+
+def store(place: Any, value: Any, stride: Any = 1, mask: Any = None) -> Any:
+    _only_in_kernels("store")
+
+
+def ramp(base: Any, stride: Any, width: int) -> Any:
+    _only_in_kernels("ramp")
+
+
+def broadcast(value: Any, width: int) -> Any:
+    _only_in_kernels("broadcast")
+
+
+def lanes(*items: Any) -> Any:
+    _only_in_kernels("lanes")
+
+
+def shuffle(a: Any, b: Any, picks: Any) -> Any:
+    _only_in_kernels("shuffle")
+
+
+def lane_reduce(op: str, value: Any) -> Any:
+    _only_in_kernels("lane_reduce")
+
+
+def floor(x: Any) -> Any:
+    _only_in_kernels("floor")
+
+
+def ceil(x: Any) -> Any:
+    _only_in_kernels("ceil")
+
+
+def trunc(x: Any) -> Any:
+    _only_in_kernels("trunc")
+
+
+def sqrt(x: Any) -> Any:
+    _only_in_kernels("sqrt")
+
+
+def isnan(x: Any) -> Any:
+    _only_in_kernels("isnan")
+
+
+def exp(x: Any) -> Any:
+    _only_in_kernels("exp")
+
+
+def exp2(x: Any) -> Any:
+    _only_in_kernels("exp2")
+
+
+def expm1(x: Any) -> Any:
+    _only_in_kernels("expm1")
+
+
+def log(x: Any) -> Any:
+    _only_in_kernels("log")
+
+
+def log2(x: Any) -> Any:
+    _only_in_kernels("log2")
+
+
+def log1p(x: Any) -> Any:
+    _only_in_kernels("log1p")
+
+
+def tanh(x: Any) -> Any:
+    _only_in_kernels("tanh")
+
+
+def erf(x: Any) -> Any:
+    _only_in_kernels("erf")
+
+
+def sigmoid(x: Any) -> Any:
+    _only_in_kernels("sigmoid")
+
+
+def rsqrt(x: Any) -> Any:
+    _only_in_kernels("rsqrt")
+
+
+def sin(x: Any) -> Any:
+    _only_in_kernels("sin")
+
+
+def cos(x: Any) -> Any:
+    _only_in_kernels("cos")
+
+
+def tan(x: Any) -> Any:
+    _only_in_kernels("tan")
+
+
+def asin(x: Any) -> Any:
+    _only_in_kernels("asin")
+
+
+def acos(x: Any) -> Any:
+    _only_in_kernels("acos")
+
+
+def atan(x: Any) -> Any:
+    _only_in_kernels("atan")
+
+
+def sinh(x: Any) -> Any:
+    _only_in_kernels("sinh")
+
+
+def cosh(x: Any) -> Any:
+    _only_in_kernels("cosh")
+
+
+def asinh(x: Any) -> Any:
+    _only_in_kernels("asinh")
+
+
+def acosh(x: Any) -> Any:
+    _only_in_kernels("acosh")
+
+
+def atanh(x: Any) -> Any:
+    _only_in_kernels("atanh")
+
+
+def fmod(x: Any, y: Any) -> Any:
+    _only_in_kernels("fmod")
+
+
+# --- what else can happen -------------------------------------------------------------------------
+
+
+def fail(reason: str, *values: Any) -> Any:
+    """Leave with an error and at most two integers for its message."""
+    _only_in_kernels("fail")
+
+
+def call(instruction: Any, *boxes: Any) -> Any:
+    """Run an instruction on boxes of buffers: `call(dot4, A[i:i + 4], B[0:4])`."""
+    _only_in_kernels("call")
+
+
+def instruction(function: Any = None, *, name: str = "", emit: str = "") -> Any:
+    """Marks a nested function as a machine operation's meaning."""
+    _only_in_kernels("instruction")
+
+
+def sync(scope: str) -> Any:
+    _only_in_kernels("sync")
+
+
+def copy_async(dst: Any, src: Any, token: str) -> Any:
+    _only_in_kernels("copy_async")
+
+
+def wait(token: str) -> Any:
+    _only_in_kernels("wait")
+
+
+__all__ = [  # noqa: RUF022  by letter, a word is found sooner
+    "acos", "acosh", "alloc", "asin", "asinh", "atan", "atanh", "axis", "bf16", "bitcast",
+    "block", "bool_", "bound", "broadcast", "buffer", "call", "cast", "ceil", "copy_async",
+    "cos", "cosh", "erf", "exp", "exp2", "expm1", "f16", "f32", "f64", "f8e4m3fn", "f8e5m2",
+    "fail", "floor", "fma", "fmod", "grid", "i16", "i32", "i4", "i64", "i8", "index", "inf",
+    "init", "instruction", "isnan", "lane_reduce", "lanes", "let", "load", "log", "log1p",
+    "log2", "nan", "opaque", "ordered", "parallel", "ramp", "reduce", "rem", "rsqrt", "select",
+    "seq", "serial", "shuffle", "sigmoid", "sin", "sinh", "size", "spatial", "sqrt", "store",
+    "sync", "tan", "tanh", "trunc", "u16", "u32", "u4", "u64", "u8", "unrolled", "value",
+    "vectorized", "wait", "where",
+]  # fmt: skip
