@@ -1,0 +1,20 @@
+"""Every runtime test has a pool of its own with three workers, whatever the machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ingot.runtime import pool as pools
+from tests.runtime.unpickled import crowd
+
+
+@pytest.fixture(autouse=True)
+def workers() -> Iterator[pools.Pool]:
+    before = dict(pools._current)
+    own = crowd(3)
+    yield own
+    own.stop()
+    pools._current.clear()
+    pools._current.update(before)

@@ -1,0 +1,180 @@
+"""Forks, exits and interrupts, each in a process of its own: a hang there is an error here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.common import assert_clean, script
+
+FORKS = """
+e, given = exe("residual_cnn"), feeds("residual_cnn")
+want = bits(e.run(None, given))
+assert e._idle[0].team == 2
+def in_child():
+    assert bits(e.run(None, given)) == want
+    crowd(3)
+    assert bits(e.run(None, given)) == want and e._idle[-1].team == 2
+    other = exe("lstm")
+    other.run(None, feeds("lstm"))
+"""
+
+CHILD = """
+    pid = os.fork()
+    if not pid:
+        in_child()
+        {leave}
+    assert os.waitpid(pid, 0)[1] == 0
+    assert bits(e.run(None, given)) == want
+assert e._idle[-1].team == 2
+"""
+
+
+@pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit(0)"])
+def test_fork_after_first_use(leave: str):
+    code = FORKS + "for _ in range(3):" + CHILD.format(leave=leave)
+    assert_clean(script(code, "residual_cnn", "lstm"))
+
+
+def test_fork_while_another_thread_is_in_a_call():
+    busy = """
+stop = threading.Event()
+long = exe("endless", 2)
+turns = {**feeds("endless"), "trips": np.array(500)}
+def work():
+    while not stop.is_set():
+        long.run(None, turns)
+        e.run(None, given)
+thread = threading.Thread(target=work)
+thread.start()
+"""
+    end = "\nstop.set()\nthread.join()\n"
+    loop = CHILD.format(leave="os._exit(0)").replace("assert e._idle[-1].team == 2", "")
+    code = FORKS + busy + "for _ in range(10):" + loop + end
+    assert_clean(script(code, "residual_cnn", "lstm", "endless"))
+
+
+def test_a_child_of_a_child():
+    code = """
+e, given = exe("rows"), feeds("rows")
+want = bits(e.run(None, given))
+for generation in range(3):
+    pid = os.fork()
+    if pid:
+        status = os.waitpid(pid, 0)[1]
+        os._exit(0 if status == 0 and bits(e.run(None, given)) == want else 1)
+    crowd(3)
+    assert bits(e.run(None, given)) == want
+"""
+    assert_clean(script(code, "rows"))
+
+
+def test_exit_with_a_parked_pool():
+    code = """
+e = exe("residual_cnn", 4)
+e.run(None, feeds("residual_cnn"))
+time.sleep(0.05)  # long enough to park
+print(threading.active_count())
+"""
+    assert_clean(script(code, "residual_cnn"), "4")
+
+
+def test_exit_stops_the_workers():
+    code = """
+import atexit
+from ingot.runtime.pool import pool
+def look():  # registered first, so called last
+    assert not any(w._thread.is_alive() for w in workers)
+    assert bits(e.run(None, given)) == want and e._idle[0].team == 1
+    print("calls at exit run alone")
+atexit._clear(); atexit.register(look)
+from ingot.runtime import pool as module
+atexit.register(module._stop)
+e, given = exe("rows", 3), feeds("rows")
+want = bits(e.run(None, given))
+workers = list(pool().workers)
+assert len(workers) == 2
+"""
+    assert_clean(script(code, "rows"), "calls at exit run alone")
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_exit_while_another_thread_is_in_a_call(daemon: bool):
+    code = f"""
+e, given = exe("endless", 3), feeds("endless")
+def work():
+    turns = 1_000_000_000 if {daemon} else 10_000
+    e.run(None, {{**given, "trips": np.array(turns)}})
+    print("done", flush=True)
+threading.Thread(target=work, daemon={daemon}).start()
+time.sleep(0.1)
+"""
+    for _ in range(3 if daemon else 1):
+        assert_clean(script(code, "endless"), "" if daemon else "done")
+
+
+def test_interrupt_during_a_long_run():
+    """The run ends, then Python raises; the executable and its workers are as before."""
+    code = """
+e, given = exe("endless", 2), feeds("endless")
+want = bits(e.run(None, given))
+threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        e.run(None, {**given, "trips": np.array(2_000)})
+except KeyboardInterrupt:
+    pass
+assert bits(e.run(None, given)) == want and e._idle[-1].team == 2
+print("sound")
+"""
+    assert_clean(script(code, "endless"), "sound")
+
+
+def test_interrupts_anywhere_lose_nothing():
+    """A signal lands at a thousand random places of calls; workers and memory stay whole."""
+    code = """
+import random
+random.seed(0)
+e, given = exe("rows", 3), feeds("rows")
+want = bits(exe("rows", 1).run(None, given))
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+caught = 0
+while caught < 1000:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 2e-4))
+        while True:
+            e.run(None, given)
+    except KeyboardInterrupt:
+        caught += 1
+    assert len(e._idle) <= 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert bits(e.run(None, given)) == want
+assert e._idle[-1].team == 3, e._idle[-1].team
+print("whole")
+"""
+    assert_clean(script(code, "rows"), "whole")
+
+
+def test_interrupts_while_the_pool_grows():
+    code = """
+import random
+random.seed(1)
+from ingot.runtime.pool import pool
+e, given = exe("rows", 4), feeds("rows")
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+for _ in range(150):
+    crowd(3)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 1e-3))
+        for _ in range(20):
+            e.run(None, given)
+    except KeyboardInterrupt:
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    e.run(None, given)
+    assert e._idle[-1].team == 4, e._idle[-1].team
+    pool().stop()
+print("grown")
+"""
+    assert_clean(script(code, "rows"), "grown")
