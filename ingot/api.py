@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+from ingot.kernels.hooks import hooks
 from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
@@ -24,6 +25,7 @@ def compile(
     *,
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
+    kernels: Mapping[str, Any] | None = None,
     jobs: int | None = None,
     dump: Dump | None = None,
 ) -> Executable:
@@ -34,10 +36,12 @@ def compile(
     threads  of a call; None: one for each core this process may use
     shapes   values or (low, high) ranges of symbolic sizes: {"batch": 1, "seq": (1, 512)}
     state    inputs updated in place: {"past": "present"}
+    kernels  the user's own operators: {"com.acme:MyOp": kernel}, by domain and name or by name; a
+             kernel, or a function from the node's attributes to one
     jobs     processes for code generation; None: one a core
     """
     _check_count("threads", threads)
-    session = make_session(target, shapes, state, jobs, dump)
+    session = make_session(target, shapes, state, jobs, dump, kernels)
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:  # an instruction that is not there would end the process
         what = f"code for {target!r} cannot run here"
@@ -53,6 +57,7 @@ def make_session(
     state: Mapping[str, str] | None = None,
     jobs: int | None = None,
     dump: Dump | None = None,
+    kernels: Mapping[str, Any] | None = None,
 ) -> Any:
     """What the stages share; the command line makes one too."""
     _check_count("jobs", jobs)
@@ -64,6 +69,7 @@ def make_session(
         backend=backend,
         shapes=dict(shapes or {}),
         state=dict(state or {}),
+        kernels=hooks(kernels or {}),
         jobs=jobs,
         dump=dump or Dump(knobs.current().dump_dir),
     )

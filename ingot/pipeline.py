@@ -56,6 +56,7 @@ class Session:
     backend: Any
     shapes: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, Any] = field(default_factory=dict)
     jobs: int | None = None
     store: ConstantStore = field(default_factory=ConstantStore)
     dump: Dump = field(default_factory=Dump)
@@ -73,7 +74,7 @@ class Stage:
 def _import(model: Any, s: Session) -> Graph:
     if isinstance(model, Graph):
         return model
-    return lazy.load("onnx")(model, s.store)
+    return lazy.load("onnx")(model, s.store, kernels=s.kernels)
 
 
 STAGES: tuple[Stage, ...] = (

@@ -81,7 +81,7 @@ class ValueLaws:
                     self.value(payload)
                     whole = payload.dtype is dtypes.i64 and payload.lanes == 1
                     self.require(whole, f"the value {show(payload)} in an index is no scalar i64")
-                case (arith.FloorDiv(b=b) | arith.Mod(b=b)) if arith.as_int(b) == 0:
+                case arith.FloorDiv(b=b) | arith.Mod(b=b) if arith.as_int(b) == 0:
                     self.require(False, f"{show(i)} divides by zero")
 
     def place(self, x: ir.Load | ir.Store, width: int) -> None:

@@ -15,9 +15,10 @@ import onnx
 from onnx import defs
 
 from ingot.frontends.onnx import registry
+from ingot.frontends.onnx.hooks import Hooks, how_to_hook
 from ingot.frontends.onnx.loading import Source, opsets
 from ingot.frontends.onnx.reading import Frame, attributes_of, bare_node, schema_of
-from ingot.frontends.onnx.registry import OnnxNode
+from ingot.frontends.onnx.registry import OnnxNode, Spelling
 from ingot.frontends.onnx.structure import check_depth, graphs_of
 from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
@@ -31,8 +32,9 @@ SHOWN_NAMES = 5  # of the nodes with a missing operator
 class Library:
     """The model's own functions, by name, and what outlives one attempt to import it."""
 
-    def __init__(self, source: Source):
+    def __init__(self, source: Source, hooks: Hooks | None = None):
         self.source = source
+        self.hooks = hooks or Hooks({})
         self.refs: dict[str, ConstRef] = {}  # initializers already in the store
         self.local: dict[Key, Function] = {}
         for function in source.model.functions:
@@ -46,11 +48,18 @@ class Library:
         return self.local.get((_standard(proto.domain), proto.op_type, proto.overload))
 
     def body(self, proto: onnx.NodeProto, node: OnnxNode) -> Function | None:
-        """The function a node calls: the model's own, or the standard's if there is no spelling."""
+        """The function a node calls: the model's own, or the standard's if there is no spelling.
+        A kernel of the user's goes before both."""
+        if self.hooks.lookup(node.domain, node.op) is not None:
+            return None
         local = self.local_body(proto)
         if local is not None or registry.lookup(node.domain, node.op, node.opset) is not None:
             return local
         return standard_body(node.domain, node.op, node.opset)
+
+    def spelling(self, node: OnnxNode) -> Spelling | None:
+        hooked = self.hooks.lookup(node.domain, node.op)
+        return hooked or registry.lookup(node.domain, node.op, node.opset)
 
     def call_frame(self, function: Function, proto: onnx.NodeProto, frame: Frame) -> Frame:
         """The frame a function's body is read in, for one call."""
@@ -90,6 +99,8 @@ class _Survey:
                 self.nodes(graph.node, replace(frame, depth=frame.depth + 1))
 
     def node(self, proto: onnx.NodeProto, node: OnnxNode, frame: Frame) -> None:
+        if self.library.hooks.lookup(node.domain, node.op) is not None:
+            return
         local = self.library.local_body(proto)
         if local is not None:
             self.function(local, frame)
@@ -114,7 +125,8 @@ class _Survey:
             what,
             where=self.library.source.name,
             why="\n         ".join(lines),
-            hint="docs/add-an-op.md shows how to add an operator",
+            hint=f"{how_to_hook(*rows[0][0][:2])}\n         (docs/kernels.md); docs/add-an-op.md "
+            "shows how to add an operator to Ingot",
         )
 
 

@@ -20,7 +20,6 @@ import onnx
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Var
-from ingot.frontends.onnx import registry
 from ingot.frontends.onnx.functions import Function, Library
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import OnnxNode, SubGraph
@@ -97,7 +96,7 @@ class Walker:
                 self._spell(read_node(proto, index, frame))
 
     def _spell(self, node: OnnxNode) -> None:
-        spelling = registry.lookup(node.domain, node.op, node.opset)
+        spelling = self.library.spelling(node)
         assert spelling is not None, f"{node.op} passed the survey"
         self.g.origin = node.where
         start = len(self.g.nodes)

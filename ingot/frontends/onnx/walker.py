@@ -16,6 +16,7 @@ from ingot import ops
 from ingot.frontends.onnx import spellings
 from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
+from ingot.frontends.onnx.hooks import Hook, Hooks
 from ingot.frontends.onnx.inputs import Range, SizeRules, SymbolTable, input_type
 from ingot.frontends.onnx.loading import load, opsets
 from ingot.frontends.onnx.reading import Frame
@@ -33,11 +34,12 @@ def import_model(
     model: str | Path | bytes | onnx.ModelProto,
     store: ConstantStore,
     sizes: Mapping[str, int | Range] | None = None,
+    kernels: Mapping[str, Hook] | None = None,
 ) -> Graph:
     """The model as a graph; its constants go to `store`. `sizes` says what open sizes are: a
-    number, or the first and the last they may be."""
+    number, or the first and the last they may be. `kernels` spell operators, by name."""
     source = load(model)
-    library = Library(source)
+    library = Library(source, Hooks(kernels or {}))
     frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
     library.check_all(source.model.graph, frame)
     rules = SizeRules(sizes or {})

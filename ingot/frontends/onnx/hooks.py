@@ -1,0 +1,50 @@
+"""The user's kernels as spellings of operators. In: `ingot.compile(…, kernels={…})`, made into
+functions from a node's attributes to those of the graph's `kernel` node. Called by functions, which
+asks here before it looks anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling
+from ingot.graph.ir import Value
+from ingot.support.errors import IngotError
+
+Hook = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Hooks:
+    """By "domain:Op", or by "Op" for that operator of any domain."""
+
+    def __init__(self, hooks: Mapping[str, Hook]):
+        self._spellings: dict[tuple[str | None, str], Spelling] = {}
+        for key, hook in hooks.items():
+            domain, colon, op = key.rpartition(":")
+            domain = "" if domain == "ai.onnx" else domain
+            self._spellings[(domain if colon else None, op)] = _spelling(hook)
+
+    def lookup(self, domain: str, op: str) -> Spelling | None:
+        exact = self._spellings.get((domain, op))
+        return exact if exact is not None else self._spellings.get((None, op))
+
+
+def _spelling(hook: Hook) -> Spelling:
+    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        operands = [ctx.optional(node, index) for index in range(len(node.inputs))]
+        while operands and operands[-1] is None:
+            operands.pop()
+        results = ctx.g.add_all("kernel", operands, **hook(node.attrs))
+        if len(node.outputs) > len(results):
+            what = f"the node has {len(node.outputs)} outputs, its kernel makes {len(results)}"
+            raise IngotError("bad-option", what, where=node.where)
+        return results
+
+    return spell
+
+
+def how_to_hook(domain: str, op: str) -> str:
+    """What to try for an operator that is missing."""
+    key = f"{domain}:{op}" if domain else op
+    return f'ingot.compile(model, kernels={{"{key}": kernel}}) takes one written with @ingot.kernel'
