@@ -216,8 +216,8 @@ class _Parser(Values):
         wraps: list[Any] = []  # for each group but the first, the Let or Alloc around it
         for node in nodes:
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=bound):
-                    wraps.append(self.placed(node, self.binder(name, bound)))
+                case ast.Assign(targets=[ast.Name() as target], value=bound):
+                    wraps.append(self.placed(node, self.binder(target, bound)))
                     groups.append([])
                 case _:
                     groups[-1].append(self.stmt(node))
@@ -236,17 +236,18 @@ class _Parser(Values):
 
         return close
 
-    def binder(self, name: str, node: ast.expr):
-        """Bind `name` from here on; gives the function that closes the statement over its body."""
+    def binder(self, target: ast.expr, node: ast.expr):
+        """Bind a name from here on; gives the function that closes the statement over its body."""
+        name = self.name(target)
         if isinstance(node, ast.Call) and self.head(node) == "alloc":
             args, _ = self.call(node, "alloc", (1, 2))
             scope = self.string(args[1]) if len(args) > 1 else ir.GLOBAL
-            buffer = self.buffer(self.declare(node, name), args[0], scope)
+            buffer = self.buffer(self.declare(target, name), args[0], scope)
             self.names[name] = buffer
             self.own.add(name)
             return lambda body: ir.Alloc(buffer, body)
         bound = self.value(node)
-        made = self.declare(node, name)
+        made = self.declare(target, name)
         self.names[name] = ir.Ref(made, bound.dtype, bound.lanes)
         self.own.add(name)
         return lambda body: ir.Let(made, bound, body)
@@ -363,7 +364,7 @@ class _Parser(Values):
             case "alloc" | "let" if item.optional_vars is not None:
                 bound = node.args[0] if word == "let" and node.args else node  # type: ignore
                 with self.scope():
-                    wrap = self.binder(self.name(item.optional_vars), bound)
+                    wrap = self.binder(item.optional_vars, bound)
                     return wrap(self.suite(body))
         self.fail(node, "expected `with block(…)`, `alloc(…) as`, `let(…) as` or `seq()`")
 

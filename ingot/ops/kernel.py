@@ -145,10 +145,12 @@ def _size_fits(op: str, size: ir.Size, sizes: Sizes) -> None:
 def _check_sizes(b: Build, kernel: ir.Kernel, sizes: Sizes) -> None:
     """What a kernel demands of its sizes is checked when it runs, unless it is known to hold."""
     for size in kernel.sizes:
-        number = arith.as_int(sizes[size.name])
-        if number is not None and is_allowed(size, number):
+        found = sizes[size.name]
+        number = arith.as_int(found)
+        is_any = size == ir.Size(size.name) and isinstance(found, arith.Var)  # no size is negative
+        if is_any or (number is not None and is_allowed(size, number)):
             continue
-        value = ir.Index(sizes[size.name])
+        value = ir.Index(found)
         bad = _any_of(
             [ir.Compare("lt", value, _whole(size.low))]
             + ([ir.Compare("gt", value, _whole(size.high))] if size.high is not None else [])
