@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ["INGOT_WORK_PER_THREAD_US"] = "0"  # small models must meet their second thread here
+
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify
 from ingot.graph.ir import Graph

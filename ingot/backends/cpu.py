@@ -12,7 +12,7 @@ import numpy as np
 
 from ingot import target as targets
 from ingot.arith import expr as arith
-from ingot.backends.report import report
+from ingot.backends.report import report, work_ns
 from ingot.codegen import llvm, llvm_object
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
@@ -79,6 +79,7 @@ def _caches() -> tuple[int, ...]:
 
 def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) -> Package:
     table = tables(program)
+    rows = report(program)
     sources = {s.name: s.source for s in program.symbols}
     return Package(
         name=program.name,
@@ -110,7 +111,8 @@ def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) ->
         scratch_bytes=_scratch(program, table),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
-        report=report(program),
+        work_ns=work_ns(rows),
+        report=rows,
     )
 
 

@@ -7,7 +7,7 @@ can use it; what a row looks like is in runtime/report.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
@@ -57,6 +57,20 @@ def _row(program: program_ir.Program, s: program_ir.Launch, facts: Facts) -> Lau
         why_serial=facts.why_serial if arith.is_const(s.extent, 1) else "",
         why_scalar=facts.why_scalar,
     )
+
+
+# what one core of any recent machine does in a nanosecond: rough, and only a threshold hangs on it
+_FLOPS_PER_NS, _BYTES_PER_NS = 32, 8
+
+
+def work_ns(rows: Sequence[LaunchRow]) -> arith.Expr | None:
+    """About how long all launches take one thread; None if one of them cannot be estimated."""
+    total: arith.Expr = arith.Const(0)
+    for row in rows:
+        if row.flops is None:
+            return None
+        total = total + row.flops // _FLOPS_PER_NS + row.arg_bytes // _BYTES_PER_NS
+    return total
 
 
 def kernel_facts(kernel: ir.Kernel) -> Facts:

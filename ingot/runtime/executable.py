@@ -65,8 +65,6 @@ class Executable:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise IngotError("bad-option", f"threads={count!r}", hint="give a number, 1 or more")
         self._threads = count
-        useful = self.package.max_threads
-        self._wanted = (count if useful is None else min(count, useful)) - 1
 
     # --- what people read ---------------------------------------------------------------------
 
@@ -180,7 +178,9 @@ class Executable:
         self, sizes: Sizes, arrays: list[np.ndarray], results: list[np.ndarray | None]
     ) -> list[np.ndarray]:
         crew = pool()
-        wanted = min(self._wanted, crew.limit)
+        useful = sizes.useful_threads
+        team = self._threads if useful is None else min(self._threads, useful)
+        wanted = min(team - 1, crew.limit)
         if wanted > crew.count:
             crew.grow(wanted, self._services)
         context = self._context(wanted)

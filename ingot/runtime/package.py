@@ -84,5 +84,6 @@ class Package:
     constants: np.ndarray  # uint8, 64-byte aligned, read only
     scratch_bytes: Expr  # of one thread
     launches: tuple[LaunchInfo, ...]
-    max_threads: int | None  # no more are worth waking; None: as many as there are
+    max_threads: int | None  # no more have a piece of work; None: as many as there are
+    work_ns: Expr | None  # what a run takes one thread, roughly; None where nobody can tell
     report: tuple[LaunchRow, ...] = field(default=())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ingot.arith import expr as arith
 from ingot.runtime.package import Package, Port
+from ingot.support import knobs
 from ingot.support.errors import IngotError
 
 Shape = tuple[int, ...]
@@ -23,6 +24,7 @@ class Sizes:
     outputs: tuple[Shape | None, ...]  # None: known only after the run
     arenas: tuple[int, ...]  # bytes to reserve before the run; 0 for those the program reserves
     scratch_bytes: int
+    useful_threads: int | None  # more would wake for less than they cost; None: no bound is known
 
 
 def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
@@ -42,6 +44,7 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
             arith.evaluate(a.size_bytes, known) if a.is_host_reserved else 0 for a in package.arenas
         ),
         _scratch(package, {**bounds, **known}),
+        _useful_threads(package, known),
     )
 
 
@@ -114,6 +117,15 @@ def _scratch(package: Package, known: dict[str, int]) -> int:
             f"a kernel's scratch depends on {', '.join(sorted(missing))}, which has no upper bound",
         )
     return arith.evaluate(package.scratch_bytes, known)
+
+
+def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
+    """Each thread beyond the first must have enough to do to be worth waking."""
+    least_ns = knobs.current().work_per_thread_us * 1e3
+    if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not least_ns:
+        return package.max_threads
+    useful = 1 + int(arith.evaluate(package.work_ns, known) / least_ns)
+    return useful if package.max_threads is None else min(useful, package.max_threads)
 
 
 def _wrong_shape(port: Port, shape: Shape, why: str) -> IngotError:

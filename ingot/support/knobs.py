@@ -35,6 +35,9 @@ class Knobs:
 
     jobs: int | None = _knob(None, "processes for code generation; none: one a core", least=1)
     threads: int | None = _knob(None, "threads of a call; none: one a core", least=1)
+    work_per_thread_us: float = _knob(
+        20.0, "work that makes another thread worth waking; 0: always", least=0
+    )
     spin_count: int = _knob(
         2000, "times a waiting worker looks before it parks", affects_code=True, least=0
     )
