@@ -1,0 +1,186 @@
+"""Fills the pages' code blocks and tables from the real compiler.
+
+    python docs/make_pages.py            rewrite docs/tour.md, docs/pipeline.md and README.md
+    python docs/make_pages.py --check    say which are out of date, change nothing
+
+A made part follows a line `<!-- made: name -->`: a code block, a table, or a line that begins with
+a number. The tour's target is a named CPU, so its text is the same on every machine. tests/docs/
+checks that the pages are current.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+import ingot
+from ingot import api, pipeline
+from ingot.codegen.llvm import kernel_text
+from ingot.frontends.onnx import registry as spellings
+from ingot.graph.opdef import TABLE as OPERATORS
+from ingot.loops.script_print import show as show_kernel
+from ingot.passes.fuse import fuse
+from ingot.runtime.report import table
+from ingot.schedule.rules import schedule_kernel
+from ingot.support import knobs
+from ingot.support.dump import Dump
+
+HERE = Path(__file__).parent
+DIGITS = HERE.parent / "examples" / "digits"
+PAGES = ("tour.md", "pipeline.md", "../README.md")
+TARGET, SHAPES, KERNEL = "x86-64-v3", {"batch": 1}, "matmul_add_relu"
+
+
+# --- the tour -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def session() -> pipeline.Session:
+    return api.make_session(TARGET, SHAPES, jobs=1, dump=Dump())
+
+
+@cache
+def after(stage: str):
+    """The IR after a stage; each stage runs once."""
+    index = pipeline.NAMES.index(stage)
+    value = DIGITS / "digits.onnx" if index == 0 else after(pipeline.NAMES[index - 1])
+    return pipeline.run_stages(value, session(), stage, stage)
+
+
+def imported() -> str:
+    return pipeline.show(after("import"))
+
+
+def simplified() -> str:
+    """The end of the graph, where most has happened."""
+    lines = pipeline.show(after("remove_dead_code")).splitlines()
+    first = next(n for n, line in enumerate(lines) if "max_pool(" in line)
+    return "\n".join([lines[0], "  …", *lines[first:]])
+
+
+def groups() -> str:
+    rows = []
+    for group in fuse(after("remove_dead_code")):
+        ops = " + ".join(node.op for node in group.nodes)
+        rows.append(f"{ops:20} family {group.family:12} → {group.outputs[0].name}")
+    return "\n".join(rows)
+
+
+def kernel_after(stage: str) -> Callable[[], str]:
+    return lambda: show_kernel(after(stage).kernel_map[KERNEL])
+
+
+def trace() -> str:
+    kernel = after("share").kernel_map[KERNEL]
+    return schedule_kernel(kernel, session().target, kernel.family).trace.text()
+
+
+def planned() -> str:
+    """The planned program without constants and kernels."""
+    lines = pipeline.show(after("barriers")).splitlines()
+    words = ("program(", "symbol(", "arena(", "buffer(", "run(", "barrier(", "copy(")
+    return "\n".join(x for x in lines if x.startswith(words) and "'constant'" not in x)
+
+
+def llvm() -> str:
+    """The inner loop up to its first store."""
+    text = kernel_text(after("barriers").kernel_map[KERNEL])
+    head, _, rest = text.partition("\nhead")
+    inner = ("head" + rest).split("\n")
+    last = next(n for n, line in enumerate(inner) if line.startswith("  store"))
+    return "\n".join([head.split("\n")[0], "  …", *inner[: last + 1], "  …"])
+
+
+def report() -> str:
+    return table(after("codegen").report)
+
+
+def call() -> str:
+    """What the page's Python example prints; it runs on this machine, whatever that is."""
+    exe = ingot.compile(DIGITS / "digits.onnx", shapes={"batch": 1}, jobs=1)
+    data = np.load(DIGITS / "test.npz")
+    (logits,) = exe(data["images"][:1])
+    said = [exe, logits.round(1) + 0.0, f"digit {logits.argmax()}, label {data['labels'][0]}"]
+    return "\n".join(map(str, said))
+
+
+# --- other pages ----------------------------------------------------------------------------------
+
+
+def stages() -> str:
+    rows = ["| stage | from | to | what it does |", "|---|---|---|---|"]
+    rows += [f"| `{s.name}` | {s.takes} | {s.gives} | {s.what} |" for s in pipeline.STAGES]
+    return "\n".join(rows)
+
+
+def knob_table() -> str:
+    rows = ["| variable | default | what it does |", "|---|---|---|"]
+    rows += [
+        f"| `{name}` | {default or '(empty)'} | {doc} |" for name, default, doc in knobs.describe()
+    ]
+    return "\n".join(rows)
+
+
+def counts() -> str:
+    spelled = len({op for _, op in spellings.TABLE})
+    return f"{len(OPERATORS)} operators in the graph, {spelled} ONNX operators spelled with them."
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "import": imported,
+    "simplified": simplified,
+    "groups": groups,
+    "lower": kernel_after("lower"),
+    "trace": trace,
+    "schedule": kernel_after("schedule"),
+    "legalize": kernel_after("barriers"),
+    "planned": planned,
+    "llvm": llvm,
+    "report": report,
+    "call": call,
+    "stages": stages,
+    "knobs": knob_table,
+    "counts": counts,
+}
+_PART = re.compile(
+    r"(?P<mark><!-- made: (?P<name>\w+) -->\n)"
+    r"(?P<body>```\w*\n.*?^```$|(?:\|[^\n]*\n?)+|\d[^\n]*\n)",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def refresh(text: str) -> str:
+    """The page with every made part made again."""
+
+    def fill(match: re.Match) -> str:
+        made = BLOCKS[match["name"]]().rstrip("\n")
+        if not match["body"].startswith("`"):
+            return match["mark"] + made + "\n"
+        fence = match["body"].split("\n", 1)[0]
+        return f"{match['mark']}{fence}\n{made}\n```"
+
+    return _PART.sub(fill, text)
+
+
+def main(arguments: list[str]) -> int:
+    stale = []
+    for name in PAGES:
+        path = HERE / name
+        old = path.read_text(encoding="utf-8")
+        new = refresh(old)
+        if new != old:
+            stale.append(name)
+            if "--check" not in arguments:
+                path.write_text(new, encoding="utf-8")
+    verb = "out of date" if "--check" in arguments else "rewritten"
+    print(f"{verb}: {', '.join(stale)}" if stale else "all pages are current")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
