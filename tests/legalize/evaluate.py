@@ -1,6 +1,7 @@
 """A numpy evaluator of expanded expressions over whole arrays: a million points at once.
 
-Only what recipes produce: straight-line code, no memory. Lets become a dict of arrays.
+Only what recipes produce: straight-line code, and branches that change nothing in the lanes they
+are not for (`code.rarely`), so that they may be taken always. Lets and slots are dicts of arrays.
 """
 
 from __future__ import annotations
@@ -23,13 +24,27 @@ def evaluate_function(
     env = {f"x{n}": a for n, a in enumerate(arrays)}
     args = [V(code, ir.Ref(f"x{n}", dtype)) for n, dtype in enumerate(dtypes)]
     result = fn(*args)
-    body = code.wrap(ir.Fail("end", (result.e,)))
     with np.errstate(all="ignore"):
-        while isinstance(body, ir.Let):
-            env[body.name] = evaluate(body.value, env)
-            body = body.body
-        assert isinstance(body, ir.Fail)
-        return np.broadcast_to(evaluate(body.values[0], env), arrays[0].shape)
+        run(code.wrap(ir.Fail("end", (result.e,))), env)
+    return np.broadcast_to(env["end"], arrays[0].shape)
+
+
+def run(s: ir.Stmt, env: dict[str, np.ndarray]) -> None:
+    match s:
+        case ir.Let(name=name, value=value, body=body):
+            env[name] = evaluate(value, env)
+            run(body, env)
+        case ir.Alloc(body=body) | ir.If(then=body, orelse=None):
+            run(body, env)
+        case ir.Seq(stmts=stmts):
+            for each in stmts:
+                run(each, env)
+        case ir.Store(buffer=buffer, value=value):
+            env[buffer.name] = evaluate(value, env)
+        case ir.Fail(values=(value,)):
+            env["end"] = evaluate(value, env)
+        case _:
+            raise TypeError(f"no array meaning for {type(s).__name__}")
 
 
 def evaluate(e: ir.Expr, env: dict[str, np.ndarray]) -> np.ndarray:
@@ -38,6 +53,8 @@ def evaluate(e: ir.Expr, env: dict[str, np.ndarray]) -> np.ndarray:
             return np.asarray(value).astype(dtype.numpy)
         case ir.Ref(name=name):
             return env[name]
+        case ir.Load(buffer=buffer):
+            return env[buffer.name]
         case ir.Unary(op=op, a=a):
             return _UNARY[op](evaluate(a, env))
         case ir.Binary(op=op, a=a, b=b):

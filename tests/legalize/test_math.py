@@ -57,6 +57,8 @@ ULP_F32 = {
     "rsqrt": 1.5,
     "tanh": 1.5,
     "erf": 1.5,
+    "sin": 1.75,
+    "cos": 1.75,
 }
 ULP_F64 = {
     "exp": 1.1, "exp2": 1.25, "log": 1, "log2": 1, "log1p": 1, "expm1": 2, "sigmoid": 1.5,
@@ -73,12 +75,11 @@ def sample(fn, dtype):
     low, high = RANGE.get(fn, (-50, 50))
     if dtype is dtypes.f64:
         low, high = RANGE_F64.get(fn, (low, high))
-    spread = np.exp(rng.uniform(-90, 6, count)) * rng.choice([-1, 1], count)
+    top = 88 if fn in ("sin", "cos", "tan") else 6
+    spread = np.exp(rng.uniform(-90, top, count)) * rng.choice([-1, 1], count)
     parts = [np.linspace(low, high, count), rng.standard_normal(count), spread, SPECIAL]
     with np.errstate(over="ignore"):
         x = np.concatenate(parts).astype(dtype.numpy)
-    if fn in ("sin", "cos", "tan"):
-        x = x[~(np.abs(x) > 1e15) | np.isinf(x)]
     return x
 
 
@@ -136,9 +137,3 @@ def test_fmod_of_f32_is_exact():
     np.testing.assert_array_equal(got, want)
     known = ~np.isnan(want)
     np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(want[known]))
-
-
-def test_sine_of_huge_arguments_stays_bounded():
-    x = np.float32([1e16, 1e25, 3e38, -3e38])
-    got = evaluate_function(lambda v: table.apply("sin", [v]), [dtypes.f32], [x])
-    assert np.all(np.abs(got) <= 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.legalize.terms import broadcast
 from ingot.loops import ir
@@ -70,6 +71,10 @@ class V:
 
     def keep(self) -> V:
         return V(self.code, self.code.keep(self.e))
+
+    def inside(self, code: Code) -> V:
+        """This value, named here, for use in the code of a nested body."""
+        return V(code, self.keep().e)
 
     def number(self, value: V | float | bool) -> V:
         """`value` in this value's type and width."""
@@ -181,6 +186,34 @@ def choose(cond: V, a: V | float, b: V | float) -> V:
     like = a if isinstance(a, V) else b
     assert isinstance(like, V)
     return V(cond.code, ir.Select(cond.e, like.number(a).e, like.number(b).e))
+
+
+def rarely(cond: V, usual: Sequence[V], rare: Callable[[Code], Sequence[V]]) -> list[V]:
+    """`usual`, but `rare` in the lanes where `cond` holds; worked out only if there is such a lane.
+
+    `rare` gets the code of the branch; what it takes from outside goes `inside` first.
+    """
+    code, lanes, at = cond.code, cond.e.lanes, (arith.Const(0),)
+    cond, usual = cond.keep(), [v.keep() for v in usual]
+    slots = [_slot(code.fresh("slot"), v.dtype, lanes) for v in usual]
+    branch = code.nested()
+    better = [choose(cond, new, old) for new, old in zip(rare(branch), usual)]
+    first = [ir.Store(slot, at, v.e) for slot, v in zip(slots, usual)]
+    again = branch.wrap(ir.seq(*(ir.Store(slot, at, v.e) for slot, v in zip(slots, better))))
+    test = ir.If(cond.e if lanes == 1 else ir.LaneReduce("or", cond.e), again)
+
+    def wrapper(body: ir.Stmt) -> ir.Stmt:
+        body = ir.seq(*first, test, body)
+        for slot in reversed(slots):
+            body = ir.Alloc(slot, body)
+        return body
+
+    code.wrappers.append(wrapper)
+    return [V(code, ir.Load(slot, at, lanes)).keep() for slot in slots]
+
+
+def _slot(name: str, dtype: DType, lanes: int) -> ir.Buffer:
+    return ir.Buffer(name, dtype, (arith.Const(lanes),), ir.THREAD)
 
 
 def polynomial(x: V, coefficients: Sequence[float]) -> V:

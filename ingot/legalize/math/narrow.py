@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.legalize.math.code import V, choose, copy_sign
+from ingot.legalize.math.code import V, choose, copy_sign, rounded
 
 INF, NAN = float("inf"), float("nan")
 _INF_BITS = 0x7F800000
@@ -180,6 +180,17 @@ def wrapped_int(x: V, dtype: DType) -> V:
     return (x.to(dtypes.u8) & ((1 << dtype.bits) - 1)).to(dtype)
 
 
+def modular_int(x: V) -> V:
+    """A float's whole part modulo 2^64, as i64; 0 for NaN and infinities.
+
+    Less the nearest multiple of 2^64 it is exact, and fits but for 2^63 itself.
+    """
+    x = x.keep()
+    near = rounded("round", x * 2.0**-64)
+    rest = (x - near * 2.0**64).keep()
+    return choose(rest >= 2.0**63, -(2.0**63), rest).to(dtypes.i64)
+
+
 def clamped_int(x: V, dtype: DType) -> V:
     """A float saturated into a small integer."""
     wide = x.to(dtypes.i8 if dtype.is_signed else dtypes.u8).keep()
@@ -189,4 +200,4 @@ def clamped_int(x: V, dtype: DType) -> V:
 
 
 __all__ = ["FORMATS", "clamped_int", "copy_sign", "from_f32", "int_to_f32", "is_narrow_float",
-           "is_narrow_int", "odd_f32", "to_f32", "wrapped_int"]  # fmt: skip
+           "is_narrow_int", "modular_int", "odd_f32", "to_f32", "wrapped_int"]  # fmt: skip

@@ -15,7 +15,7 @@ def rsqrt(x: V) -> V:
     return 1.0 / x.sqrt()
 
 
-# Vectors of these are worth having: f32 throughout, 2 ulp (tanh and erf 4).
+# Vectors of these are worth having: f32 throughout, 2 ulp (tanh, erf, sin and cos 4).
 F32: dict[str, Recipe] = {
     "exp": exponential.exp,
     "exp2": exponential.exp2,
@@ -24,6 +24,8 @@ F32: dict[str, Recipe] = {
     "rsqrt": rsqrt,
     "tanh": error_function.tanh_f32,
     "erf": error_function.erf_f32,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
 }
 
 # f32 held as f64 gets by with less than f64 itself needs.

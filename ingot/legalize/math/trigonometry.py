@@ -1,34 +1,27 @@
-"""sin, cos, tan and the inverse functions, in f64; f32 goes through f64.
+"""sin, cos, tan and the inverse functions; but for sin and cos, f32 goes through f64.
 
-x = n·π/2 + r with |r| ≤ π/4, r as a sum of two floats: π/2 is held in three, so the reduction is
-good while n is exact, |x| < 2**51. Beyond, results stay within [-1, 1] and mean nothing.
-Coefficients: minimax, as in exponential.
+|x| = n·π/2 + r by reduction.py, for every finite x; in f64 r is a sum of two floats. The sign is
+put on at the end. Coefficients: minimax, as in exponential.
 """
 
 from __future__ import annotations
 
-from ingot.legalize.math.code import (
-    V,
-    choose,
-    copy_sign,
-    fast_two_sum,
-    nearest,
-    polynomial,
-    two_product,
-    two_sum,
-)
+from ingot import dtypes
+from ingot.legalize.math.code import V, choose, copy_sign, polynomial, uint_of
+from ingot.legalize.math.reduction import HALF_PI, reduce_f32, reduce_f64
 
-_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
-_TWO_OVER_PI = 0.6366197723675814
 # (sin r - r) / r³ and (cos r - 1 + r²/2) / r⁴ in r², |error| < 2^-57.9 and 2^-64
-_SIN = (
+_SIN_F64 = (
     -0.16666666666666632, 0.008333333333322455, -0.00019841269829813418,
     2.7557313687567587e-06, -2.5050756711716164e-08, 1.5896681563460234e-10,
 )  # fmt: skip
-_COS = (
+_COS_F64 = (
     0.0416666666666666, -0.0013888888888874441, 2.4801587289636304e-05,
     -2.7557314387459364e-07, 2.0875727056150667e-09, -1.1359802253368482e-11,
 )  # fmt: skip
+# over |r| ≤ 0.8, |error · r³| < 2^-27.8 of sin r, |error · r⁴| < 2^-33
+_SIN_F32 = (-0.16666653752326965, 0.008332070894539356, -0.0001950306905200705)
+_COS_F32 = (0.04166664555668831, -0.0013887251261621714, 2.4424924049526453e-05)
 # (atan z - z) / z³ in z², |error| < 2^-63.8 over |z| ≤ tan(π/8)
 _ATAN = (
     -0.33333333333333326, 0.19999999999997095, -0.1428571428531639, 0.11111111083744173,
@@ -37,57 +30,62 @@ _ATAN = (
 )  # fmt: skip
 
 
-def _reduce(x: V) -> tuple[V, V, V]:
-    """(n, high, low): the quarter turns as an integer, and what is left as a sum."""
-    whole, n = nearest(x * _TWO_OVER_PI)
-    product, error = two_product(whole, x.number(_HALF_PI[0]))
-    high, low = two_sum((x - product).keep(), -error)
-    product, error = two_product(whole, x.number(_HALF_PI[1]))
-    high, more = two_sum(high, -product)
-    rest = ((low + more) - error) - whole * _HALF_PI[2]
-    high, low = fast_two_sum(high, rest.keep())
-    return n, *_bounded(high, low)
-
-
-def _bounded(r: V, low: V) -> tuple[V, V]:
-    """A reduction that had too few digits must not leave the polynomials' range."""
-    below = choose(r > 0.786, 0.786, r).keep()
-    return choose(below < -0.786, -0.786, below).keep(), choose(abs(low) < 1e-9, low, 0.0)
-
-
-def _sin_cos(r: V, low: V) -> tuple[V, V]:
+def _sin_cos_f64(r: V, low: V) -> tuple[V, V]:
     z = (r * r).keep()
     half = (z * 0.5).keep()
-    sin = r + ((r * z) * polynomial(z, _SIN) + low * (1.0 - half))
+    sin = r + ((r * z) * polynomial(z, _SIN_F64) + low * (1.0 - half))
     one = (1.0 - half).keep()
-    cos = one + (((1.0 - one) - half) + (z * z * polynomial(z, _COS) - r * low))
+    cos = one + (((1.0 - one) - half) + (z * z * polynomial(z, _COS_F64) - r * low))
     return sin.keep(), cos.keep()
 
 
+def _sin_cos_f32(r: V) -> tuple[V, V]:
+    z = (r * r).keep()
+    sin = (r * z).times_plus(polynomial(z, _SIN_F32), r)
+    cos = z.times_plus(z.times_plus(polynomial(z, _COS_F32), -0.5), 1.0)
+    return sin.keep(), cos.keep()
+
+
+def _reduced(x: V) -> tuple[V, V, V]:
+    """(n, sin r, cos r) with |x| = n·π/2 + r."""
+    if x.dtype is dtypes.f32:
+        n, r = reduce_f32(abs(x).keep())
+        return n, *_sin_cos_f32(r)
+    n, r, low = reduce_f64(abs(x).keep())
+    return n, *_sin_cos_f64(r, low)
+
+
 def _quarter(sin: V, cos: V, n: V) -> V:
-    """sin of n quarter turns and a rest."""
-    value = choose((n & 1).differs(0), cos, sin).keep()
-    return choose((n & 2).differs(0), -value, value)
+    """sin of n quarter turns and a rest, its sign still to be changed by bit 1 of n."""
+    return choose((n & 1).differs(0), cos, sin)
+
+
+def _flip(value: V, n: V, sign: V | None = None) -> V:
+    """-value where bit 1 of n is set; and again where `sign` is negative, be it -0.0."""
+    kind, top = uint_of(value.dtype), value.dtype.bits - 1
+    by = n.bits(kind) << (top - 1)
+    by = (by if sign is None else by ^ sign.bits(kind)) & (1 << top)
+    return (value.bits(kind) ^ by).bits(value.dtype)
 
 
 def sin(x: V) -> V:
     x = x.keep()
-    n, r, low = _reduce(x)
-    return choose(x.equals(0.0), x, _quarter(*_sin_cos(r, low), n))  # -0.0
+    n, sine, cosine = _reduced(x)
+    return _flip(_quarter(sine, cosine, n), n, x)
 
 
 def cos(x: V) -> V:
-    n, r, low = _reduce(x.keep())
-    return _quarter(*_sin_cos(r, low), (n + 1).keep())
+    n, sine, cosine = _reduced(x.keep())
+    n = (n + 1).keep()
+    return _flip(_quarter(sine, cosine, n), n)
 
 
 def tan(x: V) -> V:
     x = x.keep()
-    n, r, low = _reduce(x)
-    sine, cosine = _sin_cos(r, low)
+    n, sine, cosine = _reduced(x)
     is_odd = (n & 1).differs(0).keep()
     value = choose(is_odd, -cosine, sine) / choose(is_odd, sine, cosine)
-    return choose(x.equals(0.0), x, value)
+    return _flip(value, n.number(0), x)
 
 
 def atan(x: V) -> V:
@@ -100,7 +98,7 @@ def atan(x: V) -> V:
     z = (top / bottom).keep()
     square = (z * z).keep()
     small = (z * square) * polynomial(square, _ATAN)
-    high, low = _HALF_PI[0], _HALF_PI[1]
+    high, low = HALF_PI[0], HALF_PI[1]
     zero = x.number(0.0)
     base = choose(is_large, high, choose(is_middle, high / 2, zero))
     correction = choose(is_large, low, choose(is_middle, low / 2, zero))
