@@ -110,6 +110,20 @@ def open_loops(kernel: Kernel, loop: For, block: Block) -> list[For]:
     return [x for x in outside if x.var in fed]
 
 
+def begins_late(kernel: Kernel, block: Block, loops: list[For]) -> Problem | None:
+    """Why a run of `loops`, which feed the block's reduction, may not begin at its first point."""
+    if block.init is None:
+        return Problem(f"block {block.name} only accumulates", "choose the block that initialises")
+    starts = {x.var: x.start for x in loops}
+    facts = Facts(kernel, tree.loops_above(kernel.body, block))
+    for axis in block.axes:
+        first = arith.substitute(axis.binding, starts)
+        if axis.kind is AxisKind.REDUCE and not facts.equal(first, 0):
+            why = f"the reduction of block {block.name} is not shown to begin with these loops"
+            return Problem(why, "a loop around all of the reduction")
+    return None
+
+
 def _writes_apart(kernel: Kernel, loop: For, block: Block, name: str) -> bool:
     """Do the elements that `block` touches of its own output determine the loop's variable?"""
     loops = [loop, *tree.loops_between(loop, block)]

@@ -89,7 +89,27 @@ class Schedule:
         """Iterations are written out."""
         self._apply(primitives.unroll, (loop,))
 
+    def bind(self, loop: LoopRef, tag: str) -> None:
+        """Share the iterations out over a GPU index: "blockIdx.x" … "threadIdx.z"."""
+        self._apply(primitives.bind, (loop, tag))
+
+    def peel(self, loop: LoopRef, count: int, side: str = "end") -> list[LoopRef]:
+        """The last (or, at side "start", first) iterations apart: the main loop, and theirs."""
+        return self._loops(primitives.peel, (loop, count), {} if side == "end" else {"side": side})
+
+    def partition(self, loop: LoopRef, at: int) -> list[LoopRef]:
+        """Two loops, up to `at` and from there on."""
+        return self._loops(primitives.partition, (loop, at))
+
+    def pipeline(self, loop: LoopRef, stages: int) -> None:
+        """Loads of later iterations may run ahead, where the target can copy asynchronously."""
+        self._apply(primitives.pipeline, (loop, stages))
+
     # Blocks
+
+    def blockize(self, loop: LoopRef) -> BlockRef:
+        """The nest at the loop, around one block, becomes a block itself."""
+        return self._block(primitives.blockize, (loop,))
 
     def compute_inline(self, block: BlockRef) -> None:
         """Put the block's formula where its result is read; the block and its buffer go."""

@@ -30,16 +30,18 @@ def _nested(kernel: Kernel, loop: For) -> Problem | None:
         if other.kind is not LoopKind.SERIAL and other not in inside:
             why = f"it lies inside {other.var}, which is {other.kind.value}"
             return Problem(why, "fuse the two loops and mark the fused one")
-        if other.kind is LoopKind.PARALLEL:
-            return Problem(f"{other.var} inside it is parallel already", "fuse the two loops")
+        if other.kind in (LoopKind.PARALLEL, LoopKind.BOUND):
+            why = f"{other.var} inside it is {other.kind.value} already"
+            return Problem(why, "fuse the two loops")
     return None
 
 
 def escapes(kernel: Kernel, loop: For) -> Problem | None:
-    """Scratch of one thread must not be read by what runs outside the loop."""
+    """Scratch of one thread (or of a block of them) must not be touched outside the loop too."""
+    kept = (ir.GLOBAL, ir.SHARED) if loop.tag.startswith("threadIdx") else (ir.GLOBAL,)
     inside = {b.uid for b in dependences.top_blocks(loop.body)}
     for s in visit.walk_stmts(kernel.body):
-        if not isinstance(s, ir.Alloc) or s.buffer.scope == ir.GLOBAL:
+        if not isinstance(s, ir.Alloc) or s.buffer.scope in kept:
             continue
         name = s.buffer.name
         users = {b.uid for b in dependences.readers(kernel.body, name)}

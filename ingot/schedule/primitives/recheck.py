@@ -1,4 +1,4 @@
-"""After blocks have moved: loops marked parallel or vector must still deserve it.
+"""After blocks have moved: loops marked parallel, vector or bound must still deserve it.
 
 Called by the primitives that move blocks, on their result, before it becomes the kernel.
 """
@@ -15,11 +15,11 @@ def recheck(before: Kernel, after: Kernel, step: str) -> None:
     old = _marked(before.body)
     for loop in _marked(after.body).values():
         if loop.uid in old and old[loop.uid] is not loop:
-            private = loop.kind is LoopKind.PARALLEL
+            private = loop.kind is not LoopKind.VECTOR
             insist(after, loop, step, checks.independent(after, loop, private))
 
 
 def _marked(root: Stmt) -> dict[int, For]:
-    marks = (LoopKind.PARALLEL, LoopKind.VECTOR)
+    marks = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BOUND)
     loops = (s for s in visit.walk_stmts(root) if isinstance(s, For))
     return {x.uid: x for x in loops if x.kind in marks}

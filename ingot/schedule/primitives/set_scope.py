@@ -27,7 +27,7 @@ def set_scope(kernel: Kernel, what: Block | str, scope: str) -> Result:
     buffer = ir.replace(alloc.buffer, scope=scope)
     new = with_body(kernel, visit.replace_buffers(kernel.body, {name: buffer}))
     for s in visit.walk_stmts(new.body):
-        if isinstance(s, For) and s.kind is LoopKind.PARALLEL:
+        if isinstance(s, For) and s.kind in (LoopKind.PARALLEL, LoopKind.BOUND):
             insist(new, s, step, escapes(new, s))
     return new, []
 
