@@ -119,8 +119,8 @@ class Values:
                 return fn.op(
                     f"select {mask_type} {mask}, {type} {self.value(a)}, {type} {self.value(b)}"
                 )
-            case ir.Cast(a=a, type=dtype, mode=mode):
-                return self._cast(self.value(a), a.dtype, dtype, a.lanes, mode)
+            case ir.Cast(a=a, type=dtype):
+                return self._cast(self.value(a), a.dtype, dtype, a.lanes)
             case ir.Bitcast(a=a, type=dtype):
                 source, target = value_type(a.dtype, a.lanes), value_type(dtype, a.lanes)
                 operand = self.value(a)
@@ -309,7 +309,7 @@ class Values:
 
     # --- conversions --------------------------------------------------------------------------
 
-    def _cast(self, a: str, source: DType, target: DType, lanes: int, mode: str) -> str:
+    def _cast(self, a: str, source: DType, target: DType, lanes: int) -> str:
         fn = self.fn
         if source is target:
             return a
@@ -327,24 +327,18 @@ class Values:
             op = "sitofp" if source.is_signed and not source.is_bool else "uitofp"
             return fn.op(f"{op} {from_type} {a} to {to_type}")
         if source.is_float:
-            return self._float_to_int(a, source, target, lanes, mode)
+            return self._float_to_int(a, source, target, lanes)
         if max(8, target.bits) == max(8, source.bits):
             return a
         op = "trunc" if target.bits < source.bits else "sext" if source.is_signed else "zext"
         return fn.op(f"{op} {from_type} {a} to {to_type}")
 
-    def _float_to_int(self, a: str, source: DType, target: DType, lanes: int, mode: str) -> str:
-        fn, from_type, to_type = self.fn, value_type(source, lanes), value_type(target, lanes)
-        sign = "s" if target.is_signed or mode == "wrap" else "u"
-        wide = vector("i64", lanes) if mode == "wrap" else to_type
-        suffix = (
-            ("i64" if lanes == 1 else f"v{lanes}i64")
-            if mode == "wrap"
-            else intrinsic_suffix(target, lanes)
-        )
-        name = f"llvm.fpto{sign}i.sat.{suffix}.{intrinsic_suffix(source, lanes)}"
-        result = fn.call(wide, name, [(from_type, a)])
-        return result if wide == to_type else fn.op(f"trunc {wide} {result} to {to_type}")
+    def _float_to_int(self, a: str, source: DType, target: DType, lanes: int) -> str:
+        """Saturating: legalize has spelled out the other way."""
+        sign = "s" if target.is_signed else "u"
+        suffixes = f"{intrinsic_suffix(target, lanes)}.{intrinsic_suffix(source, lanes)}"
+        name = f"llvm.fpto{sign}i.sat.{suffixes}"
+        return self.fn.call(value_type(target, lanes), name, [(value_type(source, lanes), a)])
 
     # --- memory -------------------------------------------------------------------------------
 

@@ -141,10 +141,12 @@ class _Expand:
             return self.cast(self.widen(x), dtype, mode)
         if narrow.is_narrow_float(dtype):
             return self.to_narrow(x, dtype, mode == "saturate")
+        if _is_modular(source, dtype, mode):
+            return self.cast(narrow.modular_int(x), dtype, mode)
         if narrow.is_narrow_int(source) and not dtype.is_float:
             return self.cast(_byte(x), dtype, mode)
         if narrow.is_narrow_int(dtype):
-            return self.to_small_int(x, dtype, mode)
+            return self.to_small_int(x, dtype)
         return x.to(dtype, mode)
 
     def to_narrow(self, x: V, dtype: DType, saturate: bool) -> V:
@@ -156,16 +158,19 @@ class _Expand:
             return self.shrink(x.to(dtypes.f32), dtype, False)
         return self.shrink(narrow.int_to_f32(x), dtype, False)
 
-    def to_small_int(self, x: V, dtype: DType, mode: str) -> V:
-        if x.dtype.is_float and mode != "wrap":
+    def to_small_int(self, x: V, dtype: DType) -> V:
+        if x.dtype.is_float:
             return narrow.clamped_int(x, dtype)
-        byte = x.to(dtypes.i64, mode).to(dtypes.i8) if x.dtype.is_float else x.to(dtypes.i8)
-        return narrow.wrapped_int(byte, dtype)
+        return narrow.wrapped_int(x.to(dtypes.i8), dtype)
 
 
 def _byte(x: V) -> V:
     """A sub-byte integer as the byte it is kept in."""
     return x.to(dtypes.i8 if x.dtype.is_signed else dtypes.u8)
+
+
+def _is_modular(source: DType, dtype: DType, mode: str) -> bool:
+    return source.is_float and dtype.is_int and mode == "wrap"
 
 
 def _is_odd(dtype: DType) -> bool:
@@ -178,10 +183,10 @@ def _is_special(e: Expr, has_half: bool) -> bool:
     match e:
         case ir.Math():
             return True
-        case ir.Cast(a=a, type=dtype):
+        case ir.Cast(a=a, type=dtype, mode=mode):
             if has_half and {a.dtype.name, dtype.name} == {"f16", "f32"}:
                 return _is_special(a, has_half)
-            if _is_odd(a.dtype) or _is_odd(dtype):
+            if _is_odd(a.dtype) or _is_odd(dtype) or _is_modular(a.dtype, dtype, mode):
                 return True
         case ir.Unary(a=a) | ir.Binary(a=a) | ir.Compare(a=a) | ir.LaneReduce(a=a) | ir.Fma(a=a):
             if _is_odd(a.dtype):
