@@ -27,6 +27,7 @@ def compile(
     state: Mapping[str, str] | None = None,
     kernels: Mapping[str, Any] | None = None,
     jobs: int | None = None,
+    profile: bool = False,
     dump: Dump | None = None,
 ) -> Executable:
     """Compile a model into one native function.
@@ -39,9 +40,11 @@ def compile(
     kernels  the user's own operators: {"com.acme:MyOp": kernel}, by domain and name or by name; a
              kernel, or a function from the node's attributes to one
     jobs     processes for code generation; None: one a core
+    profile  compile cycle counters in, for exe.profile(feeds)
     """
     _check_count("threads", threads)
     session = make_session(target, shapes, state, jobs, dump, kernels)
+    session.profile = profile
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:  # an instruction that is not there would end the process
         what = f"code for {target!r} cannot run here"

@@ -58,6 +58,7 @@ class Session:
     state: Mapping[str, str] = field(default_factory=dict)
     kernels: Mapping[str, Any] = field(default_factory=dict)
     jobs: int | None = None
+    profile: bool = False
     store: ConstantStore = field(default_factory=ConstantStore)
     dump: Dump = field(default_factory=Dump)
 
@@ -118,7 +119,7 @@ STAGES: tuple[Stage, ...] = (
           "every buffer gets its place in an arena"),
     Stage("barriers", lambda p, s: insert_barriers(p), "program", "program",
           "a barrier wherever two launches' bytes conflict"),
-    Stage("codegen", lambda p, s: s.backend.build(p, s.store, s.target, s.jobs),
+    Stage("codegen", lambda p, s: s.backend.build(p, s.store, s.target, s.jobs, s.profile),
           "program", "package",
           "LLVM text, objects, and the tables the runtime reads"),
 )  # fmt: skip

@@ -6,6 +6,7 @@ it needs llvmlite.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,11 +49,16 @@ class CpuBackend:
         return f"this machine lacks {', '.join(missing)}" if missing else ""
 
     def build(
-        self, program: ir.Program, store: ConstantStore, target: targets.Target, jobs: int | None
+        self,
+        program: ir.Program,
+        store: ConstantStore,
+        target: targets.Target,
+        jobs: int | None,
+        profile: bool = False,
     ) -> Package:
-        """A planned program → everything the runtime needs."""
-        objects = llvm.compile_program(program, target, jobs)
-        return package(program, store, objects)
+        """A planned program → everything the runtime needs; `profile` puts cycle counters in."""
+        objects = llvm.compile_program(program, target, jobs, profile)
+        return replace(package(program, store, objects), is_profiled=profile)
 
 
 def host() -> targets.HostFeatures:
@@ -161,7 +167,7 @@ def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
 
 def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:
     if isinstance(s, ir.Bind):
-        return LaunchInfo(f"size {s.symbol}", s.origin, ())
+        return LaunchInfo(f"size {s.symbol}", s.origin, (), is_kernel=False)
     return LaunchInfo(s.kernel, s.origin, reasons(program.kernel_map[s.kernel]))
 
 

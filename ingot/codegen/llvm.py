@@ -39,13 +39,15 @@ def kernel_text(kernel: loops.Kernel) -> str:
     return print_kernel(kernel, KERNEL, knobs.current().stack_limit_bytes)
 
 
-def entry_text(program: ir.Program, target: Target) -> str:
-    return print_entry(program, ENTRY, target.triple, knobs.current().spin_count)
+def entry_text(program: ir.Program, target: Target, profile: bool = False) -> str:
+    return print_entry(program, ENTRY, target.triple, knobs.current().spin_count, profile)
 
 
-def compile_program(program: ir.Program, target: Target, processes: int | None) -> Objects:
+def compile_program(
+    program: ir.Program, target: Target, processes: int | None, profile: bool = False
+) -> Objects:
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
-    jobs.append(Job("the entry", entry_text(program, target)))
+    jobs.append(Job("the entry", entry_text(program, target, profile)))
     jobs.append(Job("the runtime support", support_text(target.triple, knobs.current().spin_count)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1
     *kernels, entry, support = compile_all(jobs, machine_of(target), count)

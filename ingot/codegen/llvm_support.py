@@ -15,10 +15,18 @@ FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 
 def support_text(triple: str, spin_count: int) -> str:
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
-    parts = [_PARKING, _MEMORY, pool_text()]
+    parts = [_PARKING, _MEMORY, _CYCLES, pool_text()]
     parts += [worker_text(pause, spin_count), gang_text(pause, spin_count)]
     return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
 
+
+# what a profiled entry counts in: the profiler relates it to wall time
+_CYCLES = """
+define i64 @cycles() nounwind {
+  %n = call i64 @llvm.readcyclecounter()
+  ret i64 %n
+}
+declare i64 @llvm.readcyclecounter()"""
 
 _PARKING = f"""
 define void @park(ptr %services, ptr %address, i32 %expected) nounwind {{

@@ -37,6 +37,8 @@ class Context:
         self.threads = threads
         self._package = package
         arenas, symbols = len(package.arenas), len(package.symbols)
+        counted = len(package.launches) if package.is_profiled else 0
+        self._profile_stride = _round(abi.PROFILE_BYTES * counted)
         sizes = {
             "sync": abi.SYNC_BYTES,
             "buffers": 8 * package.slot_count,
@@ -46,6 +48,7 @@ class Context:
             "error": abi.ERROR_BYTES * threads,
             "symbols": _round(8 * symbols) * threads,
             "gang": abi.GANG["slots"] + 8 * threads,
+            "profile": self._profile_stride * threads,
         }
         self._memory = ctypes.create_string_buffer(sum(map(_round, sizes.values())) + _LINE)
         at: dict[str, int] = {}
@@ -79,6 +82,7 @@ class Context:
                 "thread": i,
                 "error": at["error"] + i * abi.ERROR_BYTES,
                 "symbols": ctypes.addressof(self._symbols[i]),
+                "profile": at["profile"] + i * self._profile_stride,
             }
             for name, value in {**fields, **own}.items():
                 ctx[abi.CTX[name] // 8] = value
@@ -122,6 +126,15 @@ class Context:
 
     def dynamic(self, number: int) -> int:
         return self._dynamics[3 * number + abi.DYNAMIC["data"] // 8]
+
+    def take_counts(self) -> list[list[tuple[int, int]]]:
+        """Of each thread of the last team: (busy, wait) cycles of every launch; zero afterwards."""
+        found, words = [], 2 * len(self._package.launches)
+        for i in range(self.team):
+            counts = list(_words(self._at["profile"] + i * self._profile_stride, words))
+            found.append(list(zip(counts[0::2], counts[1::2])))
+        ctypes.memset(self._at["profile"], 0, self._profile_stride * self.threads)
+        return found
 
     def take_errors(self) -> list[Record]:
         """(launch, reason, value, value) of the threads that failed, in their order. The records

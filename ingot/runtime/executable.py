@@ -9,6 +9,7 @@ where they lie when they are C-contiguous and aligned; others are copied. One fo
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from ingot.runtime.failure import no_memory, run_error
 from ingot.runtime.loader import LoadedObject
 from ingot.runtime.package import Package, Port
 from ingot.runtime.pool import pool, usable_cores
+from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
 from ingot.runtime.services import services
 from ingot.runtime.sizes import Sizes, solve
@@ -101,6 +103,29 @@ class Executable:
     def report(self) -> str:
         """Each kernel: what it came from, how it is parallel and wide, and why not if it is not."""
         return report.table(self.package.report)
+
+    def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
+        """Where the time of a run goes, launch by launch. Needs ingot.compile(…, profile=True)."""
+        if not self.package.is_profiled:
+            what = "this executable has no cycle counters"
+            raise IngotError("bad-option", what, hint="compile it with profile=True")
+        self.run(None, feeds)  # memory is reserved, workers are awake
+        context = self._idle[-1]
+        context.take_counts()
+        start, first = time.perf_counter(), self._services.cycles()
+        for _ in range(runs):
+            self.run(None, feeds)
+        cycles, elapsed = self._services.cycles() - first, time.perf_counter() - start
+        names = (s.name for s in self.package.symbols)
+        return make_profile(
+            self.package.report,
+            [i for i, launch in enumerate(self.package.launches) if launch.is_kernel],
+            context.take_counts(),
+            dict(zip(names, context.symbols())),
+            cycles,
+            elapsed * 1e6,
+            runs,
+        )
 
     def __repr__(self) -> str:
         ins = ", ".join(map(str, self.inputs))

@@ -64,6 +64,7 @@ class LaunchInfo:
     kernel: str
     origin: str
     reasons: tuple[str, ...]
+    is_kernel: bool = True  # False: the binding of a size
 
 
 @dataclass(frozen=True)
@@ -86,4 +87,5 @@ class Package:
     launches: tuple[LaunchInfo, ...]
     max_threads: int | None  # no more have a piece of work; None: as many as there are
     work_ns: Expr | None  # what a run takes one thread, roughly; None where nobody can tell
+    is_profiled: bool = False  # the entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())

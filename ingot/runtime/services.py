@@ -57,6 +57,7 @@ class Services:
         self.gang_run = self._function("gang_run", ctypes.c_int32, pointer)
         self.worker_main = self._function("worker_main", None, pointer)
         self.worker_stop = self._function("worker_stop", ctypes.c_int32, pointer)
+        self.cycles = self._function("cycles", ctypes.c_int64)
         self.pool_add = self._function("pool_add", None, pointer, pointer)
 
     def _set(self, offset: int, value: int) -> None:

@@ -1,0 +1,107 @@
+"""What `exe.profile(feeds)` gives: each launch with its time, its waiting, and what it achieved.
+
+In: cycle counts from a profiled entry, and the wall time of the same runs, which says how long a
+cycle is. A launch's time is its slowest thread's; its wait is the mean of the threads' time in
+barriers after it. Made by executable.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ingot.arith import expr as arith
+from ingot.runtime.report import LaunchRow
+from ingot.support.text import columns
+
+HEAD = ("kernel", "time µs", "share", "wait µs", "GFLOP/s", "GB/s", "lanes", "from")
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One launch; all its times are means over the runs."""
+
+    kernel: str
+    origin: str
+    time_us: float
+    wait_us: float
+    flops: int | None
+    bytes: int
+    lanes: int
+
+    @property
+    def gflops(self) -> float | None:
+        return None if self.flops is None or not self.time_us else self.flops / self.time_us / 1e3
+
+    @property
+    def gbytes(self) -> float:
+        return self.bytes / self.time_us / 1e3 if self.time_us else 0.0
+
+    def cells(self, total_us: float) -> tuple[str, ...]:
+        rate = self.gflops
+        return (
+            self.kernel,
+            f"{self.time_us:.1f}",
+            f"{100 * self.time_us / total_us:.1f} %",
+            f"{self.wait_us:.1f}",
+            "-" if not rate else f"{rate:.1f}",
+            f"{self.gbytes:.1f}",
+            str(self.lanes) if self.lanes > 1 else "scalar",
+            self.origin,
+        )
+
+
+@dataclass(frozen=True)
+class Profile:
+    rows: tuple[ProfileRow, ...]
+    run_us: float  # wall time of one run, counters included
+    threads: int
+    runs: int
+
+    def __str__(self) -> str:
+        table = [HEAD, *(row.cells(self.run_us) for row in self.rows)]
+        inside = sum(row.time_us for row in self.rows)
+        waits = sum(row.wait_us for row in self.rows)
+        last = (
+            f"{self.run_us:.1f} µs a run on {self.threads} threads (mean of {self.runs}): "
+            f"{inside:.1f} in kernels, {waits:.1f} in barriers"
+        )
+        return "\n".join([*columns(table), last])
+
+
+Counts = Sequence[tuple[int, int]]  # (busy, wait) cycles of each launch, for one thread
+
+
+def make_profile(
+    rows: Iterable[LaunchRow],
+    numbers: Sequence[int],
+    counts: Sequence[Counts],
+    sizes: Mapping[str, int],
+    cycles: int,
+    elapsed_us: float,
+    runs: int,
+) -> Profile:
+    """`numbers`: which counter each row has; `counts`: one list a thread, summed over the runs."""
+    us_per_cycle = elapsed_us / max(1, cycles) / runs
+    found = []
+    for row, number in zip(rows, numbers):
+        busy = max(thread[number][0] for thread in counts)
+        wait = sum(thread[number][1] for thread in counts) / len(counts)
+        found.append(
+            ProfileRow(
+                row.kernel,
+                row.origin,
+                busy * us_per_cycle,
+                wait * us_per_cycle,
+                _value(row.flops, sizes),
+                _value(row.arg_bytes, sizes) or 0,
+                row.lanes,
+            )
+        )
+    return Profile(tuple(found), elapsed_us / runs, len(counts), runs)
+
+
+def _value(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:
+    if size is None or arith.free_vars(size) - sizes.keys():
+        return None
+    return arith.evaluate(size, sizes)
