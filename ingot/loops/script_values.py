@@ -242,7 +242,7 @@ class Values(Scoped):
 
     def typed(self, node: ast.Call, kind: DType) -> Expr:
         """`f32(1.0)` is a literal; `f32(x)` a conversion."""
-        args, _ = self.call(node, kind.name, (1, 1))
+        args, _ = self.call(node, self.head(node), (1, 1))
         number = self.number(args[0])
         if number is not None:
             return self.literal(args[0], number, kind)
