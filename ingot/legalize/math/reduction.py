@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 from ingot import dtypes
@@ -138,8 +139,7 @@ def _window(position: V, count: int) -> list[V]:
     """`count` limbs of 2/π from bit `position` of _WORDS on, greatest first."""
     offset = (position & 31).keep()
     words = _words_from(position, count + 1)
-    pairs = zip(words, words[1:])
-    return [((((a << 32) | b) << offset) >> 32).keep() for a, b in pairs]
+    return [((((a << 32) | b) << offset) >> 32).keep() for a, b in pairwise(words)]
 
 
 def _words_from(position: V, count: int) -> list[V]:
