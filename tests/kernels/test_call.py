@@ -1,0 +1,239 @@
+"""Calling kernels: arrays and tensors, sizes, outputs given or made, threads, refusals."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import ingot
+from ingot.script import *
+from tests.kernels.samples import floats, mm_relu
+
+
+@ingot.kernel
+def accumulate(n: size, X: f32[n], S: f32[n]):
+    for i in serial(n):
+        S[i] += X[i]
+
+
+@ingot.kernel
+def blur(n: size, X: f32[n + 2], Y: f32[n]):
+    for i in serial(n):
+        Y[i] = X[i] + X[i + 1] + X[i + 2]
+
+
+@ingot.kernel
+def split_signs(n: size(1, 64, divisor=4), X: f32[n], P: f32[n], Q: f32[n]):
+    for i in parallel(n):
+        P[i] = max(X[i], 0.0)
+        Q[i] = min(X[i], 0.0)
+
+
+@ingot.kernel
+def interior(n: size, X: f32[n], Y: f32[n]):
+    for i in serial(1, n - 1):
+        Y[i] = X[i]
+
+
+@ingot.kernel
+def scale(n: size, X: bf16[n], by: f32[()], Y: bf16[n]):
+    for i in serial(n):
+        Y[i] = bf16(f32(X[i]) * by[()])
+
+
+def refusal(kernel, *arrays, **options) -> ingot.IngotError:
+    with pytest.raises(ingot.IngotError) as caught:
+        kernel(*arrays, **options)
+    return caught.value
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "k", "m"), [(1, 1, 1), (4, 7, 3), (16, 8, 32), (0, 2, 2)])
+def test_symbolic_sizes(n, k, m):
+    a, b = floats(n, k), floats(k, m, seed=1)
+    want = np.maximum(a @ b, 0)
+    np.testing.assert_allclose(mm_relu(a, b), want, 1e-5, 1e-5)
+    np.testing.assert_allclose(mm_relu.interpret(a, b), want, 1e-5, 1e-5)
+
+
+def test_outputs_are_filled_in_place():
+    a, b, c = floats(5, 6), floats(6, 7, seed=1), np.full((5, 7), np.nan, np.float32)
+    assert mm_relu(a, b, c) is None
+    np.testing.assert_allclose(c, np.maximum(a @ b, 0), 1e-5, 1e-5)
+
+
+def test_an_output_may_be_part_of_an_array():
+    a, b, c = floats(5, 6), floats(6, 7, seed=1), np.zeros((3, 5, 7), np.float32)
+    mm_relu(a, b, c[1])
+    np.testing.assert_allclose(c[1], np.maximum(a @ b, 0), 1e-5, 1e-5)
+    assert not c[0].any() and not c[2].any()
+
+
+def test_inputs_may_be_strided():
+    a, b = floats(12, 5)[::2].T, floats(6, 8, seed=1)[:, 1:]
+    np.testing.assert_allclose(mm_relu(a, b), np.maximum(a @ b, 0), 1e-5, 1e-5)
+
+
+def test_several_outputs_are_a_tuple():
+    x = floats(8)
+    p, q = split_signs(x)
+    np.testing.assert_array_equal(p, np.maximum(x, 0))
+    np.testing.assert_array_equal(q, np.minimum(x, 0))
+
+
+def test_what_is_read_and_written_must_be_given():
+    x, s = floats(5), floats(5, seed=1)
+    want = s + x
+    assert accumulate(x, s) is None
+    np.testing.assert_array_equal(s, want)
+    assert "1 arrays given for 2 parameters" in refusal(accumulate, x).what
+    assert "leave out" not in refusal(accumulate, x).hint
+
+
+def test_what_is_made_is_zero_where_nothing_is_written():
+    x = np.ones(6, np.float32)
+    np.testing.assert_array_equal(interior(x), [0, 1, 1, 1, 1, 0])
+    given = np.full(6, 9, np.float32)
+    interior(x, given)
+    np.testing.assert_array_equal(given, [9, 1, 1, 1, 1, 9])
+
+
+def test_sizes_are_solved():
+    x = floats(9)
+    np.testing.assert_allclose(blur(x), x[:-2] + x[1:-1] + x[2:], rtol=1e-6)
+    assert blur(floats(2)).shape == (0,)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_change_nothing(threads):
+    p, _ = split_signs(floats(64), threads=threads)
+    np.testing.assert_array_equal(p, np.maximum(floats(64), 0))
+
+
+def test_numbers_stand_for_scalars():
+    x = floats(6).astype(ml_dtypes.bfloat16)
+    got = scale(x, 0.5)
+    assert got.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(got.astype("f4"), x.astype("f4") * 0.5)
+
+
+def test_native_code_is_made_once():
+    exe = mm_relu.executable()
+    mm_relu(floats(2, 3), floats(3, 4))
+    assert mm_relu.executable() is exe
+
+
+# --- torch ----------------------------------------------------------------------------------------
+
+
+def test_torch_tensors_share_their_memory():
+    a, b = torch.randn(5, 6), torch.randn(6, 7, requires_grad=True)
+    c = torch.full((5, 7), torch.nan)
+    mm_relu(a, b, c)
+    torch.testing.assert_close(c, torch.relu(a @ b).detach())
+
+
+def test_torch_in_torch_out():
+    x = torch.randn(8)
+    p, q = split_signs(x)
+    assert isinstance(p, torch.Tensor) and isinstance(q, torch.Tensor)
+    torch.testing.assert_close(p + q, x)
+
+
+def test_torch_bf16():
+    x, y = torch.randn(6).bfloat16(), torch.zeros(6).bfloat16()
+    scale(x, 2.0, y)
+    torch.testing.assert_close(y, x * 2)
+    assert scale(x, 2.0).dtype == torch.bfloat16
+
+
+def test_torch_devices_and_types_are_refused_by_name():
+    error = refusal(split_signs, torch.randn(8, device="meta"))
+    assert "parameter X: f32[n]" in error.what and "DLPack" in error.what
+    error = refusal(split_signs, torch.randn(8, dtype=torch.float64))
+    assert error.what == "parameter X: f32[n] was given an array of float64"
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ((floats(4, 5),), "1 arrays given for 3 parameters"),
+        ((floats(4, 5).astype("f8"), floats(5, 6)), "A: f32[n, k] was given an array of float64"),
+        ((floats(4), floats(5, 6)), "it has 1 axes, not 2"),
+        ((floats(4, 5), floats(6, 7)), "B: f32[k, m] was given an array of shape [6, 7]"),
+        ((floats(4, 5), floats(6, 7)), "it must be [5, 7], where k = 5"),
+        ((floats(4, 5), floats(5, 6), floats(4, 5)), "C: f32[n, m] was given an array of shape"),
+        ((floats(4, 5), "text"), "B: f32[k, m] was given a str"),
+        ((floats(4, 5), [[1.0]]), "B: f32[k, m] was given a list"),
+    ],
+)
+def test_bad_arrays_are_named(arrays, words):
+    error = refusal(mm_relu, *arrays)
+    assert error.code == "bad-input" and error.where == "kernel mm_relu"
+    assert words in error.text()
+
+
+def test_outputs_must_be_writable_and_contiguous():
+    a, b = floats(4, 5), floats(5, 6)
+    c = np.zeros((4, 6), np.float32)
+    c.flags.writeable = False
+    assert "C, which the kernel writes, is read-only" in refusal(mm_relu, a, b, c).what
+    strided = np.zeros((4, 12), np.float32)[:, ::2]
+    assert "not C-contiguous" in refusal(mm_relu, a, b, strided).what
+
+
+def test_an_output_has_memory_of_its_own():
+    x = floats(8)
+    error = refusal(accumulate, x, x)
+    assert error.what == "the arrays given for S and X share memory"
+    assert "reads and writes one parameter" in error.hint
+
+
+@pytest.mark.parametrize("count", [6, 0, 68])
+def test_sizes_have_demands(count):
+    error = refusal(split_signs, floats(count))
+    assert error.what == f"size n is {count}; it must be 1 to 64, a multiple of 4"
+
+
+def test_sizes_that_are_no_dimension_are_refused():
+    @ingot.kernel
+    def doubled(n: size, X: f32[2 * n]):
+        for i in serial(n):
+            X[2 * i] = 0.0
+
+    error = refusal(doubled, floats(8))
+    assert "size n is no dimension of any parameter by itself" in error.what
+
+
+def test_run_time_errors_name_the_kernel():
+    @ingot.kernel
+    def checked(n: size, at: i64[n], Y: i64[n]):
+        for i in serial(n):
+            if at[i] < 0:
+                fail("a negative index", at[i])
+            Y[i] = at[i]
+
+    np.testing.assert_array_equal(checked(np.arange(3)), np.arange(3))
+    error = refusal(checked, np.array([1, -7]))
+    assert error.code == "run-failed" and "a negative index" in error.text()
+    assert "kernel checked" in error.text()
+
+
+# --- source ---------------------------------------------------------------------------------------
+
+
+def test_source_at_every_stage():
+    assert mm_relu.source() == str(mm_relu)
+    assert "with block" not in mm_relu.source("legal") and "def mm_relu_0" in mm_relu.source(
+        "legal"
+    )
+    assert "define" in mm_relu.source("llvm") and "; mm_relu_1" in mm_relu.source("llvm")
+    assert "ret" in mm_relu.source("asm", target="x86-64-v3")
+    assert refusal(lambda: mm_relu.source("wasm")).code == "bad-option"
