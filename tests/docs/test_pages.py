@@ -90,7 +90,7 @@ def test_files_that_are_named_exist(page: Path):
 def test_the_index_has_every_page():
     index = read(DOCS / "README.md")
     missing = [p.name for p in DOCS.glob("*.md") if p.name != "README.md" and p.name not in index]
-    assert not missing
+    assert not missing, f"docs/README.md does not list {', '.join(missing)}"
 
 
 def test_the_dependencies_page_has_all_and_only_those():
