@@ -12,6 +12,7 @@ the whole reduction. Where the path to the block is no plain chain, it is under 
 from __future__ import annotations
 
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.legalize import terms
 from ingot.legalize.context import Context, Names
 from ingot.loops import ir, visit
@@ -45,7 +46,7 @@ class _Lower:
         body = self.stmt(visit.substitute(s.body, env), (*path, s))
         if s.init is None:
             return terms.guarded(s.where, body)
-        init = visit.substitute(s.init, env)
+        init = self.stmt(visit.substitute(s.init, env), (*path, s))
         place = _Place.find(s, path)
         if place.loop is None:
             return terms.guarded(s.where, ir.seq(init, body))
@@ -83,11 +84,19 @@ class _Place:
     def is_plain(self, block: Block, init: Stmt) -> bool:
         return (
             all(self._may_pass(s) for s in self.chain)
+            and self._begins(block)
             and not any(f.var in self.reduce and f.var in self.spatial for f in self.loops)
             and all(self._is_rectangular(f) for f in self.loops[1:])
             and not any(terms.has_load(c) or terms.refs(c) for c in self._guards(block))
             and not self._is_disturbed(block, init)
         )
+
+    def _begins(self, block: Block) -> bool:
+        """Are these loops at the first point of the reduction when they begin? A part that was
+        peeled off is not, and may find it under way."""
+        starts = {f.var: f.start for f in self.loops if f.var in self.reduce}
+        bindings = (a.binding for a in block.axes if a.kind is AxisKind.REDUCE)
+        return all(arith.is_const(simplify(arith.substitute(e, starts)), 0) for e in bindings)
 
     def _may_pass(self, s: Stmt) -> bool:
         if isinstance(s, If):

@@ -73,7 +73,8 @@ class Widen(WidenValues):
         all are on, and then no mask is needed."""
         ends = [self.ends(c) for c in conditions]
         is_small = sum(1 for _ in visit.walk_stmts(s)) <= MAX_COPIED
-        if self.mask is not None or None in ends or not is_small:
+        always_masked = ir.MASKED in self.loop.annotations  # the schedule wants no branch
+        if self.mask is not None or None in ends or not is_small or always_masked:
             return self.by_masks(s)
         every = terms.conjoin(end[0] for end in ends if end)
         some = terms.conjoin(end[1] for end in ends if end)

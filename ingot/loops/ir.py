@@ -415,6 +415,7 @@ class LoopKind(Enum):
 
 Annotations = tuple[tuple[str, Any], ...]
 ACCUMULATES = "accumulates"  # the note of a reduce block whose initial values are stored elsewhere
+MASKED = ("tail", "mask")  # the note of a loop whose guarded vectors are masked, never branched on
 
 
 @node

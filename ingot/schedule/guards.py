@@ -14,6 +14,7 @@ from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.ir import Block, Expr
+from ingot.schedule.facts import Facts
 
 
 def less(a: arith.Expr, b: arith.Expr) -> Expr:
@@ -63,6 +64,22 @@ def _is_domain(term: Expr, block: Block) -> bool:
             return any(axis.binding == a and _same(axis.extent, b) for axis in block.axes)
         case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index(expr=b)):
             return arith.is_const(b, 0) and any(axis.binding == a for axis in block.axes)
+    return False
+
+
+def keeps_below(term: Expr, index: arith.Expr, size: arith.Expr, facts: Facts) -> bool:
+    """Does the guard say that `index` is less than `size`?"""
+    match term:
+        case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+            return _same(a, index) and facts.at_most(b, size)
+    return False
+
+
+def keeps_positive(term: Expr, index: arith.Expr) -> bool:
+    """Does the guard say that `index` is not negative?"""
+    match term:
+        case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index() | ir.Lit() as b):
+            return _same(a, index) and arith.is_const(ir.index_of(b), 0)
     return False
 
 

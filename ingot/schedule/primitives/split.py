@@ -1,9 +1,15 @@
 """split: one loop → nested loops.
 
     for i in range(100)   →   for i_0 in range(13): for i_1 in range(8)      i = i_0 * 8 + i_1
-                              with 100 > i_0 * 8 + i_1 added to the blocks' `where`
 
-Legal wherever the new loops cover the old range. A tail is guarded, or refused with tail="none".
+Legal wherever the new loops cover the old range. Where they may overrun it, `tail` says what to do:
+
+    guard   100 > i_0 * 8 + i_1 joins the blocks' `where`
+    mask    the same, and a vector of it is masked in every tile instead of branching on whole ones
+    peel    12 whole tiles without a guard; a copy of the body runs the 4 that are left
+    shift   the last tile begins at 92 and computes 4 points again (see tails.py)
+    pad     all 104 points are computed, and intermediates grow to hold them (see tails.py)
+    none    refused
 """
 
 from __future__ import annotations
@@ -14,9 +20,12 @@ from ingot.loops.ir import For, Kernel
 from ingot.schedule import checks, guards, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
+from ingot.schedule.primitives import tails
 from ingot.schedule.primitives.base import Result, facts_at, insist, nest, put, rebind
+from ingot.schedule.primitives.copies import cut
 
-TAILS = ("guard", "none")
+TAILS = ("guard", "mask", "peel", "shift", "pad", "none")
+Counts = tuple[arith.Expr, ...]
 
 
 def split(kernel: Kernel, loop: For, *factors: int | None, tail: str = "guard") -> Result:
@@ -24,23 +33,68 @@ def split(kernel: Kernel, loop: For, *factors: int | None, tail: str = "guard") 
     insist(kernel, loop, what, checks.expect_serial(loop) or _bad_factors(factors, tail))
     facts = facts_at(kernel, loop)
     counts, is_exact = _counts(loop, factors, facts)
-    if not is_exact:
-        insist(kernel, loop, what, _bad_tail(loop, counts, tail, facts))
+    if is_exact:
+        return _nested(kernel, loop, counts, _index(loop, counts))
+    insist(kernel, loop, what, _bad_tail(loop, counts, tail, facts))
+    if tail == "peel":
+        return _peeled(kernel, loop, counts, facts)
+    if tail == "shift":
+        insist(kernel, loop, what, tails.not_again(kernel, loop, arith.product(list(counts[1:]))))
+        return _nested(kernel, loop, counts, _shifted(loop, counts))
+    if tail == "pad":
+        total = facts.simplify(arith.product(list(counts)))
+        grown = tails.Padded(kernel, loop, total)
+        insist(kernel, loop, what, grown.problem)
+        padded, wide = grown.applied()
+        return _nested(padded, wide, counts, _index(wide, counts))
+    guard = guards.less(arith.Var(loop.var), loop.stop)
+    guarded = ir.replace(loop, body=_guarded(loop.body, guard))
+    notes = (ir.MASKED,) if tail == "mask" else ()
+    return _nested(put(kernel, loop, guarded), guarded, counts, _index(loop, counts), notes)
 
+
+def _nested(
+    kernel: Kernel, loop: For, counts: Counts, index: arith.Expr, notes: ir.Annotations = ()
+) -> Result:
+    """Loops over `counts` in place of the loop, whose variable is `index`: `i` of piece n is named
+    by the place n."""
+    facts = facts_at(kernel, loop)
     names = tree.Names(kernel)
-    made = [
-        For(names.fresh(f"{loop.var}_{n}"), arith.Const(0), count, loop.body)
-        for n, count in enumerate(counts)
-    ]
-    index = loop.start
-    for n, piece in enumerate(made):
-        index = index + arith.Var(piece.var) * arith.product(list(counts[n + 1 :]))
-    body = loop.body
-    if not is_exact:
-        body = _guarded(body, guards.less(arith.Var(loop.var), loop.stop))
+    vars_ = [names.fresh(f"{loop.var}_{n}") for n in range(len(counts))]
+    made = [For(v, arith.Const(0), count, loop.body) for v, count in zip(vars_, counts)]
+    made[-1] = ir.replace(made[-1], annotations=notes)
     for piece in made:
         facts.add(piece)
-    return put(kernel, loop, nest(made, rebind(body, {loop.var: index}, facts))), made
+    pieces = {_piece(n): arith.Var(v) for n, v in enumerate(vars_)}
+    body = rebind(loop.body, {loop.var: arith.substitute(index, pieces)}, facts)
+    return put(kernel, loop, nest(made, body)), made
+
+
+def _piece(place: int) -> str:
+    return f"piece {place}"  # no variable can have this name
+
+
+def _index(loop: For, counts: Counts) -> arith.Expr:
+    """start + i_0 * (f_1 * f_2 …) + i_1 * (f_2 …) + …"""
+    index = loop.start
+    for n in range(len(counts)):
+        index = index + arith.Var(_piece(n)) * arith.product(list(counts[n + 1 :]))
+    return index
+
+
+def _shifted(loop: For, counts: Counts) -> arith.Expr:
+    """As `_index`, but no tile begins later than one tile before the end."""
+    tile = arith.product(list(counts[1:]))
+    first = arith.minimum(arith.Var(_piece(0)) * tile, loop.extent - tile)
+    inner = arith.substitute(_index(loop, counts), {_piece(0): 0})
+    return first + inner
+
+
+def _peeled(kernel: Kernel, loop: For, counts: Counts, facts: Facts) -> Result:
+    tile = arith.product(list(counts[1:]))
+    whole = facts.simplify(loop.extent // tile)
+    parts = cut(kernel, loop, loop.start + whole * tile, "tail")
+    return _nested(parts.kernel, parts.stays, (whole, *counts[1:]), _index(parts.stays, counts))
 
 
 def _bad_factors(factors: tuple[int | None, ...], tail: str) -> Problem | None:
@@ -52,12 +106,12 @@ def _bad_factors(factors: tuple[int | None, ...], tail: str) -> Problem | None:
         )
     if any(f is not None and f < 1 for f in factors):
         return Problem("a factor must be at least 1", "split(i, None, 8)")
+    if tail == "peel" and factors[0] is not None:
+        return Problem("a peeled tail leaves as many tiles as are whole", "make the first one None")
     return None
 
 
-def _counts(
-    loop: For, factors: tuple[int | None, ...], facts: Facts
-) -> tuple[tuple[arith.Expr, ...], bool]:
+def _counts(loop: For, factors: tuple[int | None, ...], facts: Facts) -> tuple[Counts, bool]:
     """The extents of the new loops, and whether they cover the old one without a tail."""
     known = arith.product([f for f in factors if f is not None])
     if None not in factors:
@@ -68,7 +122,7 @@ def _counts(
     return counts, is_exact
 
 
-def _bad_tail(loop: For, counts: tuple[arith.Expr, ...], tail: str, facts: Facts) -> Problem | None:
+def _bad_tail(loop: For, counts: Counts, tail: str, facts: Facts) -> Problem | None:
     total = arith.product(list(counts))
     shape = " x ".join(str(c) for c in counts)
     if not facts.at_most(loop.extent, total):
@@ -79,10 +133,10 @@ def _bad_tail(loop: For, counts: tuple[arith.Expr, ...], tail: str, facts: Facts
             'tail="guard"' + _divisors(loop.extent),
         )
     strange = checks.foreign(loop.body)
-    if strange is not None:
+    if strange is not None and tail != "peel":
         return Problem(
             f"the tail cannot be guarded: a {type(strange).__name__} stands outside any block",
-            "a factor that divides the extent" + _divisors(loop.extent),
+            'tail="peel", or a factor that divides the extent' + _divisors(loop.extent),
         )
     return None
 
