@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ingot.loops import dependences
-from ingot.loops.ir import Block, For, Kernel
+from ingot.loops.ir import GLOBAL, Block, For, Kernel
 from ingot.schedule import primitives, tree
 from ingot.schedule.handles import BlockRef, LoopRef, Ref
+from ingot.schedule.index_map import IndexMap, MapLike
 from ingot.schedule.trace import Trace, Var
 from ingot.support.errors import IngotError
 
@@ -122,6 +123,52 @@ class Schedule:
     def reverse_compute_at(self, block: BlockRef, loop: LoopRef) -> None:
         """Consume, inside a producer's loop, just what that iteration has made."""
         self._apply(primitives.reverse_compute_at, (block, loop))
+
+    def reverse_compute_inline(self, block: BlockRef) -> None:
+        """Put the block's formula into the block that makes what it reads."""
+        self._apply(primitives.reverse_compute_inline, (block,))
+
+    def decompose_reduction(self, block: BlockRef, loop: LoopRef) -> BlockRef:
+        """The init as a block of its own, before the loop."""
+        return self._block(primitives.decompose_reduction, (block, loop))
+
+    def rfactor(self, loop: LoopRef, axis: int = 0) -> BlockRef:
+        """Partial results along a loop of a reduction, at dimension `axis` of a new buffer."""
+        return self._block(primitives.rfactor, (loop, axis))
+
+    # Buffers
+
+    def cache_read(
+        self, block: BlockRef, buffer: str, scope: str = GLOBAL, layout: MapLike | None = None
+    ) -> BlockRef:
+        """The block reads the buffer through a copy; the copying block."""
+        options = {} if layout is None else {"layout": IndexMap.of(layout).text()}
+        return self._block(primitives.cache_read, (block, buffer, scope), options)
+
+    def cache_write(
+        self, block: BlockRef, scope: str = GLOBAL, buffer: str = "", layout: MapLike | None = None
+    ) -> BlockRef:
+        """The block writes a copy of its output; the block that copies it out."""
+        options = {} if layout is None else {"layout": IndexMap.of(layout).text()}
+        options |= {"buffer": buffer} if buffer else {}
+        return self._block(primitives.cache_write, (block, scope), options)
+
+    def reindex(self, block: BlockRef, buffer: str) -> BlockRef:
+        """The block touches the buffer through one indexed by its own axes; the block between."""
+        return self._block(primitives.reindex, (block, buffer))
+
+    def transform_layout(self, what: BlockRef | str, index_map: MapLike) -> None:
+        """An intermediate (by name, or the output of a block) in another layout: the map is text,
+        "i, k -> i // 6, k, i % 6", or a function, lambda i, k: (i // 6, k, i % 6)."""
+        self._apply(primitives.transform_layout, (what, IndexMap.of(index_map).text()))
+
+    def pad(self, block: BlockRef, *multiples: int) -> None:
+        """The block's axes grow to multiples; its buffers with them."""
+        self._apply(primitives.pad, (block, *multiples))
+
+    def storage_align(self, buffer: str, dim: int, factor: int, offset: int = 0) -> None:
+        """The stride of a dimension is `offset` more than a multiple of `factor`."""
+        self._apply(primitives.storage_align, (buffer, dim, factor, offset))
 
     def set_scope(self, what: BlockRef | str, scope: str) -> None:
         """Put a buffer (by name, or the output of a block) into a memory scope."""

@@ -30,7 +30,7 @@ def compute_at(kernel: Kernel, block: Block, loop: For) -> Result:
     insist(kernel, block, what, checks.inputs_settled(kernel, block))
     outputs = {a.buffer.name for a in access.writes(block)}
     insist(kernel, loop, what, _readers_elsewhere(kernel, block, loop, outputs))
-    facts, extents = _needed(kernel, block, loop, outputs)
+    facts, extents = needed(kernel, block, loop, outputs)
     without = put(kernel, tree.own_nest(kernel.body, block), None)
     made = remake(without, block, extents, facts)
     here = loop_again(without, loop)
@@ -74,7 +74,7 @@ def _readers_elsewhere(
     return None if others else Problem("nothing under the loop reads it", "choose another loop")
 
 
-def _needed(
+def needed(
     kernel: Kernel, block: Block, loop: For, outputs: set[str]
 ) -> tuple[Facts, dict[str, Extent | None]]:
     """For every spatial axis of the block, the part of its domain that one iteration reads."""

@@ -28,11 +28,11 @@ def reverse_compute_at(kernel: Kernel, block: Block, loop: For) -> Result:
     what = f"reverse_compute_at({block.name}, {loop.var})"
     insist(kernel, block, what, movable(kernel, block, loop) or _not_a_map(block))
     insist(kernel, block, what, _too_early(kernel, block, loop))
-    tile = _Tile(kernel, block, loop, what)
+    tile = Tile(kernel, block, loop, what)
     without = put(kernel, tree.own_nest(kernel.body, block), None)
     made = remake(without, block, tile.extents, tile.facts)
     here = loop_again(without, loop)
-    body = ir.seq(here.body, _also(made, tile.terms))
+    body = ir.seq(here.body, also(made, tile.terms))
     new = put(without, here, ir.replace(here, body=body))
     recheck(kernel, new, what)
     return new, []
@@ -82,7 +82,7 @@ def _shares_outer_loop(kernel: Kernel, other: Block, loop: For, inside: set[int]
     return any(x.uid in around for x in tree.loops_above(kernel.body, other))
 
 
-class _Tile:
+class Tile:
     """The part of the consumer's domain that belongs to one iteration of the loop."""
 
     def __init__(self, kernel: Kernel, block: Block, loop: For, what: str):
@@ -177,8 +177,8 @@ def _loads(block: Block, names: set[str]) -> list[ir.Load]:
     return [x for x in visit.loads(block.body) if x.buffer.name in names]
 
 
-def _also(s: ir.Stmt, terms: list[Expr]) -> ir.Stmt:
+def also(s: ir.Stmt, terms: list[Expr]) -> ir.Stmt:
     """The guards on the one block of a new nest."""
     if isinstance(s, Block):
         return guards.with_guards(s, terms)
-    return visit.rebuild_stmt(s, lambda x: _also(x, terms), lambda e: e, lambda i: i)
+    return visit.rebuild_stmt(s, lambda x: also(x, terms), lambda e: e, lambda i: i)

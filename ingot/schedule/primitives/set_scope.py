@@ -18,23 +18,34 @@ from ingot.schedule.show import refuse
 
 
 def set_scope(kernel: Kernel, what: Block | str, scope: str) -> Result:
-    name = what if isinstance(what, str) else _output(kernel, what)
+    name = what if isinstance(what, str) else output(kernel, what, "set_scope")
     step = f"set_scope({name!r}, {scope!r})"
+    buffer = ir.replace(intermediate(kernel, name, step), scope=scope)
+    new = with_body(kernel, visit.replace_buffers(kernel.body, {name: buffer}))
+    check_scopes(new, step)
+    return new, []
+
+
+def intermediate(kernel: Kernel, name: str, step: str) -> ir.Buffer:
+    """The buffer of that name, which the kernel allocates."""
     alloc = tree.allocated(kernel.body, name)
     if alloc is None:
         why = f"{name} is not an intermediate of this kernel; parameters are global"
         raise refuse(kernel.body, None, step, why, "name a buffer that the kernel allocates")
-    buffer = ir.replace(alloc.buffer, scope=scope)
-    new = with_body(kernel, visit.replace_buffers(kernel.body, {name: buffer}))
-    for s in visit.walk_stmts(new.body):
+    return alloc.buffer
+
+
+def check_scopes(kernel: Kernel, step: str) -> None:
+    """No thread's own memory is touched inside and outside a loop that threads share out."""
+    for s in visit.walk_stmts(kernel.body):
         if isinstance(s, For) and s.kind in (LoopKind.PARALLEL, LoopKind.BOUND):
-            insist(new, s, step, escapes(new, s))
-    return new, []
+            insist(kernel, s, step, escapes(kernel, s))
 
 
-def _output(kernel: Kernel, block: Block) -> str:
+def output(kernel: Kernel, block: Block, step: str) -> str:
+    """The one buffer that the block writes."""
     names = sorted({a.buffer.name for a in access.writes(block)})
     if len(names) != 1:
         why = f"block {block.name} writes {', '.join(names) or 'nothing'}"
-        insist(kernel, block, "set_scope", Problem(why, "name the buffer instead"))
+        insist(kernel, block, step, Problem(why, "name the buffer instead"))
     return names[0]

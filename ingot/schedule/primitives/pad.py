@@ -1,0 +1,204 @@
+"""pad: a block's domain grows to multiples, so that splits of it have no tails.
+
+    Y[i, j] += A_pack[i, k] * B_pack[k, j]  over 7 x 20 x 5
+    →  pad(Y, 4, 8, 1)  →  the same over 8 x 24 x 5; A_pack, B_pack and Y have grown,
+       A_pack and B_pack hold zeros in the new parts, nobody reads the new part of Y
+
+Legal for a block in its own plain nest that writes intermediates, and reads at its padded axes only
+intermediates that one plain stage fills (cache_read makes such stages). A padded reduce axis adds
+nothing: its product of zeros is zero in a sum, otherwise the identity of the reduction is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingot.arith import expr as arith
+from ingot.loops import dependences, ir, visit
+from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Expr, Kernel
+from ingot.schedule import checks, guards, reducers, tree
+from ingot.schedule.checks import Problem
+from ingot.schedule.facts import Facts
+from ingot.schedule.primitives.base import Result, insist, put, with_body
+from ingot.schedule.primitives.compute_at import remake
+from ingot.schedule.primitives.recheck import recheck
+from ingot.schedule.primitives.stages import Names, find_block
+from ingot.schedule.primitives.transform_layout import is_plain_nest, within
+
+Sizes = Mapping[str, arith.Expr]  # axis → its new extent
+
+
+def pad(kernel: Kernel, block: Block, *multiples: int) -> Result:
+    what = f"pad({block.name}, {', '.join(map(str, multiples))})"
+    insist(kernel, block, what, _bad_multiples(block, multiples))
+    sizes = _new_sizes(kernel, block, multiples)
+    if not sizes:
+        return kernel, []
+    insist(kernel, block, what, checks.only_writer(kernel, block) or _scheduled(kernel, block))
+    grown: dict[str, Buffer] = {}
+    insist(kernel, block, what, _grow_outputs(block, sizes, grown))
+    fillers: dict[int, tuple[Block, Sizes]] = {}
+    for load in visit.loads(ir.seq(block.init, block.body)):
+        insist(kernel, block, what, _grow_input(kernel, block, load, sizes, grown, fillers))
+    new = kernel
+    for filler, more in fillers.values():
+        new = _remade(new, filler, _filled(filler, more), more)
+    new = _remade(new, block, _neutral(kernel, block, sizes, what), sizes)
+    new = with_body(new, visit.replace_buffers(new.body, grown))
+    recheck(kernel, new, what)
+    return new, []
+
+
+def _bad_multiples(block: Block, multiples: tuple[int, ...]) -> Problem | None:
+    if len(multiples) != len(block.axes):
+        axes = ", ".join(a.var for a in block.axes)
+        return Problem(f"it takes one multiple for each axis: {axes}", "1 leaves an axis as it is")
+    if any(m < 1 for m in multiples):
+        return Problem("a multiple must be at least 1", "1 leaves an axis as it is")
+    return None
+
+
+def _new_sizes(kernel: Kernel, block: Block, multiples: tuple[int, ...]) -> dict[str, arith.Expr]:
+    facts = Facts(kernel)
+    return {
+        axis.var: facts.simplify(arith.ceildiv(axis.extent, arith.Const(m)) * m)
+        for axis, m in zip(block.axes, multiples)
+        if not facts.divides(arith.Const(m), axis.extent)
+    }
+
+
+def _scheduled(kernel: Kernel, block: Block) -> Problem | None:
+    bad = next((a for a in block.axes if a.kind in (AxisKind.ORDERED, AxisKind.OPAQUE)), None)
+    if bad is not None:
+        return Problem(f"its axis {bad.var} is {bad.kind.value}", "leave it as it is")
+    if not is_plain_nest(kernel, block):
+        return Problem(f"the loops of {block.name} are scheduled already", "pad before that")
+    return None
+
+
+def _grow_outputs(block: Block, sizes: Sizes, grown: dict[str, Buffer]) -> Problem | None:
+    for store in visit.stores(ir.seq(block.init, block.body)):
+        problem = _grow(store.buffer, store.indices, sizes, block, grown)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _grow(
+    buffer: Buffer,
+    indices: tuple[arith.Expr, ...],
+    sizes: Sizes,
+    block: Block,
+    grown: dict[str, Buffer],
+) -> Problem | None:
+    """The buffer with room for the padded axes that index it."""
+    shape = list(grown.get(buffer.name, buffer).shape)
+    extents = {a.var: a.extent for a in block.axes}
+    for d, index in enumerate(indices):
+        used = arith.free_vars(index) & sizes.keys()
+        if not used:
+            continue
+        if not isinstance(index, arith.Var) or buffer.shape[d] != extents[index.name]:
+            why = f"{buffer.name} is indexed by {index}, which is not just the axis {min(used)}"
+            return Problem(why, "reindex the block first")
+        shape[d] = sizes[index.name]
+    grown[buffer.name] = ir.replace(buffer, shape=tuple(shape))
+    return None
+
+
+def _grow_input(
+    kernel: Kernel,
+    block: Block,
+    load: ir.Load,
+    sizes: Sizes,
+    grown: dict[str, Buffer],
+    fillers: dict[int, tuple[Block, Sizes]],
+) -> Problem | None:
+    name = load.buffer.name
+    used = {v for i in load.indices for v in visit.index_vars(i)} & sizes.keys()
+    if not used or name in visit.written(block):
+        return None
+    if load.mask is not None or any(visit.opaque_values(i) for i in load.indices):
+        return Problem(f"its load of {name} is guarded or gathered", "reindex the block first")
+    filler = _filler(kernel, name)
+    if filler is None:
+        why = f"it reads {name} beyond its end, and no plain stage fills {name}"
+        return Problem(why, f"cache_read(…, {name!r}) first")
+    problem = _grow(load.buffer, load.indices, sizes, block, grown)
+    if problem is not None:
+        return problem
+    store = filler.body
+    assert isinstance(store, ir.Store)
+    more = {
+        own.name: sizes[mine.name]
+        for own, mine in zip(store.indices, load.indices)
+        if isinstance(own, arith.Var) and isinstance(mine, arith.Var) and mine.name in sizes
+    }
+    known = fillers.get(filler.uid, (filler, {}))[1]
+    if any(known.get(n, size) != size for n, size in more.items()):
+        return Problem(f"it reads {name} at two axes that are padded differently", "pad one")
+    fillers[filler.uid] = filler, {**known, **more}
+    return None
+
+
+def _filler(kernel: Kernel, name: str) -> Block | None:
+    """The one block that fills an intermediate at its own axes, in a plain nest."""
+    writers = dependences.writers(kernel.body, name)
+    if tree.allocated(kernel.body, name) is None or len(writers) != 1:
+        return None
+    block, store = writers[0], writers[0].body
+    if not isinstance(store, ir.Store) or store.mask is not None or block.init is not None:
+        return None
+    axes = {a.var for a in block.axes if a.kind is AxisKind.SPATIAL}
+    own = [i.name for i in store.indices if isinstance(i, arith.Var)]
+    is_own = len(own) == len(store.indices) == len(block.axes) and set(own) == axes
+    return block if is_own and is_plain_nest(kernel, block) else None
+
+
+def _filled(block: Block, sizes: Sizes) -> Block:
+    """The stage writes zero where there was no element."""
+    store = block.body
+    assert isinstance(store, ir.Store)
+    terms = [guards.less(arith.Var(a.var), a.extent) for a in block.axes if a.var in sizes]
+    value = within(store.value, guards.conjunction(terms))
+    return ir.replace(block, body=ir.replace(store, value=value))
+
+
+def _neutral(kernel: Kernel, block: Block, sizes: Sizes, what: str) -> Block:
+    """The block with nothing added by the new part of its reduce axes."""
+    reduced = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.REDUCE]
+    if not reduced:
+        return block
+    found = reducers.recognise(block)
+    if isinstance(found, str):
+        insist(kernel, block, what, Problem(found, "pad its spatial axes only"))
+    assert isinstance(found, reducers.Reducer)
+    if found.ops == ("add",) and _vanishes(found.terms[0], reduced):
+        return block
+    terms = [guards.less(arith.Var(a.var), a.extent) for a in reduced]
+    mask = guards.conjunction(terms)
+    assert mask is not None
+    return ir.replace(block, body=found.masked(mask, Names(kernel).fresh))
+
+
+def _vanishes(e: Expr, reduced: list[Axis]) -> bool:
+    """A product of loads, all of them zero in the padded part of each axis."""
+    match e:
+        case ir.Binary(op="mul", a=a, b=b):
+            return _vanishes(a, reduced) and _vanishes(b, reduced)
+        case ir.Load(indices=indices):
+            return all(arith.Var(axis.var) in indices for axis in reduced)
+        case ir.Cast(a=a):
+            return _vanishes(a, reduced)
+    return False
+
+
+def _remade(kernel: Kernel, old: Block, new: Block, sizes: Sizes) -> Kernel:
+    """The block in a new nest over its grown domain."""
+    axes = tuple(ir.replace(a, extent=sizes.get(a.var, a.extent)) for a in old.axes)
+    here = find_block(kernel, old.uid)
+    nest = tree.own_nest(kernel.body, here)
+    above = [x for x in tree.loops_above(kernel.body, here) if tree.find(nest, x.uid) is None]
+    without = put(kernel, nest, None)
+    made = remake(without, ir.replace(new, axes=axes), {}, Facts(kernel, above))
+    return put(kernel, nest, made)

@@ -1,0 +1,39 @@
+"""storage_align: the stride of a dimension becomes a multiple of something, plus an offset.
+
+    Y: f32[64, 64]   →   storage_align("Y", 0, 32, 8)   →   Y: f32[64, 72], rows 72 = 2·32 + 8 apart
+
+Elements that lie a power of two apart share a few cache sets, and a few banks; an odd stride
+spreads them. Nothing but the address changes, so it is legal for every intermediate; legalize keeps
+the stride where it shrinks the buffer to a tile.
+"""
+
+from __future__ import annotations
+
+from ingot.loops import dependences, ir, visit
+from ingot.loops.alignment import NOTE, Align
+from ingot.loops.ir import Kernel
+from ingot.schedule.facts import Facts
+from ingot.schedule.primitives.base import Result, put, with_body
+from ingot.schedule.primitives.set_scope import intermediate
+from ingot.schedule.show import refuse
+
+
+def storage_align(kernel: Kernel, buffer: str, dim: int, factor: int, offset: int = 0) -> Result:
+    what = f"storage_align({buffer!r}, {dim}, {factor}, {offset})"
+    old = intermediate(kernel, buffer, what)
+    if not 0 <= dim < old.rank - 1:
+        why = f"dimension {dim} of {old.rank} has no stride to change"
+        raise refuse(kernel.body, None, what, why, f"0 … {old.rank - 2}: the last has stride 1")
+    if factor < 1 or not 0 <= offset < factor:
+        raise refuse(kernel.body, None, what, "0 ≤ offset < factor does not hold", "(32, 8)")
+    shape = Align(dim, factor, offset).shape(old.shape)
+    if shape is None:
+        why = f"no size of dimension {dim + 1} gives that stride"
+        raise refuse(kernel.body, None, what, why, "align an inner dimension first")
+    shape = tuple(Facts(kernel).simplify(e) for e in shape)
+    new = kernel
+    for block in dependences.writers(kernel.body, buffer):
+        notes = {**dict(block.annotations), f"{NOTE}{buffer}": (dim, factor, offset)}
+        new = put(new, block, ir.replace(block, annotations=tuple(sorted(notes.items()))))
+    body = visit.replace_buffers(new.body, {buffer: ir.replace(old, shape=shape)})
+    return with_body(kernel, body), []
