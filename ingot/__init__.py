@@ -1,14 +1,23 @@
 """Ingot: a deep-learning compiler. A trained model goes in, one native function comes out.
 
-import ingot
-exe = ingot.compile("model.onnx")
-outputs = exe(x)
+    import ingot
+    exe = ingot.compile("model.onnx")
+    outputs = exe(x)
+
+The kernel language (`ingot.kernel`, `ingot.Schedule`) is loaded when it is first used, so that
+`import ingot` stays light.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ingot.api import compile
-from ingot.kernels import KernelFunction, Schedule, kernel
 from ingot.runtime.executable import Executable
+from ingot.support import lazy
 from ingot.support.errors import IngotError
+
+if TYPE_CHECKING:
+    from ingot import kernels
+    from ingot.kernels import KernelFunction, Schedule, kernel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -19,4 +28,13 @@ __all__ = [
     "__version__",
     "compile",
     "kernel",
+    "kernels",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "kernels":
+        return lazy.load("kernels")
+    if name in ("KernelFunction", "Schedule", "kernel"):
+        return getattr(lazy.load("kernels"), name)
+    raise AttributeError(f"module 'ingot' has no attribute {name!r}")

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-from ingot.kernels.hooks import hooks
 from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
@@ -72,7 +71,7 @@ def make_session(
         backend=backend,
         shapes=dict(shapes or {}),
         state=dict(state or {}),
-        kernels=hooks(kernels or {}),
+        kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},
         jobs=jobs,
         dump=dump or Dump(knobs.current().dump_dir),
     )

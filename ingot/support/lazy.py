@@ -15,6 +15,8 @@ TABLE: dict[str, str] = {
     "codegen.llvm": "ingot.codegen.llvm",
     "backends.cpu": "ingot.backends.cpu:BACKEND",
     "pipeline": "ingot.pipeline",
+    "kernels": "ingot.kernels",
+    "kernels.hooks": "ingot.kernels.hooks",
 }
 
 _PACKAGES = {"onnx": "onnx", "torch": "torch", "llvmlite": "llvmlite"}

@@ -30,7 +30,6 @@ LEVELS: dict[str, int] = {
 ALLOWED = {
     ("cli", "pipeline"): "the command line drives the stage table",
     ("cli", "api"): "the command line goes through the same door",
-    ("api", "kernels"): "compile takes kernels as operators",
 }
 
 
