@@ -39,6 +39,7 @@ class Lowering:
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
         self.home: dict[str, str] = {}  # value name → buffer name, in the graph being walked
+        self.made_for: dict[str, str] = {}  # OUTPUT buffer → the graph output it is made for
 
     def program(self) -> ir.Program:
         state = dict(self.graph.state)
@@ -66,18 +67,27 @@ class Lowering:
     def output(self, value: Value) -> str:
         """The buffer a graph output is in; one that lies in an input or constant is copied."""
         home = self.buffers[self.home[value.name]]
-        if home.name == value.name and home.storage is ir.Storage.OUTPUT:
+        if self.made_for.get(home.name) == value.name:
             return home.name
-        if home.storage in (ir.Storage.TEMP, ir.Storage.DYNAMIC) and self.is_unknown(value):
-            return home.name  # its size is known only after the run: the runtime fetches it
         if value.name in dict(self.graph.state).values():
             return home.name
+        if self.is_unknown(value):
+            return self.fetched(value, home)
         if home.storage is ir.Storage.TEMP:  # made in place: the caller's array takes its role
             self.buffers[home.name] = ir.replace(
                 home, storage=ir.Storage.OUTPUT, shape=tuple(value.shape)
             )
             return home.name
         name = self.buffer(value.name, value, ir.Storage.OUTPUT)
+        self.stmts.append(ir.Copy(name, home.name))
+        return name
+
+    def fetched(self, value: Value, home: ir.Buffer) -> str:
+        """A buffer of the value's own shape, known only after the run: the runtime reads it off."""
+        is_held = home.storage in (ir.Storage.TEMP, ir.Storage.DYNAMIC)
+        if is_held and home.shape == tuple(value.shape):
+            return home.name
+        name = self.temporary(value.name, value)
         self.stmts.append(ir.Copy(name, home.name))
         return name
 
@@ -158,7 +168,9 @@ class Lowering:
             storage = wanted.get(value.name, ir.Storage.TEMP)
             if self.is_unknown(value) and storage is ir.Storage.OUTPUT:
                 storage = ir.Storage.TEMP
-            self.home[value.name] = self.buffer(value.name, value, storage)
+            home = self.home[value.name] = self.buffer(value.name, value, storage)
+            if storage is ir.Storage.OUTPUT:
+                self.made_for[home] = value.name
         name = self.fresh(kernel_name(group), self.kernels)
         kernel = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols)
         args = tuple(self.home[value.name] for value in (*group.inputs, *group.outputs))

@@ -57,6 +57,8 @@ def _check_names(program: ir.Program) -> None:
     for b in program.buffers:
         if b.place is not None and b.place.arena not in arenas:
             raise bad(f"buffer {b.name!r} lies in arena {b.place.arena!r}, which does not exist")
+        if b.storage is ir.Storage.OUTPUT and b.name not in program.outputs:
+            raise bad(f"buffer {b.name!r} is the caller's, but no output of the program")
         if (b.constant is None) == (b.storage is ir.Storage.CONSTANT):
             raise bad(f"buffer {b.name!r}: constants, and only they, refer to the store")
 
