@@ -47,12 +47,30 @@ def print_entry(
 class _Index(Values):
     """Index arithmetic over symbols, each read from the table where it is used."""
 
+    symbol: Callable[[str], str]
+    overflows: list[str] | None = None  # flags of checked steps; None: steps are known to fit
+
     def index(self, e: arith.Expr) -> str:
         if isinstance(e, arith.Var):
             return self.symbol(e.name)
+        if self.overflows is not None and isinstance(e, arith.Add | arith.Sub | arith.Mul):
+            return self._step(e, self.overflows)
         return super().index(e)
 
-    symbol: Callable[[str], str]
+    def checked(self, e: arith.Expr) -> str:
+        """The value of `e`, or -1 where a step of it does not fit 64 bits."""
+        self.overflows = []
+        value, flags, self.overflows = self.index(e), self.overflows, None
+        for flag in flags:
+            value = self.fn.op(f"select i1 {flag}, i64 -1, i64 {value}")
+        return value
+
+    def _step(self, e: arith.Binary, flags: list[str]) -> str:
+        name = {"+": "sadd", "-": "ssub", "*": "smul"}[e.symbol]
+        args = [("i64", self.index(e.a)), ("i64", self.index(e.b))]
+        pair = self.fn.call("{i64, i1}", f"llvm.{name}.with.overflow.i64", args)
+        flags.append(self.fn.op(f"extractvalue {{i64, i1}} {pair}, 1"))
+        return self.fn.op(f"extractvalue {{i64, i1}} {pair}, 0")
 
 
 class _Entry:
@@ -307,7 +325,7 @@ class _Entry:
     def reserve(self, arena: str, size: arith.Expr) -> None:
         def ask() -> None:
             number = self.tables.arenas[arena]
-            need, services = self.index.index(size), self.fields["services"]
+            need, services = self.index.checked(size), self.fields["services"]
             args = f"ptr {services}, ptr %ctx, i64 {number}, i64 {need}"
             got = self.fn.op(f"call ptr {self.service('alloc')}({args})")
             failed = self.fn.op(f"icmp eq ptr {got}, null")

@@ -50,6 +50,12 @@ define void @wake(ptr %services, ptr %address) nounwind {{
 
 _MEMORY = f"""
 define internal ptr @take(ptr %services, i64 %bytes) nounwind {{
+entry:
+  %bad = icmp slt i64 %bytes, 0
+  br i1 %bad, label %none, label %ask
+none:
+  ret ptr null
+ask:
 {_at("f_at", "services", SYSTEM["aligned_alloc"])}
   %f = load ptr, ptr %f_at, align 8
   %more = add i64 %bytes, 64
@@ -74,7 +80,7 @@ entry:
   %size_at = getelementptr i64, ptr %table, i64 %place
   %base = load ptr, ptr %base_at, align 8
   %size = load i64, ptr %size_at, align 8
-  %fits = icmp sle i64 %bytes, %size
+  %fits = icmp ule i64 %bytes, %size  ; a size that overflowed is negative, and fits nowhere
   %exists = icmp ne ptr %base, null
   %keep = and i1 %fits, %exists
   br i1 %keep, label %same, label %renew
@@ -84,9 +90,6 @@ renew:
   call void @give(ptr %services, ptr %base)
   store i64 0, ptr %size_at, align 8
   store ptr null, ptr %base_at, align 8
-  %bad = icmp slt i64 %bytes, 0
-  br i1 %bad, label %none, label %try
-try:
   %new = call ptr @take(ptr %services, i64 %bytes)
   %failed = icmp eq ptr %new, null
   br i1 %failed, label %none, label %got
@@ -106,13 +109,13 @@ entry:
 {_at("size_at", "record", DYNAMIC["capacity"])}
   %old = load ptr, ptr %record, align 8
   %size = load i64, ptr %size_at, align 8
-  %fits = icmp sle i64 %bytes, %size
+  %fits = icmp ule i64 %bytes, %size  ; a size that overflowed is negative, and fits nowhere
   %exists = icmp ne ptr %old, null
   %keep = and i1 %fits, %exists
   br i1 %keep, label %done, label %renew
 renew:
   %twice = mul i64 %size, 2
-  %larger = icmp sgt i64 %twice, %bytes
+  %larger = icmp ugt i64 %twice, %bytes
   %want = select i1 %larger, i64 %twice, i64 %bytes
   %new = call ptr @take(ptr %services, i64 %want)
   %failed = icmp eq ptr %new, null

@@ -43,6 +43,13 @@ def _spelled(dtype: np.dtype) -> str:
 
 
 def _adopt(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
+    if isinstance(value, np.ma.MaskedArray):
+        raise IngotError(
+            "bad-input",
+            f"input {port.name!r} is a masked array",
+            why="the model would see what lies under the mask",
+            hint=f"pass {port.name}.filled(...)",
+        )
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):

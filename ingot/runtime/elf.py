@@ -56,7 +56,7 @@ class ObjectFile:
             self.sections = self._sections()
             self.symbols = self._symbols()
             self.relocations = self._relocations()
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise IngotError("codegen-failed", "an object is damaged", why=str(error)) from error
 
     def _sections(self) -> list[Section]:
@@ -65,6 +65,9 @@ class ObjectFile:
         rows = [
             struct.unpack_from("<IIQQQQIIQQ", self.data, table + i * size) for i in range(count)
         ]
+        for _, kind, _, _, offset, length, *_ in rows:
+            if kind != SHT_NOBITS and offset + length > len(self.data):
+                raise ValueError("a section lies outside the file")
         strings = rows[names][4]
         return [
             Section(self._string(strings + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(1, r[8]))

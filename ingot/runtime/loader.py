@@ -23,6 +23,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 _PAGE = mmap.PAGESIZE
+_MOST_BYTES = 1 << 30  # far more than the code of any kernel, and within reach of relative jumps
 
 
 def _up(size: int, align: int) -> int:
@@ -97,12 +98,12 @@ class LoadedObject:
             if section.kind != SHT_NOBITS:
                 self._write(offset, data[section.offset : section.offset + section.size])
         for number, offset in self._addresses.items():
-            self._write(offset, struct.pack("<Q", self._target(number)))
+            self._write(offset, _absolute(self._target(number), 0))
 
     def _target(self, number: int) -> int:
-        symbol = self._object.symbols[number]
-        if symbol.section not in self._offsets:
-            raise IngotError("codegen-failed", f"symbol {symbol.name!r} lies in no loaded section")
+        symbol = self._object.symbols[number] if number < len(self._object.symbols) else None
+        if symbol is None or symbol.section not in self._offsets:
+            raise _damaged(f"symbol {number} lies in no loaded section")
         return self._base + self._offsets[symbol.section] + symbol.value
 
     def _relocate(self, r: Relocation) -> None:
@@ -118,7 +119,7 @@ class LoadedObject:
 
     def _write(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self._size:
-            raise IngotError("codegen-failed", "the object is damaged: a patch lies outside it")
+            raise _damaged("a patch lies outside it")
         ctypes.memmove(self._base + offset, data, len(data))
 
     def _protect(self) -> None:
@@ -132,7 +133,13 @@ class LoadedObject:
             _libc.munmap(self._base, self._size)
 
 
+def _damaged(why: str) -> IngotError:
+    return IngotError("codegen-failed", "the object is damaged", why=why)
+
+
 def _map(size: int) -> int:
+    if size > _MOST_BYTES:
+        raise _damaged(f"it would take {size} bytes")
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     base = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if base == _FAILED:
@@ -153,15 +160,22 @@ Patch = Callable[[int, int], bytes]  # target, place
 
 
 def _relative(target: int, place: int) -> bytes:
-    return struct.pack("<i", target - place)
+    return _pack("<i", target - place)
 
 
 def _relative_wide(target: int, place: int) -> bytes:
-    return struct.pack("<q", target - place)
+    return _pack("<q", target - place)
 
 
 def _absolute(target: int, place: int) -> bytes:
-    return struct.pack("<Q", target)
+    return _pack("<Q", target)
+
+
+def _pack(form: str, value: int) -> bytes:
+    try:
+        return struct.pack(form, value)
+    except struct.error as error:
+        raise _damaged("a relocation points out of reach") from error
 
 
 @dataclass(frozen=True)

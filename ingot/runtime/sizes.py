@@ -100,6 +100,7 @@ def _check_range(package: Package, symbol, value: int) -> None:
             "bad-input",
             f"{symbol.name!r} is {value}, not a multiple of {symbol.divisor}",
             where=where,
+            hint=f"pad that axis to {-(-value // symbol.divisor) * symbol.divisor}",
         )
 
 

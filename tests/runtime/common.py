@@ -127,7 +127,7 @@ def script(code: str, *names: str, timeout: float = 60) -> subprocess.CompletedP
         return subprocess.run(
             [sys.executable, "-c", _PRELUDE + code, str(file)],
             cwd=ROOT, timeout=timeout, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "INGOT_WORK_PER_THREAD_US": "0"},
         )  # fmt: skip
 
 

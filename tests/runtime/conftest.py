@@ -1,4 +1,5 @@
-"""Every runtime test has a pool of its own with three workers, whatever the machine has."""
+"""Every runtime test has a pool of its own with three workers, whatever the machine has, and wakes
+them for the smallest piece of work."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ingot.runtime import pool as pools
+from ingot.support import knobs
 from tests.runtime.unpickled import crowd
 
 
@@ -14,7 +16,8 @@ from tests.runtime.unpickled import crowd
 def workers() -> Iterator[pools.Pool]:
     before = dict(pools._current)
     own = crowd(3)
-    yield own
+    with knobs.override(work_per_thread_us=0):
+        yield own
     own.stop()
     pools._current.clear()
     pools._current.update(before)
