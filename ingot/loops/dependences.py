@@ -18,9 +18,14 @@ from ingot.loops.regions import Access, Env
 
 def top_blocks(root: Stmt) -> list[Block]:
     """The blocks of `root` in program order, those inside another block left out."""
-    if isinstance(root, Block):
-        return [root]
-    return [block for child in visit.sub_stmts(root) for block in top_blocks(child)]
+    found, todo = [], [root]
+    while todo:
+        stmt = todo.pop()
+        if isinstance(stmt, Block):
+            found.append(stmt)
+        else:
+            todo.extend(reversed(visit.sub_stmts(stmt)))
+    return found
 
 
 def writers(root: Stmt, buffer: str) -> list[Block]:
@@ -84,6 +89,12 @@ def carried(loop: ir.For, root: Stmt | None = None, env: Env | None = None) -> l
             what = f"two iterations of {loop.var} may touch the same element of {name}"
             found.append(Carried(name, what))
     return found
+
+
+def touched_apart(loop: ir.For, buffer: str, env: Env | None = None) -> bool:
+    """Whether any two iterations of `loop` surely touch different elements of the buffer."""
+    uses = [access for access in regions.accesses(loop.body) if access.buffer.name == buffer]
+    return not uses or _differs(uses, loop, env or {})
 
 
 def may_reorder(loop: ir.For, root: Stmt | None = None, env: Env | None = None) -> str | None:

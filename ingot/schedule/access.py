@@ -17,7 +17,7 @@ from ingot.schedule.facts import Facts
 
 @dataclass(frozen=True)
 class Access:
-    """One Load or Store of a block. `inner` are loops inside the block's own body."""
+    """One Load, Store or box of a block. `inner` are loops inside the block's own body."""
 
     block: Block
     buffer: Buffer
@@ -50,13 +50,30 @@ def _of_stmt(
             inner = (*inner, s)
         case Block(axes=axes):
             env = {**env, **{a.var: arith.substitute(a.binding, env) for a in axes}}
-        case ir.Call(args=args):
-            for box in args:
-                whole = tuple(arith.Opaque(("box", n)) for n in range(box.buffer.rank))
-                yield Access(block, box.buffer, whole, True, inner)
-                yield Access(block, box.buffer, whole, False, inner)
+        case ir.Call():
+            yield from _of_call(block, s, env, inner)
     for child in visit.sub_stmts(s):
         yield from _of_stmt(block, child, env, inner)
+
+
+def _of_call(
+    block: Block, s: ir.Call, env: Mapping[str, arith.Expr], inner: tuple[For, ...]
+) -> Iterator[Access]:
+    """Boxes as loops over them; what an instruction touches of a box is not looked at closer."""
+    meaning = s.instruction.meaning
+    read, written = visit.read(meaning.body), visit.written(meaning.body)
+    for number, (param, box) in enumerate(zip(meaning.params, s.args)):
+        names = [f"place {d} of box {number}" for d in range(box.buffer.rank)]
+        extents = [arith.substitute(e, env) for e in box.extents]
+        loops = [For(n, arith.Const(0), e, s) for n, e in zip(names, extents)]
+        offsets = _outside(box.offsets, env)
+        indices = tuple(
+            o if arith.is_const(e, 1) else o + arith.Var(n)
+            for o, n, e in zip(offsets, names, extents)
+        )
+        for name, is_write in ((written, True), (read, False)):
+            if param.name in name:
+                yield Access(block, box.buffer, indices, is_write, (*inner, *loops))
 
 
 def _values(

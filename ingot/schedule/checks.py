@@ -42,6 +42,8 @@ def independent(kernel: Kernel, loop: For, private: bool) -> Problem | None:
 
     `private` allows intermediates that every iteration fills for itself before reading them.
     """
+    if Facts(kernel, tree.loops_above(kernel.body, loop)).at_most(loop.extent, 1):
+        return None  # one iteration has nobody to meet
     strange = foreign(loop.body)
     if strange is not None:
         name = type(strange).__name__
@@ -72,25 +74,37 @@ def _feeds_only_spatial(loop: For, block: Block) -> Problem | None:
 
 def _shares(kernel: Kernel, loop: For, name: str, private: bool) -> Problem | None:
     """Does an iteration touch elements of `name` that another iteration writes?"""
+    if dependences.touched_apart(loop, name, Facts(kernel).env):
+        return None
     writers = dependences.writers(loop.body, name)
-    if len(writers) != 1:
-        return Problem(f"{len(writers)} blocks write {name} inside the loop", "keep one writer")
-    writer = writers[0]
-    distinct = _writes_apart(kernel, loop, writer, name)
-    if not distinct and not (private and _is_private(kernel, loop, writer, name)):
+    own = _own_part(kernel, loop, writers, name)
+    if own is None and not (private and all(_is_private(kernel, loop, w, name) for w in writers)):
         return Problem(
-            f"block {writer.name} is not shown to write other elements of {name} in every "
+            f"block {writers[0].name} is not shown to write other elements of {name} in every "
             f"iteration of {loop.var}",
             "move the block out of the loop, or choose a loop that its output is indexed by",
         )
     for reader in dependences.readers(loop.body, name):
-        if reader.uid != writer.uid and not covered(kernel, loop, writer, reader, name):
+        reads = [a for a in access.reads(reader) if a.buffer.name == name]
+        if own is not None and all(_at(a, own) == own for a in reads):
+            continue  # only what this iteration writes, or what nothing here does
+        if not _filled_before(kernel, loop, writers, reader, name):
             return Problem(
                 f"block {reader.name} may read elements of {name} that another iteration of "
                 f"{loop.var} writes",
                 f"compute {name} under this loop with compute_at first",
             )
     return None
+
+
+def _filled_before(
+    kernel: Kernel, loop: For, writers: list[Block], reader: Block, name: str
+) -> bool:
+    """Has one of the writers, in the same iteration, written all that `reader` reads?"""
+    if any(w.uid == reader.uid for w in writers) and reader.init is not None:
+        return begins_late(kernel, reader, tree.loops_between(loop, reader)) is None
+    others = [w for w in writers if w.uid != reader.uid]
+    return any(covered(kernel, loop, w, reader, name) for w in others)
 
 
 def _is_private(kernel: Kernel, loop: For, writer: Block, name: str) -> bool:
@@ -124,28 +138,27 @@ def begins_late(kernel: Kernel, block: Block, loops: list[For]) -> Problem | Non
     return None
 
 
-def _writes_apart(kernel: Kernel, loop: For, block: Block, name: str) -> bool:
-    """Do the elements that `block` touches of its own output determine the loop's variable?"""
-    loops = [loop, *tree.loops_between(loop, block)]
-    facts = Facts(kernel, tree.loops_above(kernel.body, block))
-    mine = [a for a in access.of_block(block) if a.buffer.name == name]
-    for a in mine:
-        for inner in a.inner:
-            facts.add(inner)
-    reader = IterMap([*loops, *(x for a in mine for x in a.inner)], facts)
-    carriers = _carriers(mine, loop.var)
-    if carriers is None:
-        return False
-    shape = [mine[0].buffer.shape[d] for d in carriers]
-    indices = [mine[0].indices[d] for d in carriers]
-    return loop.var in reader.determined(indices, shape)
+Part = dict[int, arith.Expr]  # dimension → index there
 
 
-def _carriers(mine: list[Access], var: str) -> list[int] | None:
-    """The dimensions whose index has `var` in it, if it is the same for every access."""
-    first = mine[0].indices
-    dims = [d for d, e in enumerate(first) if var in arith.free_vars(e)]
-    return dims if all(a.indices[d] == first[d] for a in mine for d in dims) else None
+def _own_part(kernel: Kernel, loop: For, blocks: list[Block], name: str) -> Part | None:
+    """The indices, one for all accesses of the blocks, that tell the loop's variable; None if no
+    such are seen."""
+    mine = [a for block in blocks for a in access.of_block(block) if a.buffer.name == name]
+    inner = [x for block in blocks for x in tree.loops_between(loop, block)]
+    inner += [x for a in mine for x in a.inner]
+    facts = Facts(kernel, [*tree.loops_above(kernel.body, loop), loop, *inner])
+    first = mine[0]
+    part = {d: e for d, e in enumerate(first.indices) if loop.var in arith.free_vars(e)}
+    if not part or any(_at(a, part) != part for a in mine):
+        return None
+    shape = [first.buffer.shape[d] for d in part]
+    known = IterMap([loop, *inner], facts).determined(list(part.values()), shape)
+    return part if loop.var in known else None
+
+
+def _at(a: Access, part: Part) -> Part:
+    return {d: a.indices[d] for d in part}
 
 
 def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) -> bool:

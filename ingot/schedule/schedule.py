@@ -112,6 +112,10 @@ class Schedule:
         """The nest at the loop, around one block, becomes a block itself."""
         return self._block(primitives.blockize, (loop,))
 
+    def tensorize(self, what: Ref, instruction: Instruction) -> BlockRef:
+        """The nest at a loop, or in a block, becomes a call of an instruction of equal meaning."""
+        return self._block(primitives.tensorize, (what, instruction))
+
     def compute_inline(self, block: BlockRef) -> None:
         """Put the block's formula where its result is read; the block and its buffer go."""
         self._apply(primitives.compute_inline, (block,))

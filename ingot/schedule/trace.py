@@ -1,8 +1,9 @@
 """The trace of a schedule: every step, as data. In: steps that succeeded. Out: Python text or JSON.
 
 A handle appears in a trace as a variable name (`b0`, `l3`); numbers, strings and None stand for
-themselves. `text()` is the Python source that made the schedule; JSON round-trips. Queries
-(`block`, `loops`) are steps too, but the text leaves out those whose answers nobody used.
+themselves, and an instruction is written out whole. `text()` is the Python source that made the
+schedule; JSON round-trips. Queries (`block`, `loops`) are steps too, but the text leaves out those
+whose answers nobody used.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ingot.loops.ir import Instruction
 from ingot.schedule.handles import BlockRef, Ref
+from ingot.schedule.instruction import from_data, to_data
 
 QUERIES = ("block", "blocks", "loops")
 
@@ -107,11 +110,27 @@ class Trace:
 
 
 def _show(value: Any) -> str:
+    if isinstance(value, Instruction):
+        data = to_data(value)
+        emit = f", emit={data['emit']!r}" if data["emit"] else ""
+        return f"instruction({data['name']!r}, {data['meaning']!r}{emit})"
     return value.name if isinstance(value, Var) else repr(value)
 
 
+def _dump_arg(value: Any) -> Any:
+    if isinstance(value, Instruction):
+        return {"instruction": to_data(value)}
+    return {"var": value.name} if isinstance(value, Var) else value
+
+
+def _load_arg(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return Var(value["var"]) if "var" in value else from_data(value["instruction"])
+
+
 def _dump(step: Step) -> dict[str, Any]:
-    args = [{"var": a.name} if isinstance(a, Var) else a for a in step.args]
+    args = [_dump_arg(a) for a in step.args]
     return {
         "op": step.op,
         "args": args,
@@ -122,6 +141,6 @@ def _dump(step: Step) -> dict[str, Any]:
 
 
 def _load(row: dict[str, Any]) -> Step:
-    args = tuple(Var(a["var"]) if isinstance(a, dict) else a for a in row["args"])
+    args = tuple(_load_arg(a) for a in row["args"])
     options = tuple(sorted(row["options"].items()))
     return Step(row["op"], args, options, tuple(row["outs"]), row["unpack"])

@@ -29,12 +29,14 @@ from ingot.schedule.primitives.set_scope import set_scope
 from ingot.schedule.primitives.split import split
 from ingot.schedule.primitives.storage_align import storage_align
 from ingot.schedule.primitives.transform_layout import transform_layout
+from ingot.schedule.primitives.tensorize import tensorize
 from ingot.schedule.primitives.unroll import unroll
 from ingot.schedule.primitives.vectorize import vectorize
 
 __all__ = [
     "annotate", "bind", "blockize", "cache_read", "cache_write", "compute_at", "compute_inline",
-    "decompose_reduction", "fuse", "pad", "parallel", "partition", "peel", "pipeline", "reindex",
-    "reorder", "reverse_compute_at", "reverse_compute_inline", "rfactor", "set_scope", "split",
-    "storage_align", "transform_layout", "unroll", "vectorize",
+    "decompose_reduction", "fuse", "pad", "parallel", "partition", "peel", "pipeline",
+    "reindex", "reorder", "reverse_compute_at", "reverse_compute_inline", "rfactor",
+    "set_scope", "split", "storage_align", "tensorize", "transform_layout", "unroll",
+    "vectorize",
 ]  # fmt: skip

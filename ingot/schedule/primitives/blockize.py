@@ -46,7 +46,7 @@ def make_tile(kernel: Kernel, loop: For, what: str) -> Block:
     insist(kernel, block, what, checks.begins_late(kernel, block, outer + inner))
     insist(kernel, loop, what, _not_rectangular(block, outer, inner))
     zero = {**env, **{x.var: x.start for x in outer if _kind(block, x) is AxisKind.REDUCE}}
-    init = visit.substitute(_init(kernel, block, inner, names), zero)
+    init = visit.substitute(init_nest(kernel, block, inner, names), zero)
     body = visit.map_stmt(body, lambda s: accumulating(s) if _is(s, block) else s)
     return Block(name, axes, body, init)
 
@@ -102,7 +102,7 @@ def _not_rectangular(block: Block, outer: list[For], inner: list[For]) -> Proble
     return None
 
 
-def _init(kernel: Kernel, block: Block, inner: list[For], names: tree.Names) -> Stmt:
+def init_nest(kernel: Kernel, block: Block, inner: list[For], names: tree.Names) -> Stmt:
     """The block's init as a nest of its own, guarded as the first point of the reduction is."""
     assert block.init is not None
     spatial = [x for x in inner if _kind(block, x) is not AxisKind.REDUCE]
