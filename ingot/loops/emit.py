@@ -26,7 +26,7 @@ _OPERAND = re.compile(r"\s*(\w+)\s*(?:\*\s*(\d+))?\s*")
 
 @dataclass(frozen=True)
 class Emit:
-    """result = name(operands), or result += …; an operand is a parameter and how often it stands."""
+    """result = name(operands), or result += …; an operand is a parameter, and how often."""
 
     printer: str
     features: tuple[str, ...]

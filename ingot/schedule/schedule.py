@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ingot.loops import dependences
-from ingot.loops.ir import GLOBAL, Block, For, Kernel
+from ingot.loops.ir import GLOBAL, Block, For, Instruction, Kernel
 from ingot.schedule import primitives, tree
 from ingot.schedule.handles import BlockRef, LoopRef, Ref
 from ingot.schedule.index_map import IndexMap, MapLike

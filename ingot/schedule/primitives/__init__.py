@@ -28,8 +28,8 @@ from ingot.schedule.primitives.rfactor import rfactor
 from ingot.schedule.primitives.set_scope import set_scope
 from ingot.schedule.primitives.split import split
 from ingot.schedule.primitives.storage_align import storage_align
-from ingot.schedule.primitives.transform_layout import transform_layout
 from ingot.schedule.primitives.tensorize import tensorize
+from ingot.schedule.primitives.transform_layout import transform_layout
 from ingot.schedule.primitives.unroll import unroll
 from ingot.schedule.primitives.vectorize import vectorize
 

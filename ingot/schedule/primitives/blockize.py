@@ -47,7 +47,7 @@ def make_tile(kernel: Kernel, loop: For, what: str) -> Block:
     insist(kernel, loop, what, _not_rectangular(block, outer, inner))
     zero = {**env, **{x.var: x.start for x in outer if _kind(block, x) is AxisKind.REDUCE}}
     init = visit.substitute(init_nest(kernel, block, inner, names), zero)
-    body = visit.map_stmt(body, lambda s: accumulating(s) if _is(s, block) else s)
+    body = visit.map_stmt(body, lambda s: _accumulating(s, block))
     return Block(name, axes, body, init)
 
 
@@ -121,8 +121,8 @@ def init_nest(kernel: Kernel, block: Block, inner: list[For], names: tree.Names)
     return nest(loops, Block(name, axes, body, where=guards.conjunction(terms)))
 
 
-def _is(s: Stmt, block: Block) -> bool:
-    return isinstance(s, Block) and s.uid == block.uid
+def _accumulating(s: Stmt, block: Block) -> Stmt:
+    return accumulating(s) if isinstance(s, Block) and s.uid == block.uid else s
 
 
 def axis_facts(kernel: Kernel, block: Block) -> Facts:
