@@ -1,0 +1,71 @@
+"""relu(A @ B): a matrix product in register tiles over packed panels of B, the relu on each tile.
+
+python examples/kernels/mm_relu.py
+"""
+
+from __future__ import annotations
+
+from beside import beside  # first: it tells numpy to use one thread
+
+import numpy as np
+
+import ingot
+from ingot.script import *
+
+N = 1024
+ROWS, VECTORS, LANES = 6, 2, 8  # a tile of 6 × 16 sums: twelve registers of eight lanes
+COLUMNS = VECTORS * LANES
+
+
+@ingot.kernel
+def mm_relu(A: f32[N, N], B: f32[N, N], C: f32[N, N]):
+    Y = alloc(f32[N, N])
+    for i, j, k in grid(N, N, N):
+        with block("Y", spatial=(i, j), reduce=(k,)) as (vi, vj, vk):
+            with init():
+                Y[vi, vj] = 0.0
+            Y[vi, vj] += A[vi, vk] * B[vk, vj]
+    for i, j in grid(N, N):
+        with block("C", spatial=(i, j)) as (vi, vj):
+            C[vi, vj] = max(Y[vi, vj], 0.0)
+
+
+def tiled(sch: ingot.Schedule) -> None:
+    product, relu = sch.block("Y"), sch.block("C")
+    panel = sch.cache_read(product, "B", layout=lambda k, j: (j // COLUMNS, k, j % COLUMNS))
+    i, j, k = sch.loops(product)
+    i_tile, row = sch.split(i, None, ROWS)
+    j_tile, vector, lane = sch.split(j, None, VECTORS, LANES)
+    sch.reorder(j_tile, i_tile, k, row, vector, lane)
+    sch.reverse_compute_at(relu, i_tile)  # while the tile is in registers
+    sch.compute_at(panel, j_tile)  # one panel of B is packed, used for all rows, and dropped
+    for block in (relu, panel):
+        vector_2, lane_2 = sch.split(sch.loops(block)[-1], None, LANES)
+        sch.vectorize(lane_2)
+        sch.unroll(vector_2)
+    sch.unroll(sch.loops(relu)[-3])
+    sch.vectorize(lane)
+    sch.unroll(vector)
+    sch.unroll(row)
+    sch.parallel(j_tile)
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, N, N), np.float32)
+    c = np.empty((N, N), np.float32)
+    fast = mm_relu.schedule(tiled)
+    fast(a, b, c)
+    np.testing.assert_allclose(c, np.maximum(a @ b, 0), rtol=1e-3, atol=1e-3)
+    print(fast)
+    beside(
+        "mm_relu",
+        lambda: fast(a, b, c, threads=1),
+        lambda: np.maximum(np.matmul(a, b, out=c), 0, out=c),
+        2 * N**3,
+        "GFLOP/s",
+    )
+
+
+if __name__ == "__main__":
+    main()
