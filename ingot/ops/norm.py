@@ -323,7 +323,7 @@ class ChannelNorm(OpDef):
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         x, scale, bias = (widen_array(a) for a in inputs if a is not None)
         groups = arith.as_int(self.groups(arith.Const(x.shape[1]), attrs))
-        rows = x.reshape(x.shape[0], groups or 1, -1)
+        rows = x.reshape(x.shape[0], groups or 1, math.prod(x.shape[1:]) // (groups or 1))
         centred = rows - np.mean(rows, axis=2, keepdims=True)
         variance = np.mean(centred * centred, axis=2, keepdims=True)
         value = (centred / np.sqrt(variance + x.dtype.type(attrs["epsilon"]))).reshape(x.shape)

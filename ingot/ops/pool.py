@@ -8,6 +8,7 @@ plain reductions (reduce.py). Called by graph, lower and front ends through the 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,8 +102,9 @@ class Pool(OpDef):
                 taken.append([p for p in places if 0 <= p < n])
             part = widen_array(x)[np.ix_(*map(range, x.shape[:2]), *taken)]
             to: tuple[Any, ...] = (slice(None), slice(None), *at)
+            cells = math.prod(part.shape[2:])
             with np.errstate(all="ignore"):
-                out[to] = self.numpy(part.reshape(*x.shape[:2], -1), count, attrs)
+                out[to] = self.numpy(part.reshape(*x.shape[:2], cells), count, attrs)
         return [out.astype(x.dtype)]
 
     def compute(
