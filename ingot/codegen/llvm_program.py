@@ -329,7 +329,7 @@ class _Entry:
             args = f"ptr {services}, ptr %ctx, i64 {number}, i64 {need}"
             got = self.fn.op(f"call ptr {self.service('alloc')}({args})")
             failed = self.fn.op(f"icmp eq ptr {got}, null")
-            self.when(failed, lambda: self.record(0, NO_MEMORY))
+            self.when(failed, lambda: self.record(self.latest, NO_MEMORY))
 
         self.when(self.fn.op(f"and i1 {self.is_first_thread()}, {self.is_sound()}"), ask)
 
@@ -346,7 +346,7 @@ class _Entry:
         grown, bad, done = fn.label("grown"), fn.label("bad"), fn.label("done")
         fn.branch_if(fn.op(f"icmp eq i32 {code}, 0"), grown, bad)
         fn.start(bad)
-        self.record(0, NO_MEMORY)
+        self.record(self.latest, NO_MEMORY)
         fn.branch(done)
         fn.start(grown)
         end = fn.op(f"getelementptr i8, ptr {self.pointer(dst)}, i64 {used}")

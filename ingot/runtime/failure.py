@@ -13,7 +13,7 @@ def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> Ing
     launch, reason, first, second = min(records, key=lambda record: record[0])
     info = package.launches[launch]
     if reason == NO_MEMORY:
-        return no_memory("a size the model computed is too large")
+        return no_memory("a size the model computed is too large", info.origin)
     if reason == BAD_SIZE:
         what = f"a size computed by the model is {first}, which is not possible"
     else:
@@ -21,10 +21,11 @@ def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> Ing
     return IngotError("run-failed", what, where=info.origin or f"kernel {info.kernel}")
 
 
-def no_memory(why: str) -> IngotError:
+def no_memory(why: str, where: str = "") -> IngotError:
     return IngotError(
         "run-failed",
         "memory ran out",
+        where=where,
         why=why,
         hint="smaller inputs, fewer calls at once; exe.memory_for(...) says what sizes need",
     )
