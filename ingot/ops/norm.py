@@ -7,6 +7,7 @@ Statistics of narrow floats are f32. Called through the operator table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
