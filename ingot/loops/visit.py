@@ -7,6 +7,7 @@ already rebuilt (post-order). Values inside index arithmetic (`arith.Opaque`) ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import TypeVar, assert_never
 
 from ingot.arith import expr as arith
@@ -181,14 +182,25 @@ def replace_stmt(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
     def stmt(s: Stmt) -> Stmt:
         if s is old:
             return new if new is not None else ir.Seq(())
-        return rebuild_stmt(s, stmt, lambda e: e, lambda i: i)
+        changed = {id(child): stmt(child) for child in sub_stmts(s)}
+        if all(id(child) == key for key, child in changed.items()):
+            return s
+        return rebuild_stmt(s, lambda child: changed[id(child)], lambda e: e, lambda i: i)
 
     return stmt(root)
 
 
 def walk_exprs(e: Expr) -> Iterator[Expr]:
     """Every value in an expression, the whole first, those inside indices included."""
-    yield e
+    todo = [e]  # a stack: generators in generators would take the depth again for each value
+    while todo:
+        value = todo.pop()
+        yield value
+        todo.extend(reversed(sub_exprs(value)))
+
+
+def sub_exprs(e: Expr) -> list[Expr]:
+    """The direct operands of a value, those inside its indices included, in order."""
     found: list[Expr] = []
 
     def on_expr(x: Expr) -> Expr:
@@ -200,8 +212,7 @@ def walk_exprs(e: Expr) -> Iterator[Expr]:
         return i
 
     rebuild_expr(e, on_expr, on_index)
-    for child in found:
-        yield from walk_exprs(child)
+    return found
 
 
 def opaque_values(i: arith.Expr) -> list[Expr]:
@@ -234,9 +245,11 @@ def value_vars(e: Expr) -> set[str]:
 
 def walk_stmts(s: Stmt) -> Iterator[Stmt]:
     """Every statement, the whole first, in program order."""
-    yield s
-    for child in sub_stmts(s):
-        yield from walk_stmts(child)
+    todo = [s]
+    while todo:
+        stmt = todo.pop()
+        yield stmt
+        todo.extend(reversed(sub_stmts(stmt)))
 
 
 def sub_stmts(s: Stmt) -> list[Stmt]:
@@ -290,28 +303,51 @@ def blocks(s: Stmt) -> Iterator[ir.Block]:
 
 def written(s: Stmt) -> set[str]:
     """Names of buffers written anywhere in `s`, boxes of instructions and copies included."""
-    names = {x.buffer.name for x in stores(s)}
-    for x in walk_stmts(s):
-        if isinstance(x, ir.Call):
-            written_params = written(x.instruction.meaning.body)
-            pairs = zip(x.instruction.meaning.params, x.args)
-            names |= {box.buffer.name for param, box in pairs if param.name in written_params}
-        elif isinstance(x, ir.CopyAsync):
-            names.add(x.dst.buffer.name)
-    return names
+    return {name for _, names in _touched(s) for name in names}
 
 
 def read(s: Stmt) -> set[str]:
     """Names of buffers read anywhere in `s`."""
-    names = {x.buffer.name for x in loads(s)}
-    for x in walk_stmts(s):
-        if isinstance(x, ir.Call):
-            read_params = read(x.instruction.meaning.body)
-            pairs = zip(x.instruction.meaning.params, x.args)
-            names |= {box.buffer.name for param, box in pairs if param.name in read_params}
-        elif isinstance(x, ir.CopyAsync):
-            names.add(x.src.buffer.name)
-    return names
+    return {name for names, _ in _touched(s) for name in names}
+
+
+Touched = tuple[frozenset[str], frozenset[str]]  # names of buffers read, and written
+
+
+def _touched(s: Stmt) -> Iterator[Touched]:
+    """What each part of a statement touches; blocks, which schedules ask about often, as wholes."""
+    todo = [s]
+    while todo:
+        stmt = todo.pop()
+        if isinstance(stmt, ir.Block):
+            yield _touched_by_block(stmt)
+        else:
+            yield _touched_itself(stmt)
+            todo.extend(sub_stmts(stmt))
+
+
+@lru_cache(maxsize=1 << 12)
+def _touched_by_block(block: ir.Block) -> Touched:
+    parts = [_touched_itself(s) for s in walk_stmts(block)]
+    return frozenset().union(*(r for r, _ in parts)), frozenset().union(*(w for _, w in parts))
+
+
+def _touched_itself(s: Stmt) -> Touched:
+    """By the statement alone, without those inside it."""
+    values = (e for value in own_exprs(s) for e in walk_exprs(value))
+    reads = {e.buffer.name for e in values if isinstance(e, ir.Load)}
+    match s:
+        case ir.Store(buffer=buffer):
+            return frozenset(reads), frozenset((buffer.name,))
+        case ir.CopyAsync(dst=dst, src=src):
+            return frozenset((*reads, src.buffer.name)), frozenset((dst.buffer.name,))
+        case ir.Call(instruction=instruction, args=args):
+            meaning = instruction.meaning
+            into, out_of = written(meaning.body), read(meaning.body)
+            boxes = [(p.name, box.buffer.name) for p, box in zip(meaning.params, args)]
+            writes = frozenset(name for param, name in boxes if param in into)
+            return frozenset((*reads, *(n for p, n in boxes if p in out_of))), writes
+    return frozenset(reads), frozenset()
 
 
 def read_first(body: Stmt) -> set[str]:

@@ -9,7 +9,8 @@ group and comes back, and sorting by the final node is an order. Constants are i
    - into an elementwise or injective reader of the same or smaller size, or if it is cheap;
    - before a REDUCTION, whose loops may read an element several times, if it is elementwise and
      cheap;
-   - before either, if it is cheap and made from constants alone (a cast of the weights).
+   - before either, if it is cheap and made from constants alone (a cast of the weights);
+   and if the group does not grow beyond MAX_WORK.
 3. Opaque nodes, nodes that bind symbols, nodes with sub-graphs and views stand alone.
 """
 
@@ -28,6 +29,8 @@ from ingot.passes.edit import constant_ref, same_shape, same_size
 MAX_COPIES = 8  # how often a cheap node's formula may be written out inside a kernel
 MAX_COSTLY_COPIES = 2
 MAX_EPILOGUE = 64
+MAX_WORK = 128  # of a group: memory is long forgotten then, and code and compile time grow with it
+COSTLY_WORK = 4  # of an elementwise node that is not cheap, as exp; others count 1
 TINY_ELEMENTS = 64  # cheap values of this size are computed again in each group that reads them
 
 POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE)
@@ -174,6 +177,8 @@ class _Fusion:
         most = MAX_COPIES if op.cheap else MAX_COSTLY_COPIES
         if self.kinds[home.final] is Kind.OPAQUE or self._copies_in(home, i) > most:
             return False
+        if sum(self._work(j) for j in home.copies) + self._work(i) > MAX_WORK:
+            return False
         for r in self._readers_in(home, i):
             if r in home.before_anchor:
                 if not op.cheap or not self._may_precede(home, i):
@@ -221,6 +226,10 @@ class _Fusion:
         if None not in bounds:
             return bounds[0] <= bounds[1]  # type: ignore[operator]
         return same_size(theirs, mine)
+
+    def _work(self, i: int) -> int:
+        is_costly = self.kinds[i] is Kind.ELEMENTWISE and not defn(self.nodes[i]).cheap
+        return COSTLY_WORK if is_costly else 1
 
     def _is_from_constants(self, i: int) -> bool:
         inputs = [v for v in self.nodes[i].inputs if v is not None]

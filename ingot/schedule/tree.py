@@ -124,11 +124,11 @@ def put(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
 def drop_unused_allocs(root: Stmt) -> Stmt:
     """Without the buffers that nothing touches any more."""
     used = visit.read(root) | visit.written(root)
-
-    def on_stmt(s: Stmt) -> Stmt:
-        return s.body if isinstance(s, ir.Alloc) and s.buffer.name not in used else s
-
-    return visit.map_stmt(root, on_stmt)
+    allocs = [s for s in visit.walk_stmts(root) if isinstance(s, ir.Alloc)]
+    for alloc in allocs:  # outer ones first: replacing one leaves what is inside it as it is
+        if alloc.buffer.name not in used:
+            root = visit.replace_stmt(root, alloc, alloc.body)
+    return root
 
 
 def body_stmts(s: Stmt) -> list[Stmt]:

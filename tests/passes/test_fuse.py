@@ -75,6 +75,15 @@ graph g(%x: f32[4, 5], %y: f32[5]) {
     assert group.anchor is None and group.family == "elementwise"
 
 
+@pytest.mark.parametrize(("op", "most"), [("exp", 32), ("neg", 128)])
+def test_a_long_chain_is_cut_where_its_work_hides_the_memory(op, most):
+    b = GraphBuilder("g", ConstantStore())
+    value = b.input("x", tensor(dtypes.f32, 8))
+    for _ in range(2 * most + 3):
+        value = b.add(op, [value])
+    assert [len(group.nodes) for group in laws(b.finish([value]))] == [3, most, most]
+
+
 def test_an_epilogue_with_a_residual_rides_on_the_contraction():
     g = graph(
         f"""

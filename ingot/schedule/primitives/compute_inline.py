@@ -12,7 +12,7 @@ from __future__ import annotations
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
-from ingot.loops.ir import AxisKind, Block, Expr, Kernel
+from ingot.loops.ir import AxisKind, Block, Expr, Kernel, Stmt
 from ingot.schedule import access, checks, guards, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, insist, put, with_body
@@ -34,10 +34,21 @@ def compute_inline(kernel: Kernel, block: Block) -> Result:
             return _formula(e, store)
         return e
 
-    body = visit.map_stmt(without.body, None, on_expr)
-    new = with_body(kernel, tree.drop_unused_allocs(body))
+    new = with_body(kernel, tree.drop_unused_allocs(_map_readers(without.body, store, on_expr)))
     recheck(kernel, new, what)
     return new, []
+
+
+def _map_readers(s: Stmt, store: ir.Store, on_expr: visit.ExprFn) -> Stmt:
+    """Values rewritten everywhere but in blocks that do not read what was stored."""
+    if isinstance(s, Block) and store.buffer.name not in visit.read(s):
+        return s
+    return visit.rebuild_stmt(
+        s,
+        lambda x: _map_readers(x, store, on_expr),
+        lambda e: visit.map_expr(e, on_expr),
+        lambda i: visit.map_index(i, on_expr),
+    )
 
 
 def _not_formula(block: Block) -> Problem | None:

@@ -55,7 +55,8 @@ def formula(stage: Stage) -> Expr:
 
 
 def _uses(consumer: Stage, producer: Stage) -> list[Load]:
-    return [x for x in visit.loads(consumer.block) if x.buffer.name in producer.outputs]
+    wanted = producer.outputs & visit.read(consumer.block)
+    return [x for x in visit.loads(consumer.block) if x.buffer.name in wanted] if wanted else []
 
 
 def _fits(stage: Stage, value: Expr, consumer: Stage, load: Load, has_reduction: bool) -> bool:

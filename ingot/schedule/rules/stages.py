@@ -12,6 +12,7 @@ from ingot.arith import expr as arith
 from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
+from ingot.loops.dependences import top_blocks
 from ingot.loops.ir import Axis, AxisKind, Block, Expr, Load
 from ingot.schedule import tree
 from ingot.schedule.handles import BlockRef, LoopRef
@@ -59,7 +60,8 @@ class Stage:
 
 
 def stages(sch: Schedule) -> list[Stage]:
-    return [Stage(ref, sch.at_block(ref)) for ref in sch.blocks()]
+    now = {block.uid: block for block in top_blocks(sch.kernel.body)}
+    return [Stage(ref, now[ref.uid]) for ref in sch.blocks()]
 
 
 def stage_of(sch: Schedule, ref: BlockRef) -> Stage:
