@@ -14,6 +14,7 @@ from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import Values, memory_suffix
 from ingot.loops import ir, visit
+from ingot.loops.emit import parse as parse_emit
 from ingot.loops.frame import Scratch, reasons, scratch_layout
 from ingot.support.errors import IngotError
 
@@ -70,7 +71,9 @@ class _Printer:
                 self.store(s)
             case ir.Fail():
                 self.fail(s)
-            case ir.Sync() | ir.Call() | ir.CopyAsync() | ir.Wait():
+            case ir.Call():
+                self.call(s)
+            case ir.Sync() | ir.CopyAsync() | ir.Wait():
                 kind = type(s).__name__
                 raise IngotError(
                     "codegen-failed",
@@ -184,6 +187,30 @@ class _Printer:
             f"<{lanes} x i1> {mask})"
         )
 
+    def call(self, s: ir.Call) -> None:
+        """An intrinsic, as the instruction's `emit` spells it, on whole flat buffers."""
+        emit = parse_emit(s.instruction.emit)
+        if emit is None:
+            what = f"instruction {s.instruction.name} was not expanded"
+            raise IngotError("codegen-failed", what, where=f"kernel {self.kernel.name}")
+        homes = dict(zip((p.name for p in s.instruction.meaning.params), s.args))
+        operands = []
+        for name, times in emit.operands:
+            box = homes[name]
+            dtype, lanes = box.buffer.dtype, _count(box)
+            loaded = self.values.value(ir.Load(box.buffer, box.offsets, lanes))
+            repeated = self.values.repeat(loaded, dtype, lanes, times)
+            operands.append((value_type(dtype, lanes * times), repeated))
+        target = homes[emit.result]
+        dtype, lanes = target.buffer.dtype, _count(target)
+        result = self.fn.call(value_type(dtype, lanes), emit.name, operands)
+        if emit.adds:
+            old = self.values.value(ir.Load(target.buffer, target.offsets, lanes))
+            result = self.values.combine("add", old, result, dtype, lanes)
+        address = self.values.pointer(target.buffer, target.offsets[0])
+        type, align = vector(memory_type(dtype), lanes), dtype.storage_bytes
+        self.fn.do(f"store {type} {result}, ptr {address}, align {align}")
+
     def fail(self, s: ir.Fail) -> None:
         fn = self.fn
         numbers = [str(self.reasons.index(s.reason) + 1)]
@@ -194,6 +221,12 @@ class _Printer:
             fn.do(f"store i64 {number}, ptr {address}, align 8")
         fn.do("ret i32 1")
         fn.start(fn.label("dead"))
+
+
+def _count(box: ir.Slice) -> int:
+    count = arith.as_int(box.extents[0])
+    assert count is not None and len(box.extents) == 1, "legalize makes boxes flat and whole"
+    return count
 
 
 __all__ = ["print_kernel", "value_type"]

@@ -302,6 +302,14 @@ class Values:
             f"shufflevector {type} {value}, {type} poison, <{len(picks)} x i32> <{mask}>"
         )
 
+    def repeat(self, value: str, dtype: DType, lanes: int, times: int) -> str:
+        """All lanes of a value, several times over."""
+        if times == 1:
+            return value
+        if lanes == 1:
+            return self.fn.broadcast(scalar_type(dtype), value, times)
+        return self._pick(value, dtype, lanes, list(range(lanes)) * times)
+
     def _replace_last(self, value: str, source: str, dtype: DType, lanes: int) -> str:
         type, last = value_type(dtype, lanes), lanes - 1
         item = self.fn.op(f"extractelement {type} {source}, i32 {last}")

@@ -79,9 +79,17 @@ def _shift(
             return ir.replace(e, buffer=small, indices=moved(e.indices))
         return e
 
+    def box(b: ir.Slice) -> ir.Slice:
+        if b.buffer.name != small.name:
+            return b
+        return ir.replace(b, buffer=small, offsets=moved(b.offsets))
+
     def on_stmt(s: ir.Stmt) -> ir.Stmt:
-        if isinstance(s, ir.Store) and s.buffer.name == small.name:
-            return ir.replace(s, buffer=small, indices=moved(s.indices))
+        match s:
+            case ir.Store() if s.buffer.name == small.name:
+                return ir.replace(s, buffer=small, indices=moved(s.indices))
+            case ir.Call(args=args):
+                return ir.replace(s, args=tuple(box(b) for b in args))
         return s
 
     return visit.map_stmt(body, on_stmt, on_expr)

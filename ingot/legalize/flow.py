@@ -31,7 +31,7 @@ class Access:
 
 
 def accesses(buffer: str, s: ir.Stmt) -> list[Access] | None:
-    """Every access in program order; None where an instruction or a copy hides some."""
+    """Every access in program order; None where a copy or a wide statement hides some."""
     collector = _Collect(buffer)
     collector.stmt(s, (), (), True)
     return None if collector.is_hidden else collector.found
@@ -67,12 +67,22 @@ class _Collect:
             case ir.While(body=body):
                 self.stmt(body, loops, guards, False)
             case ir.Call(args=args):
-                self.is_hidden |= any(box.buffer.name == self.buffer for box in args)
+                for box in args:
+                    if box.buffer.name == self.buffer:
+                        self.box(box, loops, guards)
             case ir.CopyAsync(dst=dst, src=src):
                 self.is_hidden |= self.buffer in (dst.buffer.name, src.buffer.name)
             case _:
                 for child in visit.sub_stmts(s):
                     self.stmt(child, loops, guards, certain)
+
+    def box(self, box: ir.Slice, loops: tuple, guards: tuple) -> None:
+        """All of the box may be read, then all of it may be written."""
+        names = [f"place {d} of the box" for d in range(box.buffer.rank)]  # no loop has this name
+        around = [ir.For(n, arith.Const(0), e, ir.Seq(())) for n, e in zip(names, box.extents)]
+        indices = tuple(o + arith.Var(n) for o, n in zip(box.offsets, names))
+        for is_write in (False, True):
+            self.found.append(Access(indices, (*loops, *around), guards, is_write, not is_write))
 
 
 def is_written_first(found: list[Access], ranges: Ranges) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ingot.legalize import terms
 from ingot.legalize.context import Names
+from ingot.legalize.expand_calls import expand_body
 from ingot.legalize.lower_blocks import lower_body
 from ingot.legalize.place_allocs import is_private
 from ingot.loops import ir, visit
@@ -65,7 +66,8 @@ def _is_own(buffer: Buffer, nest: Stmt, kernel: Kernel) -> bool:
         return True
     if buffer.scope != ir.GLOBAL:
         return True  # the schedule has said so
-    plain = ir.replace(kernel, body=lower_body(nest, Names.of(kernel)))
+    names = Names.of(kernel)
+    plain = ir.replace(kernel, body=lower_body(expand_body(nest, names), names))
     return is_private(buffer, plain)
 
 

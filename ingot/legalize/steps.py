@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ingot.legalize.context import Context
 from ingot.legalize.contract_fma import contract_fma
+from ingot.legalize.expand_calls import expand_calls
 from ingot.legalize.expand_math import expand_math
 from ingot.legalize.flatten import flatten
 from ingot.legalize.lower_blocks import lower_blocks
@@ -31,6 +32,7 @@ class Step(NamedTuple):
 
 STEPS = (
     Step("outer_parallel", outer_parallel),
+    Step("expand_calls", expand_calls),
     Step("lower_blocks", lower_blocks),
     Step("place_allocs", place_allocs),
     Step("flatten", flatten),
