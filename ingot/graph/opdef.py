@@ -111,6 +111,10 @@ class OpDef:
         """The reference of an operator that holds sub-graphs: `run` interprets one."""
         return self.reference(inputs, attrs)
 
+    def may_fold(self, attrs: Attrs) -> bool:
+        """Whether the reference is quick enough to compute constants while compiling."""
+        return True
+
     def kind_of(self, node: Node) -> Kind:
         """The kind of this very node; most operators have one kind for all."""
         return self.kind

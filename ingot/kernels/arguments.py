@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def bind(kernel: ir.Kernel, given: Sequence[Any]) -> Arguments:
         raise _wrong_count(kernel, len(given))
     written = {p.name for p in roles.outputs}
     arrays = {p.name: _adopt(kernel, p, x, p.name in written) for p, x in zip(params, given)}
-    sizes = _sizes(kernel, arrays)
+    sizes = _sizes(kernel, tuple([(name, x.shape) for name, x in arrays.items()]))
     made = [p for p in kernel.params if p.name not in arrays]
     arrays |= {p.name: np.zeros(_shape(p, sizes), p.dtype.numpy) for p in made}
     _refuse_shared(kernel, arrays, written)
@@ -150,17 +151,19 @@ def _to_torch(array: np.ndarray) -> Any:
 # --- sizes ----------------------------------------------------------------------------------------
 
 
-def _sizes(kernel: ir.Kernel, arrays: dict[str, np.ndarray]) -> dict[str, int]:
-    """Every size, once all shapes are seen to agree."""
-    shapes = {name: [arith.Const(n) for n in x.shape] for name, x in arrays.items()}
+@lru_cache(maxsize=1024)
+def _sizes(kernel: ir.Kernel, given: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, int]:
+    """Every size, once all shapes are seen to agree; worked out once for the same shapes."""
+    found = dict(given)
+    shapes = {name: [arith.Const(n) for n in shape] for name, shape in given}
     solved = {name: arith.evaluate(e, {}) for name, e in solve_sizes(kernel, shapes).items()}
     for size in kernel.sizes:
         if size.name not in solved:
             what = f"size {size.name} does not follow from the shapes of the arrays"
             raise _bad(kernel, what, hint="give the outputs too")
     for p in kernel.params:
-        if p.name in arrays:
-            _check_shape(kernel, p, arrays[p.name].shape, solved)
+        if p.name in found:
+            _check_shape(kernel, p, found[p.name], solved)
     for size in kernel.sizes:
         if not is_allowed(size, solved[size.name]):
             what = f"size {size.name} is {solved[size.name]}; it must be {demand(size)}"

@@ -64,6 +64,8 @@ def _results(
     """The node's values, if they can and may be computed now."""
     if constant_ref(node) is not None or any(True for _ in node.subgraphs):
         return None
+    if not defn(node).may_fold(node.attr_map):
+        return None
     own = set(bound_symbols(node))
     if mentioned_symbols(node) - own or own & fixed:
         return None
