@@ -16,9 +16,11 @@ from ingot.loops.ir import GLOBAL, Block, For, Instruction, Kernel
 from ingot.schedule import primitives, tree
 from ingot.schedule.handles import BlockRef, LoopRef, Ref
 from ingot.schedule.index_map import IndexMap, MapLike
+from ingot.schedule.primitives import base
 from ingot.schedule.trace import Trace, Var
 from ingot.support.errors import IngotError
 
+UNSAFE = "unsafe_."  # before the name of a step that was not checked
 Saved = tuple[Kernel, Trace, dict[int, str]]
 
 
@@ -184,6 +186,12 @@ class Schedule:
 
     # The machinery
 
+    @property
+    def unsafe_(self) -> Any:
+        """The escape hatch: `sch.unsafe_.parallel(loop)` makes the step without its check. Whoever
+        writes it answers for it; a rewrite that makes no sense may fail in any way."""
+        return _Unsafe(self)
+
     def save(self) -> Saved:
         """The schedule as it is now, to come back to."""
         return self.kernel, self.trace.copy(), dict(self._dead)
@@ -228,7 +236,8 @@ class Schedule:
         gone = tree.uids(self.kernel.body) - tree.uids(kernel.body)
         refs = [_ref(x) for x in made]
         outs = (refs[0] if single else refs) if refs else None
-        step = self.trace.record(primitive.__name__, args, options or {}, outs)
+        op = f"{UNSAFE}{primitive.__name__}" if base.is_unsafe() else primitive.__name__
+        step = self.trace.record(op, args, options or {}, outs)
         self._dead |= dict.fromkeys(gone, step.text())
         self.kernel = kernel
         return refs
@@ -253,6 +262,22 @@ class Schedule:
         return node
 
 
+class _Unsafe:
+    """A schedule's methods, unchecked."""
+
+    def __init__(self, schedule: Schedule):
+        self._schedule = schedule
+
+    def __getattr__(self, op: str) -> Callable:
+        method = getattr(self._schedule, op)
+
+        def step(*args: Any, **options: Any) -> Any:
+            with base.unsafe():
+                return method(*args, **options)
+
+        return step
+
+
 def _ref(node: For | Block) -> Ref:
     return LoopRef(node.uid, node.var) if isinstance(node, For) else BlockRef(node.uid, node.name)
 
@@ -263,7 +288,8 @@ def replay(kernel: Kernel, trace: Trace) -> Schedule:
     env: dict[str, Ref] = {}
     for step in trace.needed():
         args = [env[a.name] if isinstance(a, Var) else a for a in step.args]
-        outs = getattr(sch, step.op)(*args, **dict(step.options))
+        at = sch.unsafe_ if step.op.startswith(UNSAFE) else sch
+        outs = getattr(at, step.op.removeprefix(UNSAFE))(*args, **dict(step.options))
         if step.outs:
             refs = outs if step.unpack else [outs]
             env.update(zip(step.outs, refs))
