@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ingot.arith import expr as arith
 from ingot.legalize import legalize_kernel
+from ingot.legalize.open_scratch import lift, open_sizes
 from ingot.legalize.separate import separate
 from ingot.loops import ir as loops
 from ingot.loops.canonical import digest
@@ -56,15 +57,25 @@ def _temporary(
 
 def legalize_program(program: ir.Program, target: Target) -> ir.Program:
     """Every kernel legal, and each launch told how many parallel iterations there are."""
-    kernels = {name: legalize_kernel(kernel, target) for name, kernel in program.kernels}
+    sizes_of = open_sizes(program)
+    kernels = {
+        name: lift(legalize_kernel(kernel, target), sizes_of[name])
+        for name, kernel in program.kernels
+    }
+    buffers = dict(program.buffer_map)
 
-    def extent(s: ir.Launch) -> ir.Stmt:
+    def fitted(s: ir.Launch) -> ir.Stmt:
         kernel = kernels[s.kernel]
         sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-        return ir.replace(s, extent=arith.substitute(parallel_extent(kernel), sizes))
+        lifted = kernel.params[: len(kernel.params) - len(s.args)]
+        made = [_temporary(f"{s.kernel}.{p.name}", p, sizes, buffers) for p in lifted]
+        extent = arith.substitute(parallel_extent(kernel), sizes)
+        return ir.replace(s, args=(*made, *s.args), extent=extent)
 
-    body = map_launches(program.body, extent)
-    return ir.replace(program, body=body, kernels=tuple(kernels.items()))
+    body = map_launches(program.body, fitted)
+    return ir.replace(
+        program, body=body, kernels=tuple(kernels.items()), buffers=tuple(buffers.values())
+    )
 
 
 def parallel_extent(kernel: loops.Kernel) -> arith.Expr:
