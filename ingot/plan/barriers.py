@@ -38,8 +38,6 @@ class _Barriers:
             return _after(wait, new), _merged(after_then, after_else)
         if isinstance(s, ir.Par):
             raise AssertionError("nothing makes Par statements yet")
-        if isinstance(s, ir.Reserve):  # everyone must see the new arena
-            return ir.seq(_after(wait, s), ir.Barrier()), []
         return _after(wait, s), [*pending, *mine]
 
     def sequence(self, s: ir.Seq, pending: Pending) -> tuple[ir.Stmt, Pending]:

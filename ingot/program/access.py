@@ -72,6 +72,9 @@ class Accesses:
                 return [self.access(flag, False, Who.ALL)]
             case ir.Bind(buffer=buffer):
                 return [self.access(buffer, False, Who.ALL)]
+            case ir.Loop(counter=counter, trips=trips, keep_going=keep):
+                tests = [self.access(n, False, Who.ALL) for n in (trips, keep) if n is not None]
+                return [*tests, self.access(counter, True, Who.FIRST)]
             case ir.Reserve(arena=arena):
                 zero = arith.Const(0)
                 return [Access("", arena, zero, arith.Const(1 << 62), True, Who.FIRST)]

@@ -16,7 +16,8 @@ of declarations, the kernels as functions, then the statements.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import assert_never
 
 from ingot import dtypes
@@ -145,6 +146,20 @@ def _bad(line: int, why: str) -> IngotError:
     )
 
 
+@contextmanager
+def _reading(node: ast.AST, line: int) -> Iterator[None]:
+    """Whatever is wrong with the operands of a call is an error at its line."""
+    try:
+        yield
+    except IngotError as error:
+        if error.where:
+            raise
+        raise _bad(line, error.what) from error
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        head = ast.unparse(node).split("\n")[0]
+        raise _bad(line, f"operands are missing or wrong in {head} ({error})") from error
+
+
 class _Parser:
     def __init__(self, text: str):
         self.lines = text.split("\n")
@@ -179,13 +194,15 @@ class _Parser:
     def top(self, node: ast.stmt) -> ir.Stmt | None:
         if isinstance(node, ast.FunctionDef):
             first = min([d.lineno for d in node.decorator_list], default=node.lineno)
-            source = "\n".join(self.lines[first - 1 : node.end_lineno])
+            blank = [""] * (first - 1)  # so that errors count lines from the program's first
+            source = "\n".join([*blank, *self.lines[first - 1 : node.end_lineno]])
             self.kernels.append((self.kernel_name or node.name, parse_kernel(source)))
             return None
         word, call = self.call(node)
         if word in ("program", "symbol", "arena", "buffer", "kernel"):
             assert call is not None
-            self.declare(word, call)
+            with _reading(node, node.lineno):
+                self.declare(word, call)
             return None
         return self.stmt(node)
 
@@ -201,6 +218,9 @@ class _Parser:
             case "program":
                 self.head = {"name": self.data(call.args[0])}
                 self.head.update({str(k): self.data(v) for k, v in named.items()})
+                missing = [k for k in ("inputs", "outputs", "names") if k not in self.head]
+                if missing:
+                    raise _bad(call.lineno, f"program(...) lacks {', '.join(missing)}")
             case "symbol":
                 fields = {str(k): self.data(v) for k, v in named.items()}
                 self.symbols.append(Symbol(self.data(call.args[0]), **fields))
@@ -254,6 +274,10 @@ class _Parser:
         return self.sequence([self.stmt(n) for n in nodes])
 
     def stmt(self, node: ast.stmt) -> ir.Stmt:
+        with _reading(node, node.lineno):
+            return self.read_stmt(node)
+
+    def read_stmt(self, node: ast.stmt) -> ir.Stmt:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Call):
             flag = self.data(node.test.args[0])
             return ir.If(flag, self.body(node.body), self.body(node.orelse))

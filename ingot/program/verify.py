@@ -17,6 +17,7 @@ from ingot.program import ir
 from ingot.program.access import Access, Accesses
 from ingot.program.races import check_races
 from ingot.program.tables import walk
+from ingot.support.abi import ALIGNMENT
 from ingot.support.errors import IngotError
 
 HOOKS: list[Callable[[ir.Program], None]] = []
@@ -29,6 +30,7 @@ def verify(program: ir.Program) -> None:
         _check_stmt(program, s, symbols)
     if program.is_planned:
         accesses = Accesses(program)
+        _check_places(program, accesses)
         check_races(program, accesses)
         _Contents(program, accesses).check()
     for hook in HOOKS:
@@ -61,6 +63,23 @@ def _check_names(program: ir.Program) -> None:
             raise bad(f"buffer {b.name!r} is the caller's, but no output of the program")
         if (b.constant is None) == (b.storage is ir.Storage.CONSTANT):
             raise bad(f"buffer {b.name!r}: constants, and only they, refer to the store")
+
+
+def _check_places(program: ir.Program, accesses: Accesses) -> None:
+    sizes = {a.name: a.size_bytes for a in program.arenas}
+    for b in program.buffers:
+        if b.place is None or b.place.arena not in sizes:
+            continue
+        start, stop = b.place.offset, b.place.offset + b.size_bytes
+        within = prove("le", stop, sizes[b.place.arena], accesses.env)
+        if not (within and prove("ge", start, arith.Const(0), accesses.env)):
+            raise bad(
+                f"buffer {b.name!r} lies outside its arena",
+                where=f"bytes {start} to {stop} of {b.place.arena!r}",
+                why=f"the arena has {sizes[b.place.arena]} bytes",
+            )
+        if not prove("eq", start % ALIGNMENT, arith.Const(0), accesses.env):
+            raise bad(f"buffer {b.name!r} is not aligned", where=f"offset {start}")
 
 
 def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
@@ -169,17 +188,22 @@ class _Contents:
             case ir.If(then=then, orelse=orelse):
                 self.read(s, self.accesses.of(s), valid)
                 return self.stmt(then, set(valid)) & self.stmt(orelse, set(valid))
-            case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
-                inside = {*valid, counter}
-                for name in (trips, keep):
-                    if name is not None and name not in valid:
-                        raise bad(f"loop reads {name!r} before it is written")
-                after = self.stmt(body, set(inside))
-                self.stmt(body, set(after) & inside)  # the second turn sees what the first left
-                return inside & after
+            case ir.Loop():
+                return self.loop(s, valid)
         touched = self.accesses.of(s)
         self.read(s, touched, valid)
         return self.write(s, touched, valid)
+
+    def loop(self, s: ir.Loop, valid: set[str]) -> set[str]:
+        """Each turn begins with what every turn before it left: tests, then the counter."""
+        touched = self.accesses.of(s)
+        while True:
+            self.read(s, touched, valid)
+            inside = self.write(s, touched, valid)
+            left = valid & self.stmt(s.body, set(inside))
+            if left == valid:
+                return inside
+            valid = left
 
     def read(self, s: ir.Stmt, touched: list[Access], valid: set[str]) -> None:
         for access in touched:

@@ -1,0 +1,146 @@
+"""Programs through text and back: every statement, and errors that say the line."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingot import IngotError, dtypes
+from ingot.arith import expr as arith
+from ingot.graph.ir import ConstRef
+from ingot.graph.types import Symbol
+from ingot.program import ir
+from ingot.program.text import parse, show
+from tests.program.programs import BODY, HEAD, hand, planned
+
+n, m = arith.Var("n"), arith.Var("m")
+EMPTY = ir.Seq(())
+
+STATEMENTS = {
+    "launch": ir.Launch("k", ("x", "y"), (n, n * 2 + 1), arith.ceildiv(n, 8)),
+    "launch of one piece": ir.Launch("k", ("x",), (), arith.Const(1)),
+    "launch without buffers": ir.Launch("k", (), (n,), n),
+    "barrier": ir.Barrier(),
+    "copy": ir.Copy("y", "x"),
+    "if": ir.If("flag", ir.Copy("y", "x"), ir.Barrier()),
+    "if without else": ir.If("flag", ir.Barrier(), EMPTY),
+    "if in if": ir.If("flag", ir.If("other", EMPTY, ir.Barrier()), EMPTY),
+    "loop": ir.Loop("i", "trips", "go", ir.Seq((ir.Barrier(), ir.Copy("y", "x")))),
+    "loop by count": ir.Loop("i", "trips", None, ir.Barrier()),
+    "loop by flag": ir.Loop("i", None, "go", EMPTY),
+    "bind": ir.Bind("m", "x", 3),
+    "reserve": ir.Reserve("late", arith.ceildiv(m * n, 64) * 64),
+    "append": ir.Append("rows", "x"),
+    "par": ir.Par((ir.Barrier(), ir.Seq((ir.Copy("y", "x"), ir.Barrier())), EMPTY), (1, 2, 3)),
+    "host step": ir.HostStep("print", ("x", "y")),
+    "nested sequence": ir.Seq((ir.Seq((ir.Barrier(), ir.Barrier())), ir.Copy("y", "x"))),
+    "sequence of one": ir.Seq((ir.Seq((ir.Barrier(),)), ir.Barrier())),
+    "nothing": EMPTY,
+}
+
+
+def around(body: ir.Stmt) -> ir.Program:
+    buffers = (
+        ir.Buffer("x", dtypes.f32, (n, arith.Const(4)), ir.Storage.INPUT),
+        ir.Buffer("w", dtypes.f32, (arith.Const(2),), ir.Storage.CONSTANT,
+                  ConstRef("abc", "f32", (2,)), ir.Place("constants", arith.Const(64))),
+        ir.Buffer("t", dtypes.i64, (), ir.Storage.TEMP, None, ir.Place("main", n * 64)),
+        ir.Buffer("far", dtypes.bool_, (m,), ir.Storage.TEMP, space="gpu"),
+        ir.Buffer("past", dtypes.f16, (m,), ir.Storage.STATE),
+        ir.Buffer("rows", dtypes.f32, (m,), ir.Storage.DYNAMIC),
+        ir.Buffer("y", dtypes.f32, (n, arith.Const(4)), ir.Storage.OUTPUT),
+    )  # fmt: skip
+    return ir.Program(
+        "all", (Symbol("n", 1, 512, 2, "input"), Symbol("m", 0, None, 1, "node")), buffers, (),
+        body, ("x", "past"), ("y", "past"), ("y", "present"), (("past", "present"),),
+        (ir.Arena("main", n * 128), ir.Arena("late", m * 64, "gpu")), True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements_come_back(name: str):
+    program = around(STATEMENTS[name])
+    text = show(program)
+    assert parse(text) == program, text
+    assert show(parse(text)) == text
+    assert parse(text).name == "all"
+
+
+def test_every_statement_is_among_them():
+    kinds = {type(s).__name__ for s in STATEMENTS.values()}
+    assert kinds == {kind.__name__ for kind in ir.Stmt.__subclasses__()}
+
+
+@pytest.mark.parametrize("name", ["loop", "residual_cnn", "nonzero_gather", "if_of_sizes"])
+def test_planned_models_come_back_with_their_kernels(name: str):
+    program, _ = planned(name)
+    text = show(program)
+    assert parse(text) == program
+    assert show(parse(text)) == text, "origins included"
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("copy('s', 't')", "copy('s', ", "'('"),
+        ("copy('s', 't')", "leap('s', 't')", "'leap' is no statement"),
+        ("copy('s', 't')", "x = 3", "is no statement"),
+        ("copy('s', 't')", "copy('s')", "copy"),
+        ("copy('s', 't')", "copy('s', t)", "no constant"),
+        ("bind('m', 'i', 0)", "bind('m')", "bind"),
+        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'), 3, 16)", "a tuple"),
+        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'))", "run"),
+        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'), (), f())", "f()"),
+        ("with loop('i', 'n', 'go'):", "with loop('i', 'n'):", "loop"),
+        ("with loop('i', 'n', 'go'):", "with ring('i', 'n', 'go'):", "'ring' opens no scope"),
+        ("with loop('i', 'n', 'go'):", "with 3:", "is expected after"),
+        ("if flag('go'):", "if go:", "is no statement"),
+        ("if flag('go'):", "if flag():", "flag"),
+    ],
+)
+def test_errors_in_statements_say_the_line(old: str, new: str, words: str):
+    text = HEAD + BODY
+    assert text.count(old) >= 1
+    line = text[: text.index(old)].count("\n") + 1
+    with pytest.raises(IngotError) as caught:
+        parse(text.replace(old, new, 1))
+    assert caught.value.code == "bad-text"
+    assert f"line {line}" in caught.value.where, caught.value
+    assert words in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("buffer('t', f32,", "buffer('t', f33,", "f33 is no element type"),
+        ("buffer('t', f32, (16,), 'temp'", "buffer('t', f32, (16,), 'attic'", "attic"),
+        ("buffer('t', f32, (16,), 'temp'", "buffer('t', f32, 'temp'", "buffer"),
+        ("place=('main', 0)", "place='main'", "a tuple"),
+        ("symbol('m', low=0,", "symbol('m', lowest=0,", "lowest"),
+        ("arena('main', 320, space='host')", "arena('main')", "arena"),
+        ("inputs=('x', 'n')", "inputs=x", "no constant"),
+        ("outputs=('y', 'rows'), ", "", "outputs"),
+        ("        b[i] = a[i] + a[i]", "        b[i] = = a[i]", "syntax"),
+        ("        b[i] = a[i] + a[i]", "        b[i] = a[i] + c[i]", "c"),
+    ],
+)
+def test_errors_in_declarations_say_the_line(old: str, new: str, words: str):
+    text = HEAD + BODY
+    line = text[: text.index(old)].count("\n") + 1
+    with pytest.raises(IngotError) as caught:
+        parse(text.replace(old, new, 1))
+    assert caught.value.code == "bad-text"
+    assert f"line {line}" in caught.value.where, caught.value
+    assert words in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize("text", ["", "barrier()", "buffer('x', f32, (), 'temp')"])
+def test_a_text_without_a_program(text: str):
+    with pytest.raises(IngotError, match="no program"):
+        parse(text)
+
+
+def test_the_hand_made_program_comes_back():
+    assert parse(show(hand())) == hand()
