@@ -1,0 +1,125 @@
+"""Does a scheduled kernel mean what the plain one does? In the interpreter, in any order of its
+parallel and vector loops, after legalize, and with parallel iterations that see nothing of each
+other. The compiled code is tests/native.py's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.legalize.separate import Separated
+from ingot.loops import interp, ir, visit
+from ingot.loops.ir import LoopKind
+from ingot.loops.memory import poisoned
+
+Arrays = dict[str, np.ndarray]
+ANY_ORDER = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BOUND)
+
+
+def feeds(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
+    """An array for each parameter; those only written hold a number nobody computes."""
+    rng = np.random.default_rng(seed)
+    fresh = visit.written(kernel.body) - visit.read_first(kernel.body)
+    arrays: Arrays = {}
+    for p in kernel.params:
+        shape = tuple(arith.evaluate(d, sizes) for d in p.shape)
+        if p.name in fresh:
+            arrays[p.name] = np.full(shape, 77, p.dtype.numpy)
+        elif p.dtype.is_float:
+            arrays[p.name] = rng.standard_normal(shape).astype(p.dtype.numpy)
+        else:
+            arrays[p.name] = rng.integers(0, 3, shape).astype(p.dtype.numpy)
+    return arrays
+
+
+def interpreted(kernel: ir.Kernel, given: Arrays, sizes: Mapping[str, int]) -> Arrays:
+    arrays = {name: a.copy() for name, a in given.items()}
+    interp.run(kernel, [arrays[p.name] for p in kernel.params], sizes)
+    return arrays
+
+
+def assert_close(got: Arrays, want: Arrays, what: str) -> None:
+    """Equal but for the order of sums."""
+    for name, a in want.items():
+        np.testing.assert_allclose(
+            got[name], a, rtol=2e-5, atol=2e-5, equal_nan=True, err_msg=f"{name}, {what}"
+        )
+
+
+# --- orders -------------------------------------------------------------------------------------
+
+
+def in_any_order(kernel: ir.Kernel, rng: random.Random) -> Iterator[tuple[str, ir.Kernel]]:
+    """The kernel as it is, and with the iterations that may run at once in other orders."""
+    yield "in order", kernel
+    if any(isinstance(s, ir.For) and s.kind in ANY_ORDER for s in visit.walk_stmts(kernel.body)):
+        yield "backwards", _reordered(kernel, lambda s: s.start + s.stop - 1 - arith.Var(s.var))
+        yield "shuffled", _reordered(kernel, lambda s: _shuffled(s, rng))
+
+
+def _reordered(kernel: ir.Kernel, place) -> ir.Kernel:
+    def on_stmt(s: ir.Stmt) -> ir.Stmt:
+        if isinstance(s, ir.For) and s.kind in ANY_ORDER:
+            return ir.replace(s, body=visit.substitute(s.body, {s.var: place(s)}))
+        return s
+
+    return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
+
+
+def _shuffled(s: ir.For, rng: random.Random) -> arith.Expr:
+    """start + (a·i + c) mod extent, with a that shares no divisor with the extent."""
+    count = arith.as_int(s.extent)
+    if count is None:
+        return s.start + (arith.Var(s.var) - s.start + 1) % s.extent
+    steps = [a for a in range(1, max(2, count)) if gcd(a, count) == 1]
+    step, first = rng.choice(steps), rng.randrange(max(1, count))
+    return s.start + ((arith.Var(s.var) - s.start) * step + first) % max(1, count)
+
+
+# --- after legalize -----------------------------------------------------------------------------
+
+
+def run_legal(parts: Separated, given: Arrays, sizes: Mapping[str, int], alone: bool) -> Arrays:
+    """The nests one after the other. `alone`: each iteration of a parallel loop begins with the
+    memory as it was before the loop, and no two may change one element."""
+    arrays = {name: a.copy() for name, a in given.items()}
+    for b in parts.temporaries:
+        shape = tuple(arith.evaluate(d, sizes) for d in b.shape)
+        arrays[b.name] = poisoned(b.dtype, shape).flat
+    for kernel in parts.kernels:
+        homes = [arrays[p.name] for p in kernel.params]
+        used = {s.name: sizes[s.name] for s in kernel.sizes}
+        body = kernel.body
+        if alone and isinstance(body, ir.For) and body.kind is LoopKind.PARALLEL:
+            _alone(kernel, body, homes, used)
+        else:
+            interp.run(kernel, homes, used)
+    return {name: arrays[name] for name in given}
+
+
+def _alone(
+    kernel: ir.Kernel, loop: ir.For, homes: Sequence[np.ndarray], sizes: Mapping[str, int]
+) -> None:
+    turn = ir.Size("the_turn")
+    at = arith.Var(turn.name)
+    one = ir.replace(
+        kernel, sizes=(*kernel.sizes, turn), body=ir.replace(loop, start=at, stop=at + 1)
+    )
+    before = [a.copy() for a in homes]
+    changed = [np.zeros(a.shape, bool) for a in homes]
+    for n in range(arith.evaluate(loop.start, sizes), arith.evaluate(loop.stop, sizes)):
+        mine = [a.copy() for a in before]
+        interp.run(one, mine, {**sizes, turn.name: n})
+        for p, a, b, mark, home in zip(kernel.params, mine, before, changed, homes):
+            new = a.view(np.uint8).reshape(a.shape + (-1,)) != b.view(np.uint8).reshape(
+                b.shape + (-1,)
+            )
+            new = new.any(-1)
+            assert not (new & mark).any(), f"two iterations of {loop.var} write to {p.name}"
+            mark |= new
+            home[new] = a[new]
