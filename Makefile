@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types check clean long
+.PHONY: demo test lint types check clean long math-long
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ test: $(VENV)/.test
 # suites too long for every change
 long: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m long
+
+# every f32 there is through every math function, and the worst distance of each, printed
+math-long: $(VENV)/.test
+	$(BIN)/python -m pytest tests/math -m long -s
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -7,9 +7,11 @@ NaN must meet NaN, and a zero must have the exact value's sign.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import mpmath
 import numpy as np
 
 BLOCK = 1 << 18  # values in float64 that stay in the cache between two passes
@@ -41,36 +43,12 @@ def distances_f32(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     np.abs(distance, out=distance)
     distance /= unit
     distance *= 2.0**23
-    return _kinds(distance, got, want)
-
-
-def distances_f64(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Of float64 results from exact values in longdouble."""
-    top = np.finfo(np.float64).max
-    with np.errstate(over="ignore"):
-        near = np.abs(want).astype(np.float64)
-    unit = np.spacing(np.minimum(near, top)).astype(np.longdouble)
-    ends = np.longdouble(top) + np.spacing(top)
-    distance = np.abs(np.clip(want, -ends, ends) - np.clip(got.astype(np.longdouble), -ends, ends))
-    return _kinds((distance / unit).astype(np.float64), got, want)
-
-
-def _kinds(distance: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
     is_nan = np.isnan(want)
     wrong = np.isnan(got) != is_nan
-    wrong |= (got == 0) & (np.signbit(got) != np.signbit(want))
+    wrong |= (got == 0) & (np.signbit(got) != np.signbit(want)) & ~is_nan
     distance[is_nan] = 0
     distance[wrong] = np.inf
     return distance
-
-
-def worst_of(distance: np.ndarray, *args: np.ndarray) -> Worst:
-    n = int(distance.argmax())
-    return Worst(float(distance[n]), tuple(float(a[n]) for a in args))
-
-
-def blocks(length: int) -> Iterator[slice]:
-    return (slice(i, min(i + BLOCK, length)) for i in range(0, length, BLOCK))
 
 
 def sweep_f32(
@@ -80,19 +58,13 @@ def sweep_f32(
     worst = NOWHERE
     got = run(*args)
     with np.errstate(all="ignore"):
-        for b in blocks(len(got)):
-            piece = [a[b] for a in args]
-            want = exact(*(p.astype(np.float64) for p in piece))
-            worst = max(worst, worst_of(distances_f32(got[b], want), *piece))
+        for start in range(0, len(got), BLOCK):
+            block = slice(start, start + BLOCK)
+            piece = [a[block] for a in args]
+            distance = distances_f32(got[block], exact(*(p.astype(np.float64) for p in piece)))
+            n = int(distance.argmax())
+            worst = max(worst, Worst(float(distance[n]), tuple(float(p[n]) for p in piece)))
     return worst
-
-
-def sweep_f64(
-    run: Callable[..., np.ndarray], exact: Callable[..., np.ndarray], *args: np.ndarray
-) -> Worst:
-    """The worst of float64 arguments; `exact` gives longdouble."""
-    with np.errstate(all="ignore"):
-        return worst_of(distances_f64(run(*args), exact(*args)), *args)
 
 
 def all_f32(chunk: int, step: int = 1) -> Iterator[np.ndarray]:
@@ -100,3 +72,23 @@ def all_f32(chunk: int, step: int = 1) -> Iterator[np.ndarray]:
     for start in range(0, 1 << 32, chunk * step):
         stop = min(start + chunk * step, 1 << 32)
         yield np.arange(start, stop, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+
+
+def distance_f64(got: float, want: mpmath.mpf) -> float:
+    """Of one float64 result from an exact value that is neither NaN nor zero."""
+    if math.isnan(got) or (got == 0 and math.copysign(1, got) != mpmath.sign(want)):
+        return math.inf
+    ends = mpmath.mpf(2) ** 1024
+    size = min(abs(want), ends * (1 - mpmath.mpf(2) ** -54))
+    unit = mpmath.mpf(2) ** max(mpmath.frexp(size)[1] - 53, -1074)
+    have = mpmath.sign(got) * ends if math.isinf(got) else mpmath.mpf(got)
+    return float(abs(have - max(-ends, min(want, ends))) / unit)
+
+
+def sweep_f64(got: np.ndarray, exact: Sequence[mpmath.mpf], *args: np.ndarray) -> Worst:
+    """The worst of float64 results beside exact values."""
+    worst = NOWHERE
+    for n, (have, want) in enumerate(zip(got, exact)):
+        distance = distance_f64(float(have), want)
+        worst = max(worst, Worst(distance, tuple(float(a[n]) for a in args)))
+    return worst

@@ -19,6 +19,7 @@ from ingot.legalize.math.code import (
     V,
     choose,
     fast_two_sum,
+    int_of,
     nearest,
     rarely,
     two_product,
@@ -45,6 +46,7 @@ class _Near(NamedTuple):
 
 
 # Whole quarter turns times a part are exact, or are fused with the subtraction, which then is.
+_NEAR_WIDE = _Near(2.0**27, (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736765e-17))
 _NEAR_FUSED = _Near(2.0**17, (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15))
 _NEAR_PLAIN = _Near(
     2.0**13, (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
@@ -57,17 +59,20 @@ class _Far(NamedTuple):
     the limbs kept leave all digits of the closest approach of any float to a multiple of π/2."""
 
     mantissa: int
+    spare: int  # low bits of it that are zero
     bias: int  # the window begins at bit (exponent field - bias) of _WORDS
     window: int  # limbs
     kept: int
 
 
-_FAR = {"f32": _Far(23, 120, 3, 2), "f64": _Far(52, 1045, 6, 4)}
+_FAR_F32, _FAR_WIDE = _Far(23, 0, 120, 3, 2), _Far(52, 29, 1016, 3, 2)
+_FAR_F64 = _Far(52, 0, 1045, 6, 4)
 
 
 def reduce_f32(a: V) -> tuple[V, V]:
-    """(n, r): the quarter turns as i32, and the rest."""
-    near = _NEAR_FUSED if a.code.has_fma else _NEAR_PLAIN
+    """(n, r): the quarter turns as an integer, and the rest; `a` is an f32, maybe held as f64."""
+    is_wide = a.dtype is dtypes.f64
+    near = _NEAR_WIDE if is_wide else _NEAR_FUSED if a.code.has_fma else _NEAR_PLAIN
     whole, n = nearest(a * TWO_OVER_PI)
     r = a
     for part in near.half_pi:
@@ -75,9 +80,10 @@ def reduce_f32(a: V) -> tuple[V, V]:
 
     def far(code: Code) -> tuple[V, V]:
         x = a.inside(code)
-        n, limbs = _quarters(x)
+        n, limbs = _quarters(x, _FAR_WIDE if is_wide else _FAR_F32)
         turns = _signed(limbs[0]) * 2.0**-30 + _small(limbs[1]) * 2.0**-62
-        return n.to(dtypes.i32), (turns * HALF_PI[0]).to(dtypes.f32) + x * 0.0  # infinity: NaN
+        rest = (turns * HALF_PI[0]).to(x.dtype) + x * 0.0  # infinity: NaN
+        return n.to(int_of(x.dtype)), rest
 
     count, rest = rarely(a >= near.limit, (n, r), far)
     return count, rest
@@ -95,7 +101,7 @@ def reduce_f64(a: V) -> tuple[V, V, V]:
 
     def far(code: Code) -> tuple[V, V, V]:
         x = a.inside(code)
-        n, limbs = _quarters(x)
+        n, limbs = _quarters(x, _FAR_F64)
         turns, turns_low = _sum_of(limbs)
         high, error = two_product(turns, x.number(HALF_PI[0]))
         low = error + (turns * HALF_PI[1] + turns_low * HALF_PI[0])
@@ -113,18 +119,18 @@ def _sum_of(limbs: Sequence[V]) -> tuple[V, V]:
     return fast_two_sum(high, ((low + more) + _small(limbs[3]) * 2.0**-126).keep())
 
 
-def _quarters(a: V) -> tuple[V, list[V]]:
+def _quarters(a: V, far: _Far) -> tuple[V, list[V]]:
     """(n, limbs): quarter turns rounded to nearest, and the fraction that is left.
 
     The first limb counts 2^-30 of a quarter turn, from -2^29, kept with 2^29 added; the next limbs
     go on from there.
     """
-    far = _FAR[a.dtype.name]
     raw = a.bits(uint_of(a.dtype)).to(dtypes.u64).keep()
     position = ((raw >> far.mantissa) - far.bias).keep()
     one = 1 << far.mantissa
-    mantissa = ((raw & (one - 1)) | one).keep()
-    limbs = _product(_limbs_of(mantissa, far.mantissa + 1), _window(position, far.window), far.kept)
+    mantissa = (((raw & (one - 1)) | one) >> far.spare).keep()
+    parts = _limbs_of(mantissa, far.mantissa + 1 - far.spare)
+    limbs = _product(parts, _window(position, far.window), far.kept)
     first = (limbs[0] + (1 << 29)).keep()  # round: the top two bits are the quadrant
     n = (first >> 30) & 3
     return n, [(first & 0x3FFFFFFF).keep(), *limbs[1:]]

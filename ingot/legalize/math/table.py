@@ -32,6 +32,7 @@ F32: dict[str, Recipe] = {
 F32_AS_F64: dict[str, Recipe] = {
     "pow": power.pow_by_f64,
     "fmod": power.fmod_by_f64,
+    "tan": trigonometry.tan_by_f64,
 }
 
 F64: dict[str, Recipe] = {

@@ -82,10 +82,20 @@ def cos(x: V) -> V:
 
 def tan(x: V) -> V:
     x = x.keep()
-    n, sine, cosine = _reduced(x)
+    return _quotient(*_reduced(x), x)
+
+
+def tan_by_f64(x: V) -> V:
+    """For f32 values held as f64."""
+    x = x.keep()
+    n, r = reduce_f32(abs(x).keep())
+    return _quotient(n, *_sin_cos_f64(r, r.number(0.0)), x)
+
+
+def _quotient(n: V, sine: V, cosine: V, sign: V) -> V:
     is_odd = (n & 1).differs(0).keep()
     value = choose(is_odd, -cosine, sine) / choose(is_odd, sine, cosine)
-    return _flip(value, n.number(0), x)
+    return _flip(value, n.number(0), sign)
 
 
 def atan(x: V) -> V:

@@ -27,7 +27,8 @@ from ingot.target import Target
 PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than it saves
 MATH_WEIGHT = 8  # plain operations one Math costs, about
 UNROLL = 4
-UNROLL_NODES = 40  # formulas larger than this are not written out
+UNROLL_NODES = 40  # formulas larger than this are not written out, nor are those with Math: one
+# expands to dozens of operations, and vectors of such work overlap in the machine as they are
 
 
 def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
@@ -137,8 +138,9 @@ def _split(
 ) -> list[LoopRef]:
     if count == width:
         return [loop]
-    nodes = sum(1 for _ in visit.all_exprs(stage.block.body))
-    if count is not None and count % (width * UNROLL) == 0 and nodes <= UNROLL_NODES:
+    values = list(visit.all_exprs(stage.block.body))
+    is_small = len(values) <= UNROLL_NODES and not any(isinstance(e, ir.Math) for e in values)
+    if count is not None and count % (width * UNROLL) == 0 and is_small:
         if count == width * UNROLL:
             return sch.split(loop, UNROLL, width)
         return sch.split(loop, None, UNROLL, width)

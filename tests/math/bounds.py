@@ -1,0 +1,21 @@
+"""What docs/math.md promises, in units of the last place."""
+
+from ingot.legalize.context import FMA
+from ingot.target import Target
+
+F32 = {
+    "exp": 1.1, "exp2": 1.0, "log": 0.9, "sigmoid": 1.6, "rsqrt": 1.5, "tanh": 1.4, "erf": 1.2,
+    "sin": 1.6, "cos": 1.6,
+}  # fmt: skip
+F32_PLAIN = F32 | {"exp2": 1.3, "erf": 1.3, "sin": 2.5, "cos": 2.0}  # targets without fma
+F32_REST = 0.51  # through f64
+F64 = {
+    "exp": 1.1, "exp2": 1.25, "log": 1, "log2": 1, "log1p": 1, "expm1": 2, "sigmoid": 1.5,
+    "rsqrt": 1.5, "sin": 1, "cos": 1, "tan": 2.5, "asin": 3, "acos": 3, "atan": 2, "sinh": 3,
+    "cosh": 3, "asinh": 2, "acosh": 2, "atanh": 2, "tanh": 3, "erf": 4, "pow": 1.5, "fmod": 0,
+}  # fmt: skip
+
+
+def f32(fn: str, target: Target) -> float:
+    has_fma = any(target.has(feature) for feature in FMA)
+    return (F32 if has_fma else F32_PLAIN).get(fn, F32_REST)
