@@ -144,9 +144,7 @@ def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slo
     enough; so no comparison of sizes is left to run time."""
     slots: list[tuple[_Slot, list[str]]] = []
     for name, size, span in sorted(requests, key=lambda r: (r[2].first, r[0])):
-        need = simplify(arith.ceildiv(size, ALIGNMENT) * ALIGNMENT, env)
-        if not prove("le", size, need, env):  # the verifier asks the same
-            need = simplify((size // ALIGNMENT + 1) * ALIGNMENT, env)
+        need = _rounded_up(size, env)
         for slot, names in slots:
             free = not any(tenant.overlaps(span) for tenant in slot.tenants)
             if free and (need == slot.size or prove("le", need, slot.size, env)):
@@ -156,3 +154,14 @@ def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slo
         else:
             slots.append((_Slot(need, [span]), [name]))
     return slots
+
+
+def _rounded_up(size: arith.Expr, env: dict[str, Interval]) -> arith.Expr:
+    """The size in whole units, in a form whose laws the verifier can show: it holds the size, it is
+    a multiple of the unit, and a size less than nothing takes nothing from others."""
+    units = arith.ceildiv(size, ALIGNMENT)
+    if not prove("le", size, units * ALIGNMENT, env):
+        units = size // ALIGNMENT + 1
+    if not prove("ge", units, 0, env):
+        units = arith.maximum(units, 0)
+    return simplify(units * ALIGNMENT, env)
