@@ -48,9 +48,9 @@ class _Lower:
             return terms.guarded(s.where, body)
         init = self.stmt(visit.substitute(s.init, env), (*path, s))
         place = _Place.find(s, path)
-        if place.loop is None:
+        if place.loop is None and place.begins(s):
             return terms.guarded(s.where, ir.seq(init, body))
-        if place.is_plain(s, init):
+        if place.loop is not None and place.is_plain(s, init):
             self.before.setdefault(id(place.loop), []).append(place.build(s, init, self.names))
             return terms.guarded(s.where, body)
         first = terms.conjoin(_is_zero(a.binding) for a in s.axes if a.kind is AxisKind.REDUCE)
@@ -84,17 +84,18 @@ class _Place:
     def is_plain(self, block: Block, init: Stmt) -> bool:
         return (
             all(self._may_pass(s) for s in self.chain)
-            and self._begins(block)
+            and self.begins(block)
             and not any(f.var in self.reduce and f.var in self.spatial for f in self.loops)
             and all(self._is_rectangular(f) for f in self.loops[1:])
             and not any(terms.has_load(c) or terms.refs(c) for c in self._guards(block))
             and not self._is_disturbed(block, init)
         )
 
-    def _begins(self, block: Block) -> bool:
+    def begins(self, block: Block) -> bool:
         """Are these loops at the first point of the reduction when they begin? A part that was
         peeled off is not, and may find it under way."""
-        starts = {f.var: f.start for f in self.loops if f.var in self.reduce}
+        loops = self.loops if self.loop is not None else []
+        starts = {f.var: f.start for f in loops if f.var in self.reduce}
         bindings = (a.binding for a in block.axes if a.kind is AxisKind.REDUCE)
         return all(arith.is_const(simplify(arith.substitute(e, starts)), 0) for e in bindings)
 

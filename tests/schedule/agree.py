@@ -116,10 +116,12 @@ def _alone(
         mine = [a.copy() for a in before]
         interp.run(one, mine, {**sizes, turn.name: n})
         for p, a, b, mark, home in zip(kernel.params, mine, before, changed, homes):
-            new = a.view(np.uint8).reshape(a.shape + (-1,)) != b.view(np.uint8).reshape(
-                b.shape + (-1,)
-            )
-            new = new.any(-1)
+            new = _bits(a) != _bits(b)
             assert not (new & mark).any(), f"two iterations of {loop.var} write to {p.name}"
             mark |= new
             home[new] = a[new]
+
+
+def _bits(a: np.ndarray) -> np.ndarray:
+    """The elements as integers: NaN equals itself, and two zeros differ."""
+    return a.view(f"u{a.dtype.itemsize}")

@@ -1,6 +1,6 @@
 """Random sequences of schedule steps on small kernels: what test_random and others draw from.
 
-    case = CASES["matmul"];  sch = Schedule(case.make());  step = propose(sch, rng);  take(sch, step)
+    sch = Schedule(CASES["matmul"].make());  step = propose(sch, rng);  take(sch, step)
 
 Every primitive is proposed, with arguments that are often right and sometimes not.
 """

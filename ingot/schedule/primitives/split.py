@@ -35,7 +35,9 @@ def split(kernel: Kernel, loop: For, *factors: int | None, tail: str = "guard") 
     counts, is_exact = _counts(loop, factors, facts)
     if is_exact:
         return _nested(kernel, loop, counts, _index(loop, counts))
-    insist(kernel, loop, what, _bad_tail(loop, counts, tail, facts))
+    if None not in factors:
+        insist(kernel, loop, what, _too_few(loop, counts, facts))
+    insist(kernel, loop, what, _bad_tail(loop, counts, tail))
     if tail == "peel":
         return _peeled(kernel, loop, counts, facts)
     if tail == "shift":
@@ -122,12 +124,16 @@ def _counts(loop: For, factors: tuple[int | None, ...], facts: Facts) -> tuple[C
     return counts, is_exact
 
 
-def _bad_tail(loop: For, counts: Counts, tail: str, facts: Facts) -> Problem | None:
-    total = arith.product(list(counts))
+def _too_few(loop: For, counts: Counts, facts: Facts) -> Problem | None:
+    if facts.at_most(loop.extent, arith.product(list(counts))):
+        return None
     shape = " x ".join(str(c) for c in counts)
-    if not facts.at_most(loop.extent, total):
-        return Problem(f"{shape} does not cover {loop.extent}", "make one factor None")
+    return Problem(f"{shape} does not cover {loop.extent}", "make one factor None")
+
+
+def _bad_tail(loop: For, counts: Counts, tail: str) -> Problem | None:
     if tail == "none":
+        shape = " x ".join(str(c) for c in counts)
         return Problem(
             f"{shape} is not shown to be exactly {loop.extent}",
             'tail="guard"' + _divisors(loop.extent),

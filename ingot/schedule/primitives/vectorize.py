@@ -3,7 +3,8 @@
     for j in range(8): C[i, j] = …   →   the same   [vector]
 
 Legal when the extent is a number, the iterations are independent and write their own elements, and
-the loop holds nothing but blocks of plain stores.
+the loop holds nothing but blocks of plain stores. Loops inside it run for all lanes at once, so
+their bounds must be the same in each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from ingot.arith import expr as arith
 from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind
-from ingot.schedule import checks
+from ingot.schedule import checks, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, insist, put
 
@@ -20,17 +21,24 @@ PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
 
 def vectorize(kernel: Kernel, loop: For) -> Result:
     what = f"vectorize({loop.var})"
-    insist(kernel, loop, what, checks.expect_serial(loop) or _not_lanes(loop))
+    insist(kernel, loop, what, checks.expect_serial(loop) or _not_lanes(kernel, loop))
     insist(kernel, loop, what, checks.independent(kernel, loop, private=False))
     return put(kernel, loop, ir.replace(loop, kind=LoopKind.VECTOR)), []
 
 
-def _not_lanes(loop: For) -> Problem | None:
+def _not_lanes(kernel: Kernel, loop: For) -> Problem | None:
     if arith.as_int(loop.extent) is None:
         return Problem(f"its extent {loop.extent} is not a number", "split it: split(i, None, 8)")
+    around = tree.loops_above(kernel.body, loop)
+    outer = next((x for x in around if x.kind is LoopKind.VECTOR), None)
+    if outer is not None:
+        return Problem(f"it lies inside {outer.var}, which is vector", "fuse the two loops")
     for s in visit.walk_stmts(loop.body):
-        if isinstance(s, For):
-            return Problem(f"{s.var} is a loop inside it", "reorder it to be innermost")
+        if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
+            return Problem(f"{s.var} inside it is {s.kind.value}", "mark one loop of the nest")
+        if isinstance(s, For) and loop.var in visit.index_vars(s.start) | visit.index_vars(s.stop):
+            why = f"the bounds of {s.var} inside it move with {loop.var}"
+            return Problem(why, "vectorize a loop whose lanes run alike")
         if isinstance(s, ir.Alloc):
             return Problem(f"{s.buffer.name} is allocated inside it", "vectorize an inner loop")
     for block in dependences.top_blocks(loop.body):
