@@ -201,10 +201,27 @@ def _clip(
         return None
     sides = ((guard.op, guard.a.expr, guard.b.expr), (_FLIP[guard.op], guard.b.expr, guard.a.expr))
     for op, e, limit in sides:
+        strict = 1 if op in ("lt", "gt") else 0
         last = ranges.simplify(index - e + limit)
         if boxes.is_loaded(last):  # memory may have changed between the accesses
             continue
         if not terms.index_vars(last) & inner.keys() and terms.index_vars(e):
-            strict = 1 if op in ("lt", "gt") else 0
             return ("high", last - strict) if op in ("lt", "le") else ("low", last + strict)
+        factor = _factor(index, e, ranges)
+        if factor is not None and not terms.index_vars(limit) & inner.keys():
+            if op in ("lt", "le"):
+                return "high", ranges.simplify(factor * (limit + 1 - strict) - 1)
+            return "low", ranges.simplify(factor * (limit + strict))
+    return None
+
+
+def _factor(index: arith.Expr, part: arith.Expr, ranges: Ranges) -> arith.Expr | None:
+    """c where `part` is index // c: then a bound on the part is one on the whole."""
+    for name in sorted(terms.index_vars(part)):
+        whole, mine = ranges.affine(index, name), ranges.affine(part, name)
+        if whole is None or mine is None or mine[0] != 1 or not ranges.is_positive(whole[0]):
+            continue
+        rest = ranges.simplify(index - whole[0] * part)
+        is_digit = ranges.at_least(rest, 0) and ranges.is_at_most(rest, whole[0] - 1)
+        return whole[0] if is_digit else None
     return None

@@ -18,6 +18,7 @@ MAX_COPIES = 512  # beyond this the text outweighs what a branch costs
 
 
 def unroll(kernel: Kernel, ctx: Context) -> Kernel:
+    _check_rooms(kernel, ctx)
     wanted = _register_vars(kernel.body)
 
     def on_stmt(s: Stmt) -> Stmt:
@@ -28,7 +29,7 @@ def unroll(kernel: Kernel, ctx: Context) -> Kernel:
         return s
 
     new = ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
-    _check_registers(new, ctx)
+    _check_registers(new)
     return new
 
 
@@ -65,7 +66,7 @@ def _register_vars(body: Stmt) -> set[str]:
     return {v for _, index in _register_accesses(body) for v in terms.index_vars(index)}
 
 
-def _check_registers(kernel: Kernel, ctx: Context) -> None:
+def _check_registers(kernel: Kernel) -> None:
     if not _has_registers(kernel.body):
         return
     for buffer, index in _register_accesses(kernel.body):
@@ -77,6 +78,10 @@ def _check_registers(kernel: Kernel, ctx: Context) -> None:
                 why="registers have no addresses: after unrolling every index must be a number",
                 hint="unroll the loops around it, or leave the buffer in the thread's memory",
             )
+
+
+def _check_rooms(kernel: Kernel, ctx: Context) -> None:
+    """Before any loop is written out for a buffer that does not fit."""
     room = ctx.target.vector_registers * ctx.target.vector_bits // 8
     for s in visit.walk_stmts(kernel.body):
         if isinstance(s, ir.Alloc) and s.buffer.scope == ir.REGISTER:

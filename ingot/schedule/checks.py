@@ -168,7 +168,8 @@ def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) 
     places = tree.order(common)
     if places[writer.uid] > places[reader.uid]:
         return False
-    if any(term not in guards.outside(reader) for term in guards.extra(writer)):
+    known = Facts(kernel, tree.loops_above(kernel.body, writer))
+    if any(term not in guards.outside(reader) for term in guards.extra(writer, known)):
         return False
     if not always_writes(writer, name):
         return False

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.affine import coefficient
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.ir import Block, Expr
@@ -52,19 +53,52 @@ def outside(block: Block) -> list[Expr]:
     return [visit.substitute(term, env) for term in conjuncts(block.where)]
 
 
-def extra(block: Block) -> list[Expr]:
-    """The guards that do more than keep axes inside their domains."""
-    return [term for term in outside(block) if not _is_domain(term, block)]
+def extra(block: Block, facts: Facts | None = None) -> list[Expr]:
+    """The guards that do more than keep axes inside their domains. With `facts` about the loops
+    around, a guard on a part of an axis (io < 4 where the axis is 6 io + ii < 24) counts too."""
+    return [term for term in outside(block) if not _is_domain(term, block, facts)]
 
 
-def _is_domain(term: Expr, block: Block) -> bool:
+def _is_domain(term: Expr, block: Block, facts: Facts | None) -> bool:
     """Does the guard only keep an axis inside its own domain?"""
     match term:
         case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
-            return any(axis.binding == a and _same(axis.extent, b) for axis in block.axes)
+            if any(axis.binding == a and _same(axis.extent, b) for axis in block.axes):
+                return True
+            return facts is not None and any(_is_part(a, b, x, facts) for x in block.axes)
         case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index(expr=b)):
             return arith.is_const(b, 0) and any(axis.binding == a for axis in block.axes)
     return False
+
+
+def _is_part(a: arith.Expr, b: arith.Expr, axis: ir.Axis, facts: Facts) -> bool:
+    """Does a ≥ b put the axis beyond its end?  axis = c·a + r with r ≥ 0, and c·b ≥ its extent."""
+    found = _scaled(axis.binding, a, facts)
+    if found is None:
+        return False
+    factor, rest = found
+    return facts.at_most(0, rest) and facts.at_most(axis.extent, factor * b)
+
+
+def implies_below(term: Expr, index: arith.Expr, size: arith.Expr, facts: Facts) -> bool:
+    """Does the guard keep `index`, or a part of it, so low that it is less than `size`?"""
+    match term:
+        case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+            found = _scaled(index, a, facts)
+            return found is not None and facts.at_most(found[0] * (b - 1) + found[1] + 1, size)
+    return False
+
+
+def _scaled(
+    whole: arith.Expr, part: arith.Expr, facts: Facts
+) -> tuple[arith.Expr, arith.Expr] | None:
+    """(c, r) with whole = c·part + r and c ≥ 1, where `part` is a sum of loops' variables."""
+    for name in sorted(arith.free_vars(part) & arith.free_vars(whole)):
+        top, bottom = coefficient(whole, name), coefficient(part, name)
+        if top is None or bottom is None or not arith.is_const(bottom, 1):
+            continue
+        return (top, facts.simplify(whole - top * part)) if facts.at_most(1, top) else None
+    return None
 
 
 def keeps_below(term: Expr, index: arith.Expr, size: arith.Expr, facts: Facts) -> bool:

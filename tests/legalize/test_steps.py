@@ -224,9 +224,24 @@ def test_registers_get_constant_indices():
     np.testing.assert_array_equal(y, 2 * x)
 
 
-@pytest.mark.parametrize(("count", "reason"), [(600, "indexed by"), (200, "does not fit")])
-def test_registers_that_cannot_be_are_refused(count, reason):
-    kernel = unrolled(ir.REGISTER, count)
+def moving_register() -> ir.Kernel:
+    """An index that no unrolling makes a number: it is loaded."""
+    x, t = ir.Buffer("x", dtypes.i64, (arith.Const(3),)), ir.Buffer("t", f32, (arith.Const(3),))
+    t = ir.replace(t, scope=ir.REGISTER)
+    place = ir.index_of(x[0])
+    return ir.Kernel("k", (x,), (), ir.Alloc(t, ir.Store(t, (place,), ir.Lit(1.0, f32))))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (moving_register, "indexed by"),
+        (lambda: unrolled(ir.REGISTER, 200), "does not fit"),
+        (lambda: unrolled(ir.REGISTER, 600), "does not fit"),
+    ],
+)
+def test_registers_that_cannot_be_are_refused(make, reason):
+    kernel = make()
     with pytest.raises(IngotError, match=reason) as error:
         unroll(kernel, ctx(kernel))
     assert error.value.code == "bad-schedule" and error.value.hint

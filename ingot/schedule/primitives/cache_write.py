@@ -16,7 +16,7 @@ from ingot.loops.ir import AxisKind, Block, Buffer, Kernel
 from ingot.schedule import checks, guards
 from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
-from ingot.schedule.primitives.base import Result, insist
+from ingot.schedule.primitives.base import Result, facts_at, insist
 from ingot.schedule.primitives.cache_read import redirected
 from ingot.schedule.primitives.set_scope import check_scopes
 from ingot.schedule.primitives.stages import Names, copy_block, find_block, put_after
@@ -69,7 +69,7 @@ def not_own(kernel: Kernel, block: Block, target: Buffer) -> Problem | None:
         return Problem(f"it reads {name} at other elements than it writes", "leave it as it is")
     if mine and block.init is None:
         return Problem(f"it reads what {name} held before", "leave it as it is")
-    if guards.extra(block):
+    if guards.extra(block, facts_at(kernel, block)):
         return Problem("a guard skips some of its instances", "cache before splitting the loops")
     return None
 

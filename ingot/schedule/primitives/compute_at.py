@@ -11,16 +11,16 @@ ordered axes in full; guards where the box may leave the domain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ingot.arith import expr as arith
 from ingot.loops import dependences, ir, visit
-from ingot.loops.ir import AxisKind, Block, For, Kernel, LoopKind, Stmt
+from ingot.loops.ir import AxisKind, Block, Expr, For, Kernel, LoopKind, Stmt
 from ingot.schedule import access, checks, guards, tree
 from ingot.schedule.access import Extent
 from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
-from ingot.schedule.primitives.base import Result, insist, put
+from ingot.schedule.primitives.base import Result, facts_at, insist, put
 from ingot.schedule.primitives.recheck import recheck
 
 
@@ -32,7 +32,7 @@ def compute_at(kernel: Kernel, block: Block, loop: For) -> Result:
     insist(kernel, loop, what, _readers_elsewhere(kernel, block, loop, outputs))
     facts, extents = needed(kernel, block, loop, outputs)
     without = put(kernel, tree.own_nest(kernel.body, block), None)
-    made = remake(without, block, extents, facts)
+    made = remake(without, block, extents, facts, _agreed(block, loop, outputs))
     here = loop_again(without, loop)
     stmts = tree.body_stmts(here.body)
     first = next(n for n, s in enumerate(stmts) if visit.read(s) & outputs)
@@ -48,9 +48,12 @@ def movable(kernel: Kernel, block: Block, loop: For) -> Problem | None:
         return Problem(f"{loop.var} is a vector loop", "move the block before vectorising")
     if any(isinstance(s, Block) and s.uid == block.uid for s in visit.walk_stmts(loop.body)):
         return Problem(f"it is under {loop.var} already", "choose a loop of another block")
+    around = next((s for s in tree.path_to(kernel.body, loop) if isinstance(s, Block)), None)
+    if around is not None:
+        return Problem(f"{loop.var} is inside block {around.name}", "choose a loop around blocks")
     if any(axis.kind is AxisKind.OPAQUE for axis in block.axes):
         return Problem("the block is opaque", "leave it where it is")
-    if guards.extra(block):
+    if guards.extra(block, facts_at(kernel, block)):
         return Problem("a guard of its own nest would be lost", "move it before splitting it")
     for name in {a.buffer.name for a in access.writes(block)}:
         alloc = tree.allocated(kernel.body, name)
@@ -98,6 +101,20 @@ def needed(
     return facts, found
 
 
+def _agreed(block: Block, loop: For, outputs: set[str]) -> list[Expr]:
+    """Guards that all readers share and that one iteration decides: where they fail, nothing that
+    the block makes is read."""
+    inner = {s.var for s in visit.walk_stmts(loop.body) if isinstance(s, For)}
+    blocks = dependences.top_blocks(loop.body)
+    readers = [b for b in blocks if b.uid != block.uid and visit.read(b) & outputs]
+    shared = [t for t in guards.outside(readers[0]) if not guards.mentions(t) & inner]
+    return [t for t in shared if all(t in guards.outside(r) for r in readers) and not _loads(t)]
+
+
+def _loads(e: Expr) -> bool:
+    return any(isinstance(x, ir.Load) for x in visit.walk_exprs(e))
+
+
 def _widen(found: dict[str, Extent | None], index: arith.Expr, extent: Extent | None) -> None:
     """An axis stored at by two boxes that differ is computed in full."""
     if not isinstance(index, arith.Var):
@@ -107,9 +124,17 @@ def _widen(found: dict[str, Extent | None], index: arith.Expr, extent: Extent | 
 
 
 def remake(
-    kernel: Kernel, block: Block, extents: Mapping[str, Extent | None], facts: Facts
+    kernel: Kernel,
+    block: Block,
+    extents: Mapping[str, Extent | None],
+    facts: Facts,
+    agreed: Sequence[Expr] = (),
 ) -> Stmt:
-    """The block in a new nest of serial loops over the given parts of its spatial axes."""
+    """The block in a new nest of serial loops over the given parts of its spatial axes.
+
+    Where a part may leave the domain, there is a guard: one of those `agreed`, if it suffices,
+    since the loops inside do not change it.
+    """
     names = tree.Names(kernel)
     axes, loops, terms = [], [], []
     for axis in block.axes:
@@ -119,7 +144,8 @@ def remake(
         facts.add(loop)
         binding = facts.simplify(part.offset + arith.Var(var))
         if not facts.at_most(binding + 1, axis.extent):
-            terms.append(guards.less(binding, axis.extent))
+            enough = (t for t in agreed if guards.implies_below(t, binding, axis.extent, facts))
+            terms.append(next(enough, guards.less(binding, axis.extent)))
         if not facts.at_most(0, binding):
             terms.append(guards.not_negative(binding))
         loops.append(loop)

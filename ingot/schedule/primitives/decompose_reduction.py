@@ -17,7 +17,7 @@ from ingot.schedule import checks, guards, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
 from ingot.schedule.itermap import IterMap
-from ingot.schedule.primitives.base import Result, insist, put
+from ingot.schedule.primitives.base import Result, facts_at, insist, put
 from ingot.schedule.primitives.recheck import recheck
 from ingot.schedule.primitives.stages import Names
 
@@ -61,7 +61,11 @@ def _misplaced(kernel: Kernel, block: Block, loop: For) -> Problem | None:
     if strange is not None:
         return Problem(f"a {type(strange).__name__} is between them", "choose an inner loop")
     loops = [s for s in path if isinstance(s, For)]
-    return _not_apart(kernel, block, loops) or _disturbed(block, loop) or _mixed_guard(block, loops)
+    return (
+        _not_apart(kernel, block, loops)
+        or _disturbed(block, loop)
+        or _mixed_guard(kernel, block, loops)
+    )
 
 
 def _not_apart(kernel: Kernel, block: Block, loops: list[For]) -> Problem | None:
@@ -96,9 +100,9 @@ def _disturbed(block: Block, loop: For) -> Problem | None:
     return None
 
 
-def _mixed_guard(block: Block, loops: list[For]) -> Problem | None:
+def _mixed_guard(kernel: Kernel, block: Block, loops: list[For]) -> Problem | None:
     reduced = _fed(block, AxisKind.REDUCE) & {x.var for x in loops}
-    for term in guards.extra(block):
+    for term in guards.extra(block, facts_at(kernel, block)):
         if guards.mentions(term) & reduced:
             return Problem("a guard skips part of the reduction", "decompose before that")
     return None

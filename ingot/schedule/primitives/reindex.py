@@ -15,7 +15,7 @@ from ingot.schedule import guards
 from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
 from ingot.schedule.itermap import IterMap
-from ingot.schedule.primitives.base import Result, insist
+from ingot.schedule.primitives.base import Result, facts_at, insist
 from ingot.schedule.primitives.cache_read import read_buffer
 from ingot.schedule.primitives.cache_write import not_own, written_buffer
 from ingot.schedule.primitives.stages import Names, find_block, points, put_after, put_before
@@ -32,7 +32,7 @@ def _of_input(kernel: Kernel, block: Block, buffer: str, what: str) -> Result:
     source = read_buffer(kernel, block, buffer, what)
     load = _only_load(kernel, block, source, what)
     axes = _axes_of(kernel, block, load, what)
-    if guards.extra(block):
+    if guards.extra(block, facts_at(kernel, block)):
         problem = Problem("a guard skips some of its instances", "reindex before splitting")
         insist(kernel, block, what, problem)
     names = Names(kernel)

@@ -64,6 +64,9 @@ def _too_early(kernel: Kernel, block: Block, loop: For) -> Problem | None:
         writes = {a.buffer.name for a in access.writes(other)}
         reads = {a.buffer.name for a in access.reads(other)}
         is_late = places[other.uid] > last or _shares_outer_loop(kernel, other, loop, inside)
+        if other.uid in inside and reads & outputs:
+            why = f"block {other.name} reads {min(reads & outputs)}, which would change under it"
+            return Problem(why, "leave it where it is")
         clash = (writes & (outputs | inputs)) or (reads & outputs)
         if clash and is_late and places[other.uid] < places[block.uid]:
             why = f"block {other.name} touches {min(clash)} between {loop.var} and the block"
@@ -110,12 +113,38 @@ class Tile:
         inner = tree.loops_between(self.loop, producer)
         for x in inner:
             self.facts.add(x)
-        return self._guards(producer, inner) or self._match(producer, inner)
+        problem = self._guards(producer, inner) or self._match(producer, inner)
+        return problem or self._elsewhere(producer)
+
+    def _elsewhere(self, producer: Block) -> Problem | None:
+        """What other nests write of a buffer must be written here too: its consumer leaves with
+        this producer."""
+        inside = {b.uid for b in dependences.top_blocks(self.loop.body)}
+        read = {a.buffer.name for a in access.reads(self.block)}
+        for name in sorted(read & {a.buffer.name for a in access.writes(producer)}):
+            others = [w for w in dependences.writers(self.kernel.body, name) if w.uid not in inside]
+            if others and not self._makes_all(producer, name):
+                why = f"block {others[0].name} makes a part of {name} elsewhere"
+                return Problem(why, "leave it where it is, or partition its loops alike")
+        return None
+
+    def _makes_all(self, producer: Block, name: str) -> bool:
+        """Do all runs of the loop together write every element of the buffer?"""
+        loops = tree.loops_above(self.kernel.body, producer)
+        facts = Facts(self.kernel, loops)
+        store = next(a for a in access.writes(producer) if a.buffer.name == name)
+        maps = IterMap(loops, facts)
+        if not all(maps.covers_exactly(e) for e in store.indices):
+            return False
+        if guards.extra(producer, facts) or not checks.spans_apart(store.indices, loops):
+            return False
+        box = access.box([store], loops, store.buffer.rank, facts)
+        return all(e is not None and self._is_whole(e, n) for e, n in zip(box, store.buffer.shape))
 
     def _guards(self, producer: Block, inner: list[For]) -> Problem | None:
         """Guards that decide the whole tile are the consumer's too; others must be its domain's."""
         varying = {x.var for x in inner}
-        for term in guards.extra(producer):
+        for term in guards.extra(producer, self.facts):
             if guards.mentions(term) & varying:
                 why = f"a guard of block {producer.name} cuts the tile"
                 return Problem(why, "use factors that divide the extent")
@@ -150,7 +179,9 @@ class Tile:
         axes = {axis.var: axis for axis in self.block.axes}
         box = access.box([store], inner, load.buffer.rank, self.facts)
         used: set[str] = set()
-        for index, extent, size in zip(load.indices, box, load.buffer.shape):
+        for d, (index, extent, size) in enumerate(zip(load.indices, box, load.buffer.shape)):
+            if self._is_complete(load.buffer.name, d):
+                continue
             if extent is None:
                 why = f"the part of {load.buffer.name} made in one iteration changes its size"
                 return Problem(why, "choose an outer loop")
@@ -166,6 +197,22 @@ class Tile:
             if self.extents.setdefault(index.name, extent) != extent:
                 return Problem(f"two tiles differ along {index.name}", "leave it where it is")
         return None
+
+    def _is_complete(self, name: str, d: int) -> bool:
+        """Whatever is written in this dimension, by whomever, each iteration writes all of it."""
+        inside = {b.uid for b in dependences.top_blocks(self.loop.body)}
+        outer = {x.var for x in (*tree.loops_above(self.kernel.body, self.loop), self.loop)}
+        for writer in dependences.writers(self.kernel.body, name):
+            if writer.uid not in inside:
+                return False
+            moving = set(outer)
+            for x in tree.loops_between(self.loop, writer):
+                if (visit.index_vars(x.start) | visit.index_vars(x.stop)) & moving:
+                    moving.add(x.var)
+            stores = [a for a in access.writes(writer) if a.buffer.name == name]
+            if any(visit.index_vars(a.indices[d]) & moving or a.inner for a in stores):
+                return False
+        return True
 
     def _is_whole(self, extent: Extent, size: arith.Expr) -> bool:
         """The iteration makes all of this dimension, so any index is ready."""

@@ -15,15 +15,15 @@ from ingot.loops.ir import AxisKind, Block, Expr, Kernel
 from ingot.schedule import access, guards, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.facts import Facts
-from ingot.schedule.primitives.base import Result, insist, put, with_body
+from ingot.schedule.primitives.base import Result, facts_at, insist, put, with_body
 from ingot.schedule.primitives.recheck import recheck
 
 
 def reverse_compute_inline(kernel: Kernel, block: Block) -> Result:
     what = f"reverse_compute_inline({block.name})"
-    insist(kernel, block, what, _not_a_store(block))
+    insist(kernel, block, what, _not_a_store(kernel, block))
     producer = _producer(kernel, block, what)
-    insist(kernel, producer, what, _not_a_store(producer))
+    insist(kernel, producer, what, _not_a_store(kernel, producer))
     load = _only_load(kernel, block, producer, what)
     insist(kernel, block, what, _not_one_to_one(kernel, block, load))
     insist(kernel, block, what, _in_the_way(kernel, block, producer, load.buffer.name))
@@ -35,7 +35,7 @@ def reverse_compute_inline(kernel: Kernel, block: Block) -> Result:
     return new, []
 
 
-def _not_a_store(block: Block) -> Problem | None:
+def _not_a_store(kernel: Kernel, block: Block) -> Problem | None:
     store = block.body
     if not isinstance(store, ir.Store) or store.mask is not None or block.init is not None:
         why = f"the body of block {block.name} is not one plain store"
@@ -44,7 +44,7 @@ def _not_a_store(block: Block) -> Problem | None:
     if bad is not None:
         why = f"the axis {bad.var} of block {block.name} is {bad.kind.value}"
         return Problem(why, "reverse_compute_at moves a block to its producer")
-    if guards.extra(block):
+    if guards.extra(block, facts_at(kernel, block)):
         why = f"a guard skips some instances of block {block.name}"
         return Problem(why, "inline before splitting")
     if store.buffer.name in visit.read(block):

@@ -90,7 +90,7 @@ class _Split:
 
     def _guard_problem(self) -> Problem | None:
         """Guards of the reduction may only cut off its end, so that partial results begin."""
-        if guards.extra(self.block):
+        if guards.extra(self.block, self.facts):
             return Problem("a guard skips some of its instances", "rfactor before that")
         start = {x.var: arith.Const(0) for x in self.rest}
         for a in self.block.axes:
