@@ -1,6 +1,6 @@
 """Does a scheduled kernel mean what the plain one does? In the interpreter, in any order of its
 parallel and vector loops, after legalize, and with parallel iterations that see nothing of each
-other. The compiled code is tests/native.py's.
+other, and compiled. Shared by the tests of primitives.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from ingot.legalize.separate import Separated
 from ingot.loops import interp, ir, visit
 from ingot.loops.ir import LoopKind
 from ingot.loops.memory import poisoned
+from ingot.loops.verify import verify
+from ingot.schedule import Schedule, Trace, replay
+from tests.native import Batch
 
 Arrays = dict[str, np.ndarray]
 ANY_ORDER = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BOUND)
@@ -125,3 +128,25 @@ def _alone(
 def _bits(a: np.ndarray) -> np.ndarray:
     """The elements as integers: NaN equals itself, and two zeros differ."""
     return a.view(f"u{a.dtype.itemsize}")
+
+
+# --- everywhere ---------------------------------------------------------------------------------
+
+
+def assert_everywhere(plain: ir.Kernel, sch: Schedule, *values: Mapping[str, int]) -> Batch:
+    """A schedule's kernel verifies, replays, and gives what the plain one does: interpreted in any
+    order, legalized, and compiled, on one thread and on two. Gives the compiled kernel."""
+    verify(sch.kernel)
+    assert replay(plain, Trace.from_json(sch.trace.to_json())).kernel == sch.kernel
+    batch = Batch([sch.kernel], level=1)
+    for sizes in values or ({},):
+        given = feeds(plain, sizes)
+        want = interpreted(plain, given, sizes)
+        for order, variant in in_any_order(sch.kernel, random.Random(0)):
+            assert_close(interpreted(variant, given, sizes), want, order)
+        assert_close(run_legal(batch.parts[0], given, sizes, True), want, "legal")
+        for threads in (1, 2):
+            got = {name: a.copy() for name, a in given.items()}
+            batch.run(0, got, sizes, threads)
+            assert_close(got, want, f"compiled, {threads} threads")
+    return batch

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ingot.arith import expr as arith
-from ingot.arith.affine import affine
+from ingot.arith.affine import coefficient
 from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import AxisKind, Block, Buffer, For, Kernel, Stmt
 from ingot.schedule import access, checks, guards, tree
@@ -151,16 +151,27 @@ class Padded:
         )
 
     def _writes(self, a: Access) -> Iterator[Problem]:
-        beyond = {self._loop.var: self._loop.extent + arith.Var(self._loop.var)}
+        if any(visit.opaque_values(index) for index in a.indices):
+            yield Problem(f"{a.buffer.name} is written at a loaded index", 'tail="guard"')
+            return
+        if not any(self._is_apart(a, d) for d in range(a.buffer.rank)):
+            why = (
+                f"block {a.block.name} would write elements of {a.buffer.name} that are not its own"
+            )
+            yield Problem(why, 'tail="guard"')
         for d, index in enumerate(a.indices):
-            if visit.opaque_values(index):
-                yield Problem(f"{a.buffer.name} is written at a loaded index", 'tail="guard"')
-                return
-            if self.facts.at_most(a.buffer.shape[d], arith.substitute(index, beyond)):
+            if not self._within(index, a.buffer.shape[d]):
                 yield from self._grow(a, d)
-                return
-        why = f"block {a.block.name} would write elements of {a.buffer.name} that are not its own"
-        yield Problem(why, 'tail="guard"')
+
+    def _is_apart(self, a: Access, d: int) -> bool:
+        """Do points beyond the end write, in this dimension, where nobody else does?"""
+        var, index = self._loop.var, a.indices[d]
+        beyond = arith.substitute(index, {var: self._loop.extent + arith.Var(var)})
+        if self.facts.at_most(a.buffer.shape[d], beyond):
+            return True
+        only = len(dependences.writers(self._kernel.body, a.buffer.name)) == 1
+        alone = arith.free_vars(index) & self.facts.limits.keys() == {var}
+        return only and alone and (self._step(index) or 0) >= 1
 
     def _within(self, index: arith.Expr, size: arith.Expr) -> bool:
         return self.facts.at_most(0, index) and self.facts.at_most(index + 1, size)
@@ -172,8 +183,7 @@ class Padded:
             why = f"{buffer.name} is a parameter and has no room beyond {buffer.shape[d]}"
             yield Problem(why, 'tail="guard", or cache it in an intermediate first')
             return
-        form = affine(a.indices[d], (self._loop.var,), self.facts.env)
-        step = None if form is None else arith.as_int(form.coeff[self._loop.var])
+        step = self._step(a.indices[d])
         if step is None or step < 1 or not self.facts.at_most(0, a.indices[d]):
             why = f"how far {buffer.name}[{a.indices[d]}] reaches beyond the end is not known"
             yield Problem(why, 'tail="guard"')
@@ -181,6 +191,11 @@ class Padded:
         room = self.facts.simplify(buffer.shape[d] + self.extra * step)
         wanted = self.grown.setdefault(buffer.name, list(buffer.shape))
         wanted[d] = self.facts.simplify(arith.maximum(wanted[d], room))
+
+    def _step(self, index: arith.Expr) -> int | None:
+        """How far the index moves with each iteration, where that is one number."""
+        step = coefficient(index, self._loop.var, self.facts.env)
+        return None if step is None else arith.as_int(step)
 
     def applied(self) -> tuple[Kernel, For]:
         """The kernel with the longer loop and the grown buffers, and that loop."""
