@@ -55,7 +55,7 @@ def test_a_peeled_tail_is_a_copy_without_guards(which):
     sch = Schedule(kernel)
     loop = sch.loops(sch.block("Y"))[which]
     extent = arith.as_int(sch.at_loop(loop).extent)
-    outer, inner = sch.split(loop, None, 4, tail="peel")
+    outer, _ = sch.split(loop, None, 4, tail="peel")
     assert str(sch.at_loop(outer).extent) == str(extent // 4)
     assert str(extent % 4) in extents(sch, "Y_tail")
     assert sch.at_block(sch.block("Y")).where is None

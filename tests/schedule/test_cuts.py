@@ -1,0 +1,165 @@
+"""peel and partition: loops cut in two, in order."""
+
+import pytest
+
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.schedule import Schedule
+from ingot.support.errors import IngotError
+from tests.schedule.agree import assert_everywhere
+from tests.schedule.common import conv1d, cumsum, elementwise, matmul, softmax
+
+n = arith.Var("n")
+
+
+def extents(sch: Schedule, name: str) -> list[str]:
+    return [str(sch.at_loop(x).extent) for x in sch.loops(sch.block(name))]
+
+
+def refusal(step, *args, **options) -> IngotError:
+    with pytest.raises(IngotError) as caught:
+        step(*args, **options)
+    assert caught.value.code == "bad-schedule"
+    return caught.value
+
+
+@pytest.mark.parametrize("side", ["end", "start"])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_peel_either_side_of_any_loop(which, side):
+    kernel = matmul(5, 6, 4)
+    sch = Schedule(kernel)
+    main, rest = sch.peel(sch.loops(sch.block("Y"))[which], 2, side)
+    assert str(sch.at_loop(rest).extent) == "2"
+    assert sch.at_loop(main).extent == sch.at_loop(sch.loops(sch.block("Y"))[which]).extent
+    assert [b.name for b in sch.blocks()] == (
+        ["Y", "Y_tail", "Z"] if side == "end" else ["Y_head", "Y", "Z"]
+    )
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("side", ["end", "start"])
+def test_peel_of_an_open_reduction(side):
+    kernel = matmul(3, 4, n, [ir.Size("n", 2)])
+    sch = Schedule(kernel)
+    i, j, k = sch.loops(sch.block("Y"))
+    sch.reorder(k, i, j)
+    sch.peel(k, 2, side)
+    assert_everywhere(kernel, sch, {"n": 2}, {"n": 3}, {"n": 7})
+
+
+def test_only_the_part_that_begins_a_reduction_has_its_init():
+    sch = Schedule(matmul(3, 4, 5))
+    sch.peel(sch.loops(sch.block("Y"))[2], 1, "start")
+    assert sch.at_block(sch.block("Y_head")).init is not None
+    assert sch.at_block(sch.block("Y")).init is None
+
+
+def test_peel_keeps_the_order_of_a_scan():
+    kernel = cumsum(3, 6)
+    sch = Schedule(kernel)
+    sch.peel(sch.loops(sch.block("out"))[1], 2)
+    assert_everywhere(kernel, sch)
+
+
+def test_peel_copies_all_blocks_of_a_row():
+    kernel = softmax(6, 5)
+    sch = Schedule(kernel)
+    row = sch.loops(sch.block("out"))[0]
+    for name in ("total", "power", "top"):
+        sch.compute_at(sch.block(name), row)
+    main, rest = sch.peel(row, 1)
+    assert {b.name for b in sch.blocks()} == {
+        x for name in ("top", "power", "total", "out") for x in (name, f"{name}_tail")
+    }
+    sch.parallel(main)
+    assert_everywhere(kernel, sch)
+    assert sch.at_loop(rest).kind is ir.LoopKind.SERIAL
+
+
+def test_the_loop_is_consumed_and_what_is_inside_lives_on():
+    sch = Schedule(matmul(5, 6, 4))
+    i, j, _ = sch.loops(sch.block("Y"))
+    sch.peel(i, 1)
+    sch.vectorize(sch.split(j, None, 2)[1])
+    with pytest.raises(IngotError, match="the loop i is gone") as caught:
+        sch.parallel(i)
+    assert caught.value.where == "l3, l4 = sch.peel(l0, 1)"
+
+
+@pytest.mark.parametrize(
+    ("count", "side", "why"),
+    [
+        (8, "end", "it is not shown to have 8 iterations: its extent is 7"),
+        (0, "end", "it takes one iteration or more"),
+        (1, "middle", "there is no side 'middle'"),
+    ],
+)
+def test_peel_refuses(count, side, why):
+    sch = Schedule(matmul(7, 6, 4))
+    assert refusal(sch.peel, sch.loops(sch.block("Y"))[0], count, side).why == why
+
+
+def test_peel_refuses_more_than_an_open_loop_surely_has():
+    sch = Schedule(matmul(n, 6, 4, [ir.Size("n", 2)]))
+    error = refusal(sch.peel, sch.loops(sch.block("Y"))[0], 3)
+    assert error.why == "it is not shown to have 3 iterations: its extent is n"
+    assert "least value" in error.hint
+
+
+def test_peel_and_partition_refuse_marked_loops():
+    sch = Schedule(elementwise(6, 8))
+    loop = sch.loops(sch.block("Z"))[1]
+    sch.vectorize(loop)
+    assert refusal(sch.peel, loop, 1).why == "i_4 is already marked vector"
+    assert refusal(sch.partition, loop, 1).why == "i_4 is already marked vector"
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 5])
+def test_partition_anywhere(at):
+    kernel = matmul(5, 6, 4)
+    sch = Schedule(kernel)
+    sch.partition(sch.loops(sch.block("Y"))[0], at)
+    assert extents(sch, "Y")[0] == str(at) and extents(sch, "Y_rest")[0] == str(5 - at)
+    assert_everywhere(kernel, sch)
+
+
+def test_partition_of_a_partition():
+    kernel = elementwise(9, 4)
+    sch = Schedule(kernel)
+    low, high = sch.partition(sch.loops(sch.block("Z"))[0], 6)
+    sch.partition(low, 2)
+    sch.parallel(high)
+    assert [b.name for b in sch.blocks()] == ["S", "Z", "Z_rest_2", "Z_rest"]
+    assert_everywhere(kernel, sch)
+
+
+def test_the_inside_of_a_partition_has_no_guards():
+    kernel = conv1d(19)
+    sch = Schedule(kernel)
+    _, rest = sch.partition(sch.loops(sch.block("padded"))[0], 1)
+    inner, _ = sch.partition(rest, 19)
+    sch.vectorize(sch.split(inner, None, 19)[1])
+    legal = assert_everywhere(kernel, sch).parts[0].kernels
+    (wide,) = [s for k in legal for s in visit.stores(k.body) if s.value.lanes == 19]
+    assert isinstance(wide.value, ir.Load) and wide.value.mask is None
+
+
+@pytest.mark.parametrize("at", [-1, 8])
+def test_partition_refuses_places_outside(at):
+    sch = Schedule(matmul(7, 6, 4))
+    error = refusal(sch.partition, sch.loops(sch.block("Y"))[0], at)
+    assert error.why == f"{at} is not shown to lie between 0 and 7"
+    assert "for i in range(7):  ← here" in error.where
+
+
+def test_consumers_do_not_leave_with_one_part_of_what_they_read():
+    sch = Schedule(matmul(7, 6, 4))
+    main, _ = sch.peel(sch.loops(sch.block("Y"))[0], 2, "start")
+    error = refusal(sch.reverse_compute_at, sch.block("Z"), main)
+    assert error.why == "block Y_head makes a part of Y elsewhere"
+    sch = Schedule(matmul(7, 6, 4))
+    i, j, _ = sch.loops(sch.block("Y"))
+    sch.peel(j, 2)
+    sch.reverse_compute_at(sch.block("Z"), i)  # both parts are under i
+    sch.parallel(i)
+    assert_everywhere(matmul(7, 6, 4), sch)
