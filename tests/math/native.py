@@ -1,13 +1,13 @@
 """One math function as machine code over arrays: formula → default schedule → legalize → LLVM.
 
 In: a function of ir.MATH, an element type. Out: a callable on numpy arrays, and the assembly it
-runs. Used by the suites in this folder, tests/legalize/test_math_native.py and
-benchmarks/math_functions.py.
+runs. Used by the suites in this folder and by benchmarks/math_functions.py.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 
@@ -69,8 +69,18 @@ class Native:
 
     def run(self, out: np.ndarray, *arrays: np.ndarray) -> None:
         """Whole contiguous arrays of `count` elements; nothing is checked or copied."""
-        pointers = [a.ctypes.data for a in (*arrays, out)]
-        assert self._call(*pointers, 0, self._turns, None, None) == 0
+        assert self.bound(out, *arrays)() == 0
+
+    def bound(self, out: np.ndarray, *arrays: np.ndarray) -> Callable[[], int]:
+        """A call on these very arrays, with everything but the call done before."""
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, out)]
+        first, last = ctypes.c_int64(0), ctypes.c_int64(self._turns)
+        needed = (self, out, arrays)  # the code and the memory live as long as the call may come
+
+        def call() -> int:
+            return needed[0]._call(*pointers, first, last, None, None)
+
+        return call
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
         """Arrays of any length."""

@@ -24,6 +24,7 @@ LN2 = {
     "f32": (0.693145751953125, 1.428606765330187e-06),
     "f64": (0.6931471803691238, 1.9082149292705877e-10),
 }
+LOG2E_F32 = (1.4426950216293335, 1.9259629911266175e-08)
 _ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
 _MANTISSA = {"f32": 23, "f64": 52}
 _TINY = {"f32": 2.0**-126, "f64": 2.0**-1022}  # the smallest normal number
@@ -86,6 +87,16 @@ def log2_f64(x: V) -> V:
     small = ((low + high) * inv_low + low * inv_high).keep()
     total = (e + big).keep()
     return finish(x, total + (((e - total) + big) + small))
+
+
+def log2_f32(x: V) -> V:
+    """(f - tail) / ln2 with what rounding takes from f / ln2 added back."""
+    x = x.keep()
+    e, f = split(x)
+    high = (f * LOG2E_F32[0]).keep()
+    lost = f.times_plus(LOG2E_F32[0], -high)  # 0 where there is no fma
+    low = f.times_plus(LOG2E_F32[1], lost)
+    return finish(x, e + (high + (low - _tail(f) * LOG2E_F32[0])))
 
 
 def log1p(x: V) -> V:

@@ -15,22 +15,25 @@ def rsqrt(x: V) -> V:
     return 1.0 / x.sqrt()
 
 
-# Vectors of these are worth having: f32 throughout, 2 ulp (tanh, erf, sin and cos 4).
+# Vectors of these are worth having: f32 as far as it goes, 2 ulp (tanh, erf, pow, sin, cos 4).
 F32: dict[str, Recipe] = {
     "exp": exponential.exp,
     "exp2": exponential.exp2,
+    "expm1": exponential.expm1,
     "log": logarithm.log,
+    "log2": logarithm.log2_f32,
+    "log1p": logarithm.log1p,
     "sigmoid": exponential.sigmoid,
     "rsqrt": rsqrt,
     "tanh": error_function.tanh_f32,
     "erf": error_function.erf_f32,
     "sin": trigonometry.sin,
     "cos": trigonometry.cos,
+    "pow": power.pow_f32,
 }
 
 # f32 held as f64 gets by with less than f64 itself needs.
 F32_AS_F64: dict[str, Recipe] = {
-    "pow": power.pow_by_f64,
     "fmod": power.fmod_by_f64,
     "tan": trigonometry.tan_by_f64,
 }
