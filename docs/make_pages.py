@@ -1,6 +1,6 @@
 """Fills the pages' code blocks and tables from the real compiler.
 
-    python docs/make_pages.py            rewrite docs/tour.md, docs/pipeline.md and README.md
+    python docs/make_pages.py            rewrite the pages that have made parts
     python docs/make_pages.py --check    say which are out of date, change nothing
 
 A made part follows a line `<!-- made: name -->`: a code block, a table, or a line that begins with
@@ -27,12 +27,12 @@ from ingot.loops.script_print import show as show_kernel
 from ingot.passes.fuse import fuse
 from ingot.runtime.report import table
 from ingot.schedule.rules import schedule_kernel
-from ingot.support import knobs
+from ingot.support import abi, knobs
 from ingot.support.dump import Dump
 
 HERE = Path(__file__).parent
 DIGITS = HERE.parent / "examples" / "digits"
-PAGES = ("tour.md", "pipeline.md", "../README.md")
+PAGES = ("tour.md", "pipeline.md", "program.md", "../README.md")
 TARGET, SHAPES, KERNEL = "x86-64-v3", {"batch": 1}, "matmul_add_relu"
 
 
@@ -131,6 +131,15 @@ def counts() -> str:
     return f"{len(OPERATORS)} operators in the graph, {spelled} ONNX operators spelled with them."
 
 
+def abi_table() -> str:
+    records = {n.lower(): v for n, v in vars(abi).items() if n.isupper() and isinstance(v, dict)}
+    rows = ["| record | fields (offset) |", "|---|---|"]
+    for name, fields in records.items():
+        listed = ", ".join(f"`{field}` {offset}" for field, offset in fields.items())
+        rows.append(f"| {name} | {listed} |")
+    return "\n".join(rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "import": imported,
     "simplified": simplified,
@@ -146,6 +155,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "stages": stages,
     "knobs": knob_table,
     "counts": counts,
+    "abi": abi_table,
 }
 _PART = re.compile(
     r"(?P<mark><!-- made: (?P<name>\w+) -->\n)"
