@@ -13,9 +13,10 @@ say nothing about speed; schedules do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingot.arith import expr as arith
+from ingot.arith.interval import Interval
 from ingot.dtypes import DType
 from ingot.loops import ir, rename
 from ingot.loops.ir import Axis, AxisKind, Buffer, Expr, IndexLike, Stmt
@@ -33,11 +34,15 @@ def identity(op: str, dtype: DType) -> ir.Lit:
 class Build:
     """Collects stages; `finish` closes them into a kernel.
 
-    `taken` are names of sizes that formulas may mention before any shape does.
+    `taken` are names of sizes that formulas may mention before any shape does. `ranges` is what is
+    known of them: an operator may leave out a guard that they make needless.
     """
 
-    def __init__(self, name: str, taken: Iterable[str] = ()):
+    def __init__(
+        self, name: str, taken: Iterable[str] = (), ranges: Mapping[str, Interval] | None = None
+    ):
         self.name = name
+        self.ranges = dict(ranges or {})
         self.params: list[Buffer] = []
         self.locals: list[Buffer] = []
         self.stages: list[Stmt] = []

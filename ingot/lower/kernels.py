@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.interval import Interval
 from ingot.graph import opdef
 from ingot.graph.ir import Node, Value
 from ingot.graph.opdef import Kind
@@ -18,12 +19,16 @@ from ingot.loops import ir, visit
 from ingot.loops.build import Build
 
 
+def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
+    return Build(name, symbols, {s.name: Interval(s.low, s.high) for s in symbols.values()})
+
+
 def group_kernel(
     name: str, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value],
     symbols: dict[str, Symbol],
 ) -> ir.Kernel:  # fmt: skip
     """The kernel of a group: parameters are `inputs`, then `outputs`."""
-    b = Build(name, taken=symbols)
+    b = open_build(name, symbols)
     made: dict[str, ir.Buffer] = {
         value.name: b.param(value.name, value.dtype, value.shape) for value in inputs
     }
@@ -39,7 +44,7 @@ def group_kernel(
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     """The kernel that computes the values of the symbols a node binds: one i64 output."""
-    b = Build(name, taken=symbols)
+    b = open_build(name, symbols)
     operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
     return close(b, [_final(b, out, node)], symbols, node.origin)
@@ -49,7 +54,7 @@ def sizes_kernel(
     name: str, sizes: Sequence[arith.Expr], symbols: dict[str, Symbol], origin: str
 ) -> ir.Kernel:
     """The kernel that writes size expressions into an i64 table."""
-    b = Build(name, taken=symbols)
+    b = open_build(name, symbols)
     out = b.buffer("sizes", dtypes.i64, (len(sizes),))
     for place, size in enumerate(sizes):
         b.emit(ir.Store(out, (arith.Const(place),), ir.Index(size)))

@@ -19,6 +19,7 @@ from ingot.ops import (
     reduce,
     rnn,
     scatter,
+    slicing,
     softmax,
     sources,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "reduce",
     "rnn",
     "scatter",
+    "slicing",
     "softmax",
     "sources",
 ]

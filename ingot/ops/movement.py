@@ -3,7 +3,7 @@
 In: tensors of any element type. Out: rows of `graph.opdef.TABLE`, INJECTIVE, one stage each, so
 that they inline into their readers. Called by ops/__init__.py; spelled in ONNX by
 frontends/onnx/movement.py. Sizes and starts may be expressions over symbols. Moves that depend on
-an index tensor are in gather.py; those that guard their loads, `concat` and `pad`, in join.py.
+an index tensor are in gather.py; those that guard their loads in slicing.py and join.py.
 """
 
 from __future__ import annotations
@@ -202,51 +202,6 @@ class Transpose(Move):
         ]  # fmt: skip
         found = [Sample((common.floats(*shape),), {"perm": perm}) for shape, perm in cases]
         return found + [Sample((common.data(2, 3, dtype=d),), {"perm": (1, 0)}) for d in SAMPLED]
-
-
-@register
-class SliceOp(Move):
-    """sizes[i] elements of axis i from starts[i] on, steps[i] apart (a step may be negative)."""
-
-    name = "slice"
-
-    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
-        names = ("starts", "sizes", "steps")
-        starts, sizes, steps = (per_axis(self.name, attrs, n, x.rank) for n in names)
-        for axis, bounds in enumerate(zip(starts, sizes, steps, x.shape)):
-            start, size, step, extent = (arith.as_int(v) for v in bounds)
-            if None in (start, size, step, extent):
-                continue  # the front end clamps; a symbolic slice is right by construction
-            assert start is not None and size is not None and step is not None
-            ends = (start, start + (size - 1) * step)
-            if size < 0 or (size > 0 and not (min(ends) >= 0 and max(ends) < (extent or 0))):
-                raise type_error(self.name, f"axis {axis} of size {extent} has no {bounds[:3]}")
-        return sizes
-
-    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        out = np.asarray(inputs[0])
-        names = ("starts", "sizes", "steps")
-        triples = zip(*(common.numbers(self.name, attrs[n]) for n in names))
-        for axis, (start, size, step) in enumerate(triples):
-            out = np.take(out, start + step * np.arange(size), axis)
-        return [out]
-
-    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
-        triples = zip(attrs["starts"], attrs["steps"], point)
-        return x[tuple(arith.wrap(start) + i * step for start, step, i in triples)]
-
-    def samples(self) -> list[Sample]:
-        rows = [
-            ((3, 4), (1, 0), (2, 4), (1, 1)), ((5, 4), (4, 3), (3, 2), (-2, -3)),
-            ((5, 2), (0, 1), (0, 1), (1, 1)), ((7,), (6,), (7,), (-1,)),
-            ((0, 3), (0, 1), (0, 2), (1, 1)), ((), (), (), ()),
-        ]  # fmt: skip
-        found = []
-        for shape, starts, sizes, steps in rows:
-            attrs = {"starts": starts, "sizes": sizes, "steps": steps}
-            found.append(Sample((common.floats(*shape),), attrs))
-        attrs = {"starts": (1, 2), "sizes": (2, 2), "steps": (1, -1)}
-        return found + [Sample((common.data(4, 3, dtype=d),), attrs) for d in SAMPLED]
 
 
 @register
