@@ -285,7 +285,7 @@ class _Program(ValueCompiler):
         def call(frame: Frame) -> None:
             places = [box(frame) for box in boxes]
             arrays = [read_box(*place) for place in places]
-            sizes = _match(meaning, arrays)
+            sizes = _match(meaning, args, arrays)
             shaped = [
                 a.reshape([arith.evaluate(d, sizes) for d in p.shape])
                 for a, p in zip(arrays, meaning.params)
@@ -372,14 +372,20 @@ def _compiled(kernel: ir.Kernel) -> _Program:
     return _Program(kernel)
 
 
-def _match(meaning: ir.Kernel, arrays: Sequence[np.ndarray]) -> dict[str, int]:
-    """The sizes of an instruction, read off its boxes; extents of 1 may be missing or extra."""
+def _match(
+    meaning: ir.Kernel, args: Sequence[ir.Slice], arrays: Sequence[np.ndarray]
+) -> dict[str, int]:
+    """The sizes of an instruction, read off its boxes; extents written as 1 may be missing or
+    extra."""
     sizes: dict[str, int] = {}
-    for param, array in zip(meaning.params, arrays):
-        shape = array.shape if array.ndim == param.rank else [n for n in array.shape if n != 1]
-        for dim, found in zip(param.shape, shape):
+    for param, box, array in zip(meaning.params, args, arrays):
+        dims, found = param.shape, list(array.shape)
+        if len(dims) != len(found):
+            dims = tuple(d for d in dims if not arith.is_const(d, 1))
+            found = [n for n, e in zip(found, box.extents) if not arith.is_const(e, 1)]
+        for dim, extent in zip(dims, found):
             if isinstance(dim, arith.Var):
-                sizes.setdefault(dim.name, found)
+                sizes.setdefault(dim.name, extent)
     return sizes
 
 
