@@ -11,7 +11,7 @@ code are marked `affects_code`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import lru_cache
@@ -99,7 +99,7 @@ def from_environment(environ: Mapping[str, str]) -> Knobs:
     """The knobs an environment asks for; an unknown or malformed INGOT_* name is an error."""
     found = {k: v for k, v in environ.items() if k.startswith(_PREFIX)}
     values = {k[len(_PREFIX) :].lower(): text for k, text in found.items()}
-    _refuse_unknown(values)
+    _refuse_unknown(values, env_name)
     return Knobs(**{name: _parse(name, text) for name, text in values.items()})
 
 
@@ -123,13 +123,13 @@ _FIELDS: dict[str, Field] = {f.name: f for f in fields(Knobs)}
 _TYPES: dict[str, Any] = get_type_hints(Knobs)
 
 
-def _refuse_unknown(values: Mapping[str, Any]) -> None:
-    unknown = [name for name in values if name not in _FIELDS]
+def _refuse_unknown(values: Mapping[str, Any], spell: Callable[[str], str] = str) -> None:
+    unknown = [spell(name) for name in values if name not in _FIELDS]
     if unknown:
         raise IngotError(
             "bad-option",
             f"no such knob: {', '.join(sorted(unknown))}",
-            hint="there are " + ", ".join(_FIELDS),
+            hint="there are " + ", ".join(map(spell, _FIELDS)),
         )
 
 

@@ -213,4 +213,4 @@ def test_refusals_of_a_process(case: str, small: Path):
 
 def test_an_unknown_knob_in_the_environment(small: Path):
     done = ingot("compile", small, INGOT_JOBBS="2")
-    assert done.returncode == 2 and "jobbs" in done.stderr and "jobs" in done.stderr
+    assert done.returncode == 2 and "INGOT_JOBBS" in done.stderr and "INGOT_JOBS" in done.stderr

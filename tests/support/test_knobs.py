@@ -26,7 +26,7 @@ def test_environment_is_parsed_by_type():
 @pytest.mark.parametrize(
     "name, text, said",
     [
-        ("INGOT_JBOS", "2", "jbos"),
+        ("INGOT_JBOS", "2", "INGOT_JBOS"),
         ("INGOT_JOBS", "many", "INGOT_JOBS"),
         ("INGOT_JOBS", "0", "at least 1"),
         ("INGOT_VERIFY", "perhaps", "INGOT_VERIFY"),
@@ -67,7 +67,7 @@ def test_an_override_ends_when_its_body_fails():
 
 def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
-    assert dict(base).keys() == {"opt_level", "stack_limit_bytes"}
+    assert dict(base).keys() == {"opt_level", "spin_count", "stack_limit_bytes"}
     with knobs.override(opt_level=0):
         assert knobs.fingerprint() != base
     with knobs.override(jobs=1, verify=False, dump_dir="x", threads=3):
