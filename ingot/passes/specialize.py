@@ -50,5 +50,9 @@ def _narrow(symbol: Symbol, want: Wanted) -> Symbol:
         limit = "" if symbol.high is None else symbol.high
         why = f"the model allows {symbol.low}..{limit}"
         why += f" in steps of {step}" if step != 1 else ""
-        raise IngotError("bad-option", f"size {symbol.name!r} cannot be {want}", why=why)
+        top = "…" if want[1] is None else want[1]
+        given = top if want[0] == top else f"{want[0]} to {top}"
+        if want[1] is not None and want[1] < want[0]:
+            why = "the range ends before it begins"
+        raise IngotError("bad-option", f"size {symbol.name!r} cannot be {given}", why=why)
     return replace(symbol, low=low, high=high)

@@ -98,6 +98,11 @@ class Executable:
             words += [f"it depends on {', '.join(sorted(missing))}"] if missing else []
             hint = "the sizes are " + (", ".join(names) or "all fixed")
             raise IngotError("bad-option", "memory_for: " + "; ".join(words), hint=hint)
+        for s in self.package.symbols:
+            value, top = symbols.get(s.name, s.low), "…" if s.high is None else s.high
+            if value < s.low or (s.high is not None and value > s.high):
+                what = f"memory_for: {s.name!r} is {value}, outside {s.low} to {top}"
+                raise IngotError("bad-option", what)
         return {name: arith.evaluate(value, symbols) for name, value in self.memory.items()}
 
     def report(self) -> str:

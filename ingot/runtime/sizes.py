@@ -89,11 +89,14 @@ def _check_range(package: Package, symbol, value: int) -> None:
     )
     top = "…" if symbol.high is None else symbol.high
     if value < symbol.low or (symbol.high is not None and value > symbol.high):
+        hint = f"compile with shapes={{{symbol.name!r}: (low, high)}} that hold it"
+        if value < 1:
+            hint = "open sizes are at least 1: skip the call when there is nothing to compute"
         raise IngotError(
             "bad-input",
             f"{symbol.name!r} is {value}, outside {symbol.low} to {top}",
             where=where,
-            hint=f"compile with shapes={{{symbol.name!r}: (low, high)}} that hold it",
+            hint=hint,
         )
     if value % symbol.divisor:
         raise IngotError(

@@ -121,6 +121,7 @@ def test_ranges_and_divisors(given: dict):
     refused(lambda: small(a[:1], b[:1]), "'n' is 1, outside 2 to 5")
     assert small(a[:5], b[:5])[0].shape == (5, 12)
     refused(lambda: ranged(low=7)(a, b), "outside 7 to …")
+    refused(lambda: ranged(low=1)(a[:0], b[:0]), "'n' is 0", "at least 1")
     fours = ranged(divisor=4)
     refused(lambda: fours(a, b), "'n' is 6, not a multiple of 4", "input 'a', axis 0", "try:")
     assert fours(a[:4], b[:4])[0].shape == (4, 12)
@@ -291,6 +292,7 @@ def test_memory_before_running():
     assert small["weights"] == large["weights"]
     refused(lambda: compiled.memory_for(batch=1), "length", "try:", "batch", code="bad-option")
     refused(lambda: compiled.memory_for(batch=1, length=2, lenght=3), "lenght", code="bad-option")
+    refused(lambda: compiled.memory_for(batch=-1, length=2), "outside 1 to", code="bad-option")
 
 
 def test_memory_figures_are_what_a_run_reserves():

@@ -80,7 +80,8 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
             source = Source(_parse(_read(path), str(path)), str(path), path.parent)
         case _:
             what = f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
-            raise IngotError("bad-model", what)
+            hint = "a PyTorch module is exported first: torch.onnx.export(module, args, path)"
+            raise IngotError("bad-model", what, hint=hint)
     _check_texts(source)
     _check_header(source)
     return source
