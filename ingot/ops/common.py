@@ -102,10 +102,10 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
 class SizeMismatch(IngotError):
     """Two sizes that an operator needs to be equal, for a front end that may assume they are."""
 
-    def __init__(self, a: Dim, b: Dim, op: str = "broadcast"):
-        what = f"{op}: sizes {a} and {b} are neither equal nor 1"
+    def __init__(self, a: Dim, b: Dim, op: str = "broadcast", what: str = ""):
+        what = what or f"sizes {a} and {b} are neither equal nor 1"
         hint = "give both dimensions one name if they are always equal"
-        super().__init__("bad-type", what, hint=hint)
+        super().__init__("bad-type", f"{op}: {what}", hint=hint)
         self.sizes = (a, b)
 
 

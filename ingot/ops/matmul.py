@@ -20,6 +20,7 @@ from ingot.loops import ir
 from ingot.loops.build import Build, identity
 from ingot.loops.ir import Buffer, Expr
 from ingot.ops.common import (
+    SizeMismatch,
     broadcast_load,
     broadcast_shapes,
     floats,
@@ -51,9 +52,10 @@ def product_shape(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...
         raise type_error(op, "a scalar has no matrix product", "multiply instead")
     inner_a, inner_b = a[-1], b[-2] if len(b) > 1 else b[0]
     if not same_dim(inner_a, inner_b):
-        raise type_error(
-            op, f"inner sizes differ: {inner_a} and {inner_b}", "transpose one operand?"
-        )
+        what = f"inner sizes differ: {inner_a} and {inner_b}"
+        if arith.as_int(inner_a) is None or arith.as_int(inner_b) is None:
+            raise SizeMismatch(inner_a, inner_b, op, what)
+        raise type_error(op, what, "transpose one operand?")
     batch = broadcast_shapes(a[:-2], b[:-2])
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 

@@ -323,11 +323,15 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
     x = ctx.value(node, 0)
     axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
     extent, count = x.shape[axis], node.attr("num_outputs", len(node.outputs))
+    are_given = given is not None
     if given is None:
         given = equal_parts(ctx, extent, count)
-    total = tidy(ctx, sum((arith.wrap(s) for s in given), arith.Const(0)) - extent)
-    if arith.as_int(total) not in (0, None) or len(given) != len(node.outputs):
+    total = tidy(ctx, sum((arith.wrap(s) for s in given), arith.Const(0)))
+    left_over = arith.as_int(tidy(ctx, total - extent))
+    if left_over not in (0, None) or len(given) != len(node.outputs):
         raise bad_model(node, f"parts {list(given)} do not make up axis {axis} of {x.type}")
+    if left_over is None and are_given:
+        x = with_size(ctx, x, axis, total)
     found, offset = [], arith.wrap(0)
     for size in given:
         begin: list[arith.Expr] = [arith.Const(0)] * x.tensor.rank
@@ -336,6 +340,17 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
         found.append(slice_of(ctx, x, begin, sizes, [1] * x.tensor.rank))
         offset = offset + size
     return found
+
+
+def with_size(ctx: Importer, x: Value, axis: int, size: arith.Expr) -> Value:
+    """x, whose axis must turn out to have `size`: an open size of the model is taken to be so, any
+    other is checked when running."""
+    extent = x.shape[axis]
+    symbol = ctx.g.symbols.get(extent.name) if isinstance(extent, arith.Var) else None
+    if symbol is not None and symbol.source == "input" and arith.as_int(size) is not None:
+        what = f"parts of {size} do not make up an axis of {extent}"
+        raise shapes.SizeMismatch(extent, size, "split", what)
+    return reshape(ctx, x, [size if i == axis else d for i, d in enumerate(x.shape)])
 
 
 def equal_parts(ctx: Importer, extent: arith.Expr, count: int) -> list[arith.Expr]:
