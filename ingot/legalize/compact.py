@@ -8,17 +8,22 @@ from ingot.legalize.boxes import Span
 from ingot.legalize.flow import Access
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
+from ingot.loops.alignment import Align
 
 MAX_EXCESS = 64  # elements a dimension may grow by
 
 
-def compact(buffer: ir.Buffer, body: ir.Stmt, found: list[Access], ranges: Ranges) -> ir.Alloc:
+def compact(
+    buffer: ir.Buffer, body: ir.Stmt, found: list[Access], ranges: Ranges, align: Align | None
+) -> ir.Alloc:
     """alloc Y[128, 128] around Y[6*i … 6*i+5, j]  →  alloc Y[6, 1], indices less (6*i, j)"""
     spans = [_whole(d) for d in buffer.shape]
     for d, extent in enumerate(buffer.shape):
         spans[d] = _touched(d, extent, found, ranges) or spans[d]
     offsets = tuple(low for low, _ in spans)
     shape = tuple(_extent(span, ranges) for span in spans)
+    if align is not None:
+        shape = align.shape(shape) or shape
     scope = ir.THREAD if buffer.scope == ir.GLOBAL else buffer.scope
     small = ir.replace(buffer, shape=shape, scope=scope)
     return ir.Alloc(small, _shift(body, small, offsets, ranges))

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from ingot.loops import ir, visit
+from ingot.loops.alignment import Align, alignments
 from ingot.target import Target
 
 _NUMBERED = re.compile(r"_\d+$")
@@ -45,13 +46,14 @@ class Context:
     target: Target
     names: Names
     notes: list[str] = field(default_factory=list)
+    aligned: dict[str, Align] = field(default_factory=dict)  # strides that the schedule asks for
 
     def has_any(self, features: tuple[str, ...]) -> bool:
         return any(self.target.has(feature) for feature in features)
 
     @staticmethod
     def of(kernel: ir.Kernel, target: Target) -> Context:
-        return Context(target, Names.of(kernel))
+        return Context(target, Names.of(kernel), aligned=alignments(kernel.body))
 
 
 def bound_names(kernel: ir.Kernel) -> set[str]:

@@ -13,6 +13,7 @@ from ingot.legalize.context import Context
 from ingot.legalize.outer_parallel import as_serial
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
+from ingot.loops.alignment import Align
 from ingot.loops.ir import Alloc, Buffer, For, If, Kernel, Let, LoopKind, Seq, Stmt
 
 
@@ -22,7 +23,7 @@ def place_allocs(kernel: Kernel, ctx: Context) -> Kernel:
         return kernel
     ranges = Ranges(kernel)
     for buffer in buffers:
-        body = _place(buffer, body, ranges)
+        body = _Place(buffer, ranges, ctx.aligned.get(buffer.name)).stmt(body)
     return ir.replace(kernel, body=_unshared(body, ctx, kernel.name))
 
 
@@ -55,39 +56,40 @@ def _take_allocs(body: Stmt) -> tuple[list[Buffer], Stmt]:
     return buffers, visit.map_stmt(body, on_stmt)
 
 
-def _place(buffer: Buffer, s: Stmt, ranges: Ranges) -> Stmt:
-    """`s` with the allocation put as deep as it may go; dropped if nothing uses it."""
-    match s:
-        case Seq(stmts=stmts):
-            return _place_in_seq(buffer, stmts, ranges)
-        case For(body=body) if _may_enter(buffer, s, ranges):
-            return ir.replace(s, body=_place(buffer, body, ranges))
-        case If(cond=cond, then=then, orelse=None) if not _reads(cond, buffer):
-            return ir.If(cond, _place(buffer, then, ranges))
-        case Let(name=name, value=value, body=body) if not _reads(value, buffer):
-            return Let(name, value, _place(buffer, body, ranges))
-        case Alloc(buffer=other, body=body):
-            return Alloc(other, _place(buffer, body, ranges))
-    return _wrap(buffer, s, ranges)
+class _Place:
+    """Puts the allocation of one buffer as deep as it may go; drops it if nothing uses it."""
 
+    def __init__(self, buffer: Buffer, ranges: Ranges, align: Align | None):
+        self.buffer, self.ranges, self.align = buffer, ranges, align
 
-def _place_in_seq(buffer: Buffer, stmts: tuple[Stmt, ...], ranges: Ranges) -> Stmt:
-    using = [n for n, s in enumerate(stmts) if buffer.name in terms.touched(s)]
-    if not using:
-        return ir.Seq(stmts)
-    first, last = using[0], using[-1] + 1
-    if last - first == 1:
-        inner = _place(buffer, stmts[first], ranges)
-    else:
-        inner = _wrap(buffer, ir.Seq(stmts[first:last]), ranges)
-    return ir.seq(*stmts[:first], inner, *stmts[last:])
+    def stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case Seq(stmts=stmts):
+                return self.sequence(stmts)
+            case For(body=body) if _may_enter(self.buffer, s, self.ranges):
+                return ir.replace(s, body=self.stmt(body))
+            case If(cond=cond, then=then, orelse=None) if not _reads(cond, self.buffer):
+                return ir.If(cond, self.stmt(then))
+            case Let(name=name, value=value, body=body) if not _reads(value, self.buffer):
+                return Let(name, value, self.stmt(body))
+            case Alloc(buffer=other, body=body):
+                return Alloc(other, self.stmt(body))
+        return self.wrap(s)
 
+    def sequence(self, stmts: tuple[Stmt, ...]) -> Stmt:
+        using = [n for n, s in enumerate(stmts) if self.buffer.name in terms.touched(s)]
+        if not using:
+            return ir.Seq(stmts)
+        first, last = using[0], using[-1] + 1
+        is_one = last - first == 1
+        inner = self.stmt(stmts[first]) if is_one else self.wrap(ir.Seq(stmts[first:last]))
+        return ir.seq(*stmts[:first], inner, *stmts[last:])
 
-def _wrap(buffer: Buffer, s: Stmt, ranges: Ranges) -> Stmt:
-    found = flow.accesses(buffer.name, s)
-    if found is None:
-        return rescope(buffer, s)
-    return compact(buffer, s, found, ranges) if found else s
+    def wrap(self, s: Stmt) -> Stmt:
+        found = flow.accesses(self.buffer.name, s)
+        if found is None:
+            return rescope(self.buffer, s)
+        return compact(self.buffer, s, found, self.ranges, self.align) if found else s
 
 
 def _may_enter(buffer: Buffer, loop: For, ranges: Ranges) -> bool:

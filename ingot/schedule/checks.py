@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
+from ingot.arith.affine import coefficient
 from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import AxisKind, Block, For, Kernel, Stmt
 from ingot.schedule import access, guards, tree
@@ -105,6 +106,39 @@ def _filled_before(
         return begins_late(kernel, reader, tree.loops_between(loop, reader)) is None
     others = [w for w in writers if w.uid != reader.uid]
     return any(covered(kernel, loop, w, reader, name) for w in others)
+
+
+def _share_among(
+    kernel: Kernel, loop: For, writers: list[Block], name: str, private: bool
+) -> Problem | None:
+    """Several blocks write `name`, as an init and its reduction do."""
+    if _moves_on(kernel, loop, name):
+        return None
+    first = writers[0]
+    if private and _is_private(kernel, loop, first, name):
+        readers = [b for b in dependences.readers(loop.body, name) if b.uid != first.uid]
+        if all(covered(kernel, loop, first, b, name) for b in readers):
+            return None
+    return Problem(
+        f"{len(writers)} blocks write {name} inside the loop, and are not shown to write other "
+        f"elements of it in every iteration of {loop.var}",
+        "keep one writer, or choose a loop that the output is indexed by",
+    )
+
+
+def _moves_on(kernel: Kernel, loop: For, name: str) -> bool:
+    """Does one iteration touch, in some dimension, only what lies beyond the one before?"""
+    blocks = dependences.top_blocks(loop.body)
+    mine = [a for b in blocks for a in access.of_block(b) if a.buffer.name == name]
+    facts = Facts(kernel, [*tree.loops_above(kernel.body, loop), loop])
+    inner = [s for s in visit.walk_stmts(loop.body) if isinstance(s, For)]
+    for x in inner:
+        facts.add(x)
+    for extent in access.box(mine, inner, mine[0].buffer.rank, facts):
+        step = None if extent is None else coefficient(extent.offset, loop.var, facts.env)
+        if extent is not None and step is not None and facts.at_most(extent.count, step):
+            return facts.at_most(1, step)
+    return False
 
 
 def _is_private(kernel: Kernel, loop: For, writer: Block, name: str) -> bool:
