@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,13 @@ class Executable:
         ins = ", ".join(map(str, self.inputs))
         outs = ", ".join(map(str, self.outputs))
         return f"<ingot.Executable {self.package.name}: ({ins}) → ({outs})>"
+
+    def context(self) -> Executable:
+        """The same code with memory and a thread count of its own, for a caller who wants neither
+        to share them nor to wait while another's grow."""
+        own = copy(self)
+        own._idle = []
+        return own
 
     # --- calling ------------------------------------------------------------------------------
 

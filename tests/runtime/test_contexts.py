@@ -1,0 +1,30 @@
+"""exe.context(): one code, memory of one's own."""
+
+from __future__ import annotations
+
+import gc
+
+import ingot
+from tests.models.build import HARD
+
+
+def test_a_context_shares_code_but_no_memory():
+    model, feeds = HARD["residual_cnn"]()
+    exe = ingot.compile(model, threads=1)
+    want = exe.run(None, feeds)
+    own = exe.context()
+    own.threads = 2
+    got = own.run(None, feeds)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(got, want))
+    assert exe.threads == 1 and own.package is exe.package
+    theirs, mine = {id(c) for c in exe._idle}, {id(c) for c in own._idle}
+    assert theirs and mine and not theirs & mine
+
+
+def test_a_context_outlives_what_it_came_from():
+    model, feeds = HARD["transformer_block"]()
+    exe = ingot.compile(model)
+    want, own = exe.run(None, feeds), exe.context()
+    del exe
+    gc.collect()
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(own.run(None, feeds), want))
