@@ -118,7 +118,7 @@ load(sys.argv[1])
 """
 
 
-def script(code: str, *names: str, timeout: float = 60) -> subprocess.CompletedProcess:
+def script(code: str, *names: str, timeout: float = 300) -> subprocess.CompletedProcess:
     """Run `code` with those packages at hand; a hang is an error, not a hang of the tests."""
     with tempfile.TemporaryDirectory() as folder:
         data = {name: (package(name), feeds(name)) for name in names}
