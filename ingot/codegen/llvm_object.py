@@ -6,6 +6,7 @@ process (llvm_worker.py) or, with one job, in the compiler itself.
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
 import llvmlite
@@ -14,6 +15,12 @@ import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 llvm.initialize_native_asmparser()
+
+# a child forked while another thread is inside LLVM would find llvmlite's lock held for ever
+_lock = llvm.ffi.lib._lock
+os.register_at_fork(
+    before=_lock.__enter__, after_in_parent=_lock.__exit__, after_in_child=_lock.__exit__
+)
 
 VERSION = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
