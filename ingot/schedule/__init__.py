@@ -1,7 +1,7 @@
 """Schedules: the steps that make a kernel fast without changing what it computes. Level 6."""
 
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.instruction import instruction
+from ingot.schedule.instructions import instruction
 from ingot.schedule.schedule import Schedule, replay
 from ingot.schedule.trace import Trace
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ingot.loops.ir import Instruction
 from ingot.schedule.handles import BlockRef, Ref
-from ingot.schedule.instruction import from_data, to_data
+from ingot.schedule.instructions import from_data, to_data
 
 QUERIES = ("block", "blocks", "loops")
 

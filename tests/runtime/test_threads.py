@@ -132,7 +132,7 @@ def test_two_gangs_at_once(workers: Pool):
     """A second call that finds workers taken lets the pool grow, and then has a gang too."""
     long, short, given = exe("endless", 2), exe("rows", 3), feeds("rows")
     want = bits(exe("rows", 1).run(None, given))
-    turns = {**feeds("endless"), "trips": np.array(2_000)}
+    turns = {**feeds("endless"), "trips": np.array(300)}
     with in_the_background(lambda: long.run(None, turns)):
         while workers.count < 3:
             assert bits(short.run(None, given)) == want
@@ -143,7 +143,7 @@ def test_two_gangs_at_once(workers: Pool):
 def test_a_call_whose_workers_are_taken_goes_on_alone(workers: Pool):
     long, short, given = exe("endless", 4), exe("rows", 4), feeds("rows")
     want = bits(exe("rows", 1).run(None, given))
-    turns = {**feeds("endless"), "trips": np.array(2_000)}
+    turns = {**feeds("endless"), "trips": np.array(300)}
     teams = set()
     with in_the_background(lambda: long.run(None, turns)):
         while 1 not in teams:
@@ -158,7 +158,7 @@ def test_freeing_one_executable_while_another_runs():
 
     def work(number: int) -> None:
         if number == 0:
-            for turn in range(20):
+            for turn in range(10):
                 other = exe("rows" if turn % 2 else "lstm", 2)
                 other.run(None, feeds("rows" if turn % 2 else "lstm"))
                 del other
