@@ -395,8 +395,11 @@ def _branch(cond: Value, then: Step, orelse: Step) -> Step:
 
 def _fail(reason: str, values: Sequence[Value]) -> Step:
     def fail(frame: Frame) -> None:
-        numbers = ", ".join(str(v(frame)) for v in values)
-        what = f"{reason} ({numbers})" if numbers else reason
+        numbers = [int(v(frame)) for v in values]
+        if "{0}" in reason:  # the reason says where its numbers go
+            what = reason.format(*numbers)
+        else:
+            what = f"{reason} ({', '.join(map(str, numbers))})" if numbers else reason
         raise IngotError("run-failed", what, where=frame[STATE].where)
 
     return fail

@@ -70,7 +70,8 @@ def check_indices(b: Build, op: str, indices: Buffer, extent_of: Sequence[Dim]) 
 
     if extent_of:
         values = lambda *point: (as_i64(indices[point]), size_at(point))  # noqa: E731
-        b.check(indices.shape, bad, f"{op}: {OUT_OF_RANGE}", values)
+        reason = f"{op}: {OUT_OF_RANGE}: {{0}} where there are {{1}}"
+        b.check(indices.shape, bad, reason, values)
 
 
 def wrapped(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
