@@ -10,7 +10,10 @@ import pytest
 
 from ingot import dtypes
 from ingot.legalize.math import table
-from ingot.loops import ir
+from ingot.loops import ir, visit
+from ingot.loops.build import Build
+from ingot.schedule.schedule import Schedule
+from tests.legalize.common import AVX2, PLAIN, check
 from tests.legalize.evaluate import evaluate_function, ulp_error
 
 INF, NAN = np.inf, np.nan
@@ -93,6 +96,24 @@ def test_functions_are_within_their_bounds(fn, dtype, has_fma):
 def test_every_function_of_the_grammar_has_a_recipe():
     assert set(table.F64) == set(ir.MATH)
     assert set(REFERENCE) | {"pow", "fmod"} == set(ir.MATH)
+
+
+@pytest.mark.parametrize("on", [AVX2, PLAIN], ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("fn", ["sin", "cos", "tan"])
+def test_vectors_with_and_without_large_lanes(fn, dtype, on):
+    """The branch for large arguments, as a statement: step by step, in the interpreter."""
+    b = Build("wave")
+    x = b.param("x", dtype, (24,))
+    y = b.compute("y", (24,), lambda i: ir.Math(fn, (x[i],)))
+    sch = Schedule(b.finish([y]))
+    (loop,) = sch.loops(sch.block("y"))
+    sch.vectorize(sch.split(loop, None, 8)[-1])
+    values = np.linspace(-3, 3, 24).astype(dtype.numpy)
+    values[8:16:3] = 1e30, -2e20, 3e7
+    values[17] = 1e35
+    (kernel,), notes = check(sch.kernel, {}, on, {"x": values})
+    assert any(isinstance(s, ir.If) for s in visit.walk_stmts(kernel.body)) and not notes
 
 
 PAIRS = [0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 1.5, -1.5, INF, -INF, NAN, 1e-40, -1e-40, 1e38,

@@ -42,10 +42,22 @@ WIDE: dict[str, Exact] = {
     "fmod": np.fmod,
 }  # fmt: skip
 
+
+def _beside_one(fn: Callable) -> Callable:
+    """With enough digits that adding 1 loses none. (mpmath's own expm1 may take gigabytes.)"""
+
+    def exact(x: mpmath.mpf) -> mpmath.mpf:
+        with mpmath.workprec(PRECISION + abs(mpmath.mag(x))):
+            return fn(x)
+
+    return exact
+
+
 # Functions of mpmath numbers within their domain.
 EXACT: dict[str, Callable] = {
     "exp": mpmath.exp, "exp2": lambda x: mpmath.power(2, x), "log": mpmath.log,
-    "log2": lambda x: mpmath.log(x, 2), "log1p": mpmath.log1p, "expm1": mpmath.expm1,
+    "log2": lambda x: mpmath.log(x, 2), "log1p": _beside_one(lambda x: mpmath.log(1 + x)),
+    "expm1": _beside_one(lambda x: mpmath.exp(x) - 1),
     "tanh": mpmath.tanh, "erf": mpmath.erf, "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "rsqrt": lambda x: 1 / mpmath.sqrt(x), "sin": mpmath.sin, "cos": mpmath.cos,
     "tan": mpmath.tan, "asin": mpmath.asin, "acos": mpmath.acos, "atan": mpmath.atan,
