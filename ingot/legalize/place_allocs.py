@@ -2,7 +2,7 @@
 
 In: kernel without blocks. Out: the same, every Alloc as deep as values allow and a thread's own. An
 allocation enters a loop only where each iteration writes what it reads: a value that flows from one
-iteration to the next keeps it outside. Step 2 of legalize.
+iteration to the next keeps it outside. Iterations of a parallel loop pass no values on. A step.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from ingot.legalize import flow, terms
 from ingot.legalize.compact import compact, rescope
 from ingot.legalize.context import Context
-from ingot.legalize.outer_parallel import as_serial
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.alignment import Align
@@ -24,23 +23,12 @@ def place_allocs(kernel: Kernel, ctx: Context) -> Kernel:
     ranges = Ranges(kernel)
     for buffer in buffers:
         body = _Place(buffer, ranges, ctx.aligned.get(buffer.name)).stmt(body)
-    return ir.replace(kernel, body=_unshared(body, ctx, kernel.name))
+    return ir.replace(kernel, body=body)
 
 
 def is_private(buffer: Buffer, kernel: Kernel) -> bool:
     """Can `buffer` live within one iteration of the kernel's outermost loop?"""
     return isinstance(kernel.body, For) and _may_enter(buffer, kernel.body, Ranges(kernel))
-
-
-def _unshared(s: Stmt, ctx: Context, where: str) -> Stmt:
-    """A thread's own buffer around a parallel loop: its threads would need to share it."""
-    match s:
-        case Alloc(buffer=buffer, body=For() as loop) if loop.kind is LoopKind.PARALLEL:
-            why = f"its iterations pass values through {buffer.name}"
-            return Alloc(buffer, as_serial(loop, ctx, where, why))
-        case Alloc(buffer=buffer, body=body):
-            return Alloc(buffer, _unshared(body, ctx, where))
-    return s
 
 
 def _take_allocs(body: Stmt) -> tuple[list[Buffer], Stmt]:
@@ -66,7 +54,7 @@ class _Place:
         match s:
             case Seq(stmts=stmts):
                 return self.sequence(stmts)
-            case For(body=body) if _may_enter(self.buffer, s, self.ranges):
+            case For(body=body) if self.may_enter(s):
                 return ir.replace(s, body=self.stmt(body))
             case If(cond=cond, then=then, orelse=None) if not _reads(cond, self.buffer):
                 return ir.If(cond, self.stmt(then))
@@ -75,6 +63,9 @@ class _Place:
             case Alloc(buffer=other, body=body):
                 return Alloc(other, self.stmt(body))
         return self.wrap(s)
+
+    def may_enter(self, loop: For) -> bool:
+        return loop.kind is LoopKind.PARALLEL or _may_enter(self.buffer, loop, self.ranges)
 
     def sequence(self, stmts: tuple[Stmt, ...]) -> Stmt:
         using = [n for n, s in enumerate(stmts) if self.buffer.name in terms.touched(s)]

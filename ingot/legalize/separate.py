@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ingot.arith.interval import Interval
 from ingot.legalize import terms
 from ingot.legalize.context import Names
 from ingot.legalize.expand_calls import expand_body
 from ingot.legalize.lower_blocks import lower_body
 from ingot.legalize.place_allocs import is_private
 from ingot.loops import ir, visit
+from ingot.loops.dependences import touched_apart
 from ingot.loops.ir import Alloc, Buffer, For, Kernel, LoopKind, Stmt
 
 
@@ -68,7 +70,13 @@ def _is_own(buffer: Buffer, nest: Stmt, kernel: Kernel) -> bool:
         return True  # the schedule has said so
     names = Names.of(kernel)
     plain = ir.replace(kernel, body=lower_body(expand_body(nest, names), names))
-    return is_private(buffer, plain)
+    # iterations of a parallel loop are independent: where they touch the same elements, each fills
+    # them for itself
+    return is_private(buffer, plain) or not touched_apart(nest, buffer.name, _ranges(kernel))
+
+
+def _ranges(kernel: Kernel) -> dict[str, Interval]:
+    return {size.name: Interval(size.low, size.high) for size in kernel.sizes}
 
 
 def _kernel(

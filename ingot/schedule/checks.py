@@ -75,7 +75,7 @@ def _feeds_only_spatial(loop: For, block: Block) -> Problem | None:
 
 def _shares(kernel: Kernel, loop: For, name: str, private: bool) -> Problem | None:
     """Does an iteration touch elements of `name` that another iteration writes?"""
-    if dependences.touched_apart(loop, name, Facts(kernel).env):
+    if dependences.touched_apart(loop, name, Facts(kernel).env) or _moves_on(kernel, loop, name):
         return None
     writers = dependences.writers(loop.body, name)
     own = _own_part(kernel, loop, writers, name)
@@ -106,24 +106,6 @@ def _filled_before(
         return begins_late(kernel, reader, tree.loops_between(loop, reader)) is None
     others = [w for w in writers if w.uid != reader.uid]
     return any(covered(kernel, loop, w, reader, name) for w in others)
-
-
-def _share_among(
-    kernel: Kernel, loop: For, writers: list[Block], name: str, private: bool
-) -> Problem | None:
-    """Several blocks write `name`, as an init and its reduction do."""
-    if _moves_on(kernel, loop, name):
-        return None
-    first = writers[0]
-    if private and _is_private(kernel, loop, first, name):
-        readers = [b for b in dependences.readers(loop.body, name) if b.uid != first.uid]
-        if all(covered(kernel, loop, first, b, name) for b in readers):
-            return None
-    return Problem(
-        f"{len(writers)} blocks write {name} inside the loop, and are not shown to write other "
-        f"elements of it in every iteration of {loop.var}",
-        "keep one writer, or choose a loop that the output is indexed by",
-    )
 
 
 def _moves_on(kernel: Kernel, loop: For, name: str) -> bool:

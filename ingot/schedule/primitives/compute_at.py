@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ingot.arith import expr as arith
-from ingot.loops import dependences, ir, visit
+from ingot.loops import dependences, ir, rename, visit
 from ingot.loops.ir import AxisKind, Block, Expr, For, Kernel, LoopKind, Stmt
 from ingot.schedule import access, checks, guards, tree
 from ingot.schedule.access import Extent
@@ -136,6 +136,7 @@ def remake(
     since the loops inside do not change it.
     """
     names = tree.Names(kernel)
+    names.taken |= set(rename.bound_names(block))  # it is not in the kernel just now
     axes, loops, terms = [], [], []
     for axis in block.axes:
         part = _clipped(axis, extents.get(axis.var), facts)
