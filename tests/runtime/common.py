@@ -74,6 +74,28 @@ def lookup(bad: tuple[int, ...] = ()) -> Case:
     return proto, {"rows": where}
 
 
+def runs_off(trips: int = 10) -> Case:
+    """The index is the number of the turn: turn ten fails, in the middle of a loop."""
+    body = graph(
+        "body",
+        [
+            node("Gather", "table i", "row"),
+            node("Add", "sum row", "next_sum"),
+            node("Identity", "go", "go_on"),
+        ],
+        [info("i", [], P.INT64), info("go", [], P.BOOL), info("sum", ["n", 4])],
+        [info("go_on", [], P.BOOL), info("next_sum", ["n", 4])],
+    )
+    proto = model(
+        "runs_off",
+        [node("Loop", "trips yes start", "y", body=body)],
+        [info("start", ["n", 4]), info("trips", [], P.INT64)],
+        [info("y", ["n", 4])],
+        {"table": np.arange(40, dtype=np.float32).reshape(10, 4), "yes": np.array(True)},
+    )
+    return proto, {"start": np.zeros((16, 4), np.float32), "trips": np.array(trips)}
+
+
 def wide_lstm() -> Case:
     """An LSTM over a batch of any size: each step is shared between threads."""
     nodes = [node("LSTM", "x w r", "y last cell", hidden_size=8)]
@@ -88,7 +110,7 @@ def wide_lstm() -> Case:
 
 CASES: dict[str, Callable[[], Case]] = {
     **HARD, "relu": relu, "rows": rows, "endless": endless, "lookup": lookup,
-    "wide_lstm": wide_lstm,
+    "wide_lstm": wide_lstm, "runs_off": runs_off,
 }  # fmt: skip
 
 

@@ -85,34 +85,25 @@ def test_inside_a_branch():
     assert compiled(True, bad, base)[0].shape == (32, 4)
 
 
-def in_a_loop() -> ingot.Executable:
-    """The index is the number of the turn: it fails in the turn that leaves the table."""
-    body = graph(
-        "body",
-        [
-            node("Gather", "table i", "row"),
-            node("Add", "sum row", "next_sum"),
-            node("Identity", "go", "go_on"),
-        ],
-        [info("i", [], P.INT64), info("go", [], P.BOOL), info("sum", ["n", 4])],
-        [info("go_on", [], P.BOOL), info("next_sum", ["n", 4])],
-    )
-    proto = model(
-        "in_loop",
-        [node("Loop", "trips yes start", "y", body=body)],
-        [info("start", ["n", 4]), info("trips", [], P.INT64)],
-        [info("y", ["n", 4])],
-        {"table": np.arange(40, dtype=np.float32).reshape(10, 4), "yes": np.array(True)},
-    )
-    return ingot.compile(proto, threads=2)
-
-
 def test_inside_a_loop():
-    compiled, start = in_a_loop(), np.zeros((16, 4), np.float32)
-    for _ in range(3):
-        error = failing(compiled, {"start": start, "trips": np.array(12)})
+    """Threads leave together even when one fails while another has yet to leave the barrier before:
+    if each looked for itself, this would hang."""
+    done = script(
+        """
+from ingot import IngotError
+e, start = exe("runs_off"), np.zeros((16, 4), np.float32)
+for turn in range(500):
+    try:
+        e(start, 12)
+        raise AssertionError("no error")
+    except IngotError as error:
         assert "Gather" in error.where
-        assert compiled(start, 10)[0][0].tolist() == [180, 190, 200, 210]
+    assert e(start, 10)[0][0].tolist() == [180, 190, 200, 210]
+assert e._idle[0].team == 2
+""",
+        "runs_off",
+    )
+    assert_clean(done)
 
 
 def sized() -> ingot.Executable:
