@@ -6,6 +6,7 @@ among the sequences that a brute-force oracle finds legal, is printed.
 """
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -15,7 +16,8 @@ from ingot.schedule import Schedule, replay
 from ingot.support.errors import IngotError
 from tests.native import Batch
 from tests.schedule.agree import assert_close, feeds, in_any_order, interpreted, run_legal
-from tests.schedule.sequences import CASES, Case, propose, random_step, take
+from tests.schedule.oracle import is_legal, try_sequence
+from tests.schedule.sequences import CASES, Case, Step, propose, random_step, take
 
 __all__ = ["CASES", "random_step"]
 STEPS = 9
@@ -80,3 +82,43 @@ def test_what_is_accepted_keeps_its_meaning(first):
 @pytest.mark.parametrize("first", range(500, 20_500, BATCH))
 def test_what_is_accepted_keeps_its_meaning_at_length(first):
     check_batch(draw(first, BATCH))
+
+
+def share_accepted(count: int) -> float:
+    """Of the sequences that the oracle finds legal, the part whose steps are all accepted."""
+    refused: Counter = Counter()
+    results = Counter(
+        try_sequence(CASES[name], random.Random(f"share {name} {seed}"), refused)
+        for name, seed in draw(0, count)
+    )
+    legal = results[True] + results[False]
+    share = results[True] / legal
+    print(
+        f"\n{results[True]} of {legal} legal sequences accepted: {share:.0%}. Refused most often:"
+    )
+    for (op, why), times in refused.most_common(8):
+        print(f"  {times:4} {op}: {why}")
+    return share
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(3000, marks=pytest.mark.long)])
+def test_what_is_legal_is_mostly_accepted(count, capsys):
+    with capsys.disabled():
+        assert share_accepted(count) >= 0.6
+
+
+def test_the_oracle_tells_right_from_wrong():
+    """On steps whose answer is known: sums shared out, orders changed, marks that may stand."""
+    case = CASES["matmul"]
+    sch = Schedule(case.make())
+    i, j, k = sch.loops(sch.block("Y"))
+    assert is_legal(case, sch, Step("parallel", (i,)))
+    assert not is_legal(case, sch, Step("parallel", (k,)))
+    assert not is_legal(case, sch, Step("split", (k, None, 3), {"tail": "shift"}))
+    assert is_legal(case, sch, Step("reorder", (k, j, i)))
+    assert sch.trace.text() == ""
+    case = CASES["scan"]
+    sch = Schedule(case.make())
+    i, t = sch.loops(sch.block("out"))
+    assert is_legal(case, sch, Step("parallel", (i,)))
+    assert not is_legal(case, sch, Step("vectorize", (t,)))
