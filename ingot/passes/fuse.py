@@ -29,8 +29,8 @@ from ingot.passes.edit import constant_ref, same_shape, same_size
 MAX_COPIES = 8  # how often a cheap node's formula may be written out inside a kernel
 MAX_COSTLY_COPIES = 2
 MAX_EPILOGUE = 64
-MAX_WORK = 128  # of a group: memory is long forgotten then, and code and compile time grow with it
-COSTLY_WORK = 4  # of an elementwise node that is not cheap, as exp; others count 1
+MAX_WORK = 64  # of a group: memory is long forgotten then, and compile time grows with its square
+COSTLY_WORK = 2  # of an elementwise node that is not cheap, as exp; others count 1
 TINY_ELEMENTS = 64  # cheap values of this size are computed again in each group that reads them
 
 POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE)
