@@ -17,8 +17,9 @@ from ingot.loops import interp, ir, visit
 from ingot.loops.ir import LoopKind
 from ingot.loops.memory import poisoned
 from ingot.loops.verify import verify
-from ingot.schedule import Schedule, Trace, replay
+from ingot.schedule import Schedule
 from tests.native import Batch
+from tests.schedule.elsewhere import replayed
 
 Arrays = dict[str, np.ndarray]
 ANY_ORDER = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BOUND)
@@ -134,10 +135,11 @@ def _bits(a: np.ndarray) -> np.ndarray:
 
 
 def assert_everywhere(plain: ir.Kernel, sch: Schedule, *values: Mapping[str, int]) -> Batch:
-    """A schedule's kernel verifies, replays, and gives what the plain one does: interpreted in any
-    order, legalized, and compiled, on one thread and on two. Gives the compiled kernel."""
+    """A schedule's kernel verifies, replays elsewhere, and gives what the plain one does:
+    interpreted in any order, legalized, and compiled, on one thread and on two. Gives the compiled
+    kernel."""
     verify(sch.kernel)
-    assert replay(plain, Trace.from_json(sch.trace.to_json())).kernel == sch.kernel
+    assert replayed(plain, sch.trace) == sch.kernel
     batch = Batch([sch.kernel], level=1)
     for sizes in values or ({},):
         given = feeds(plain, sizes)

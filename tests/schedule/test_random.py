@@ -12,10 +12,11 @@ import pytest
 
 from ingot.loops import ir
 from ingot.loops.verify import verify
-from ingot.schedule import Schedule, replay
+from ingot.schedule import Schedule
 from ingot.support.errors import IngotError
 from tests.native import Batch
 from tests.schedule.agree import assert_close, feeds, in_any_order, interpreted, run_legal
+from tests.schedule.elsewhere import replayed
 from tests.schedule.oracle import is_legal, try_sequence
 from tests.schedule.sequences import CASES, Case, Step, propose, random_step, take
 
@@ -46,7 +47,7 @@ def check_batch(drawn: list[tuple[str, int]]) -> None:
         rng = random.Random(f"{name} {seed}")
         sch = scheduled(CASES[name], rng)
         verify(sch.kernel)
-        assert replay(CASES[name].make(), sch.trace).kernel == sch.kernel
+        assert replayed(CASES[name].make(), sch.trace) == sch.kernel
         kernels.append(sch.kernel)
     batch = Batch(kernels)
     for number, ((name, seed), kernel) in enumerate(zip(drawn, kernels)):
