@@ -13,6 +13,7 @@ import numpy as np
 
 from ingot import target as targets
 from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
 from ingot.backends.report import report, work_ns
 from ingot.codegen import llvm, llvm_object
 from ingot.graph.store import ConstantStore
@@ -118,8 +119,24 @@ def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) ->
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
+        doubtful=_doubtful(program),
         report=rows,
     )
+
+
+def _doubtful(program: ir.Program) -> tuple[tuple[str, arith.Expr], ...]:
+    """Sizes that small inputs may make negative (a window larger than what it slides over), of what
+    every run makes: a branch may be there for just those inputs."""
+    env = {s.name: Interval(s.low, s.high) for s in program.symbols}
+    given = {s.name for s in program.symbols if s.source == "input"}
+    found: dict[arith.Expr, str] = {}
+    stmts = program.body.stmts if isinstance(program.body, ir.Seq) else (program.body,)
+    always = {name for s in stmts if isinstance(s, ir.Launch) for name in s.args}
+    for buffer in (b for b in program.buffers if b.name in always):
+        for dim in buffer.shape:
+            if arith.free_vars(dim) <= given and not prove("ge", dim, 0, env):
+                found.setdefault(dim, buffer.name)
+    return tuple((name, dim) for dim, name in found.items())
 
 
 def _port(program: ir.Program, table: Tables, name: str, label: str) -> Port:

@@ -50,7 +50,9 @@ class Lowering:
         for output in state.values():
             wanted.pop(output, None)
         self.walk(self.graph, wanted)
-        outputs = [self.output(value) for value in self.graph.outputs]
+        outputs: list[str] = []
+        for value in self.graph.outputs:
+            outputs.append(self.output(value, outputs))
         outputs = self.update_state(state, outputs)
         return ir.Program(
             self.graph.name,
@@ -64,10 +66,11 @@ class Lowering:
             self.graph.state,
         )
 
-    def output(self, value: Value) -> str:
-        """The buffer a graph output is in; one that lies in an input or constant is copied."""
+    def output(self, value: Value, others: list[str]) -> str:
+        """The buffer a graph output is in; one that lies in an input, a constant or another output
+        is copied."""
         home = self.buffers[self.home[value.name]]
-        if self.made_for.get(home.name) == value.name:
+        if self.made_for.get(home.name) == value.name and home.name not in others:
             return home.name
         if value.name in dict(self.graph.state).values():
             return home.name

@@ -87,5 +87,6 @@ class Package:
     launches: tuple[LaunchInfo, ...]
     max_threads: int | None  # no more have a piece of work; None: as many as there are
     work_ns: Expr | None  # what a run takes one thread, roughly; None where nobody can tell
+    doubtful: tuple[tuple[str, Expr], ...] = ()  # tensors, and sizes of theirs that may be negative
     is_profiled: bool = False  # the entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())

@@ -35,6 +35,7 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
         if symbol.source == "input" and symbol.name in values:
             _check_range(package, symbol, values[symbol.name][0])
     known = {name: value for name, (value, _) in values.items()}
+    _check_doubtful(package, known)
     table = tuple(known.get(s.name, 0) for s in package.symbols)
     bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
     return Sizes(
@@ -105,6 +106,14 @@ def _check_range(package: Package, symbol, value: int) -> None:
             where=where,
             hint=f"pad that axis to {-(-value // symbol.divisor) * symbol.divisor}",
         )
+
+
+def _check_doubtful(package: Package, known: dict[str, int]) -> None:
+    for name, dim in package.doubtful:
+        size = arith.evaluate(dim, known)
+        if size < 0:
+            what = f"the inputs are too small: {name!r} would have size {size} along an axis"
+            raise IngotError("bad-input", what, why=f"its size is {dim}")
 
 
 def _shape(port: Port, known: dict[str, int]) -> Shape | None:

@@ -30,18 +30,21 @@ from ingot.graph.types import Symbol, TensorType
 Build = Callable[[GraphBuilder, list[Value]], list[Value]]
 
 # Allowed distance, in parts of an output's largest value. Integers and moves are equal.
+RESIZED = 2  # further runs of a build with symbols
 LIMITS = {"f64": 1e-12, "f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2}
 
 
 @dataclass(frozen=True)
 class Case:
-    """`fixed`: axes whose size must stay a number, input by input."""
+    """`fixed`: axes whose size must stay a number, input by input. `may_resize`: the values of the
+    inputs (indices) do not depend on their sizes."""
 
     label: str
     arrays: Sequence[np.ndarray]
     build: Build
     fixed: Mapping[int, Sequence[int]] = field(default_factory=dict)
     limit: float | None = None  # instead of LIMITS; 0 wants equal bits
+    may_resize: bool = True
 
 
 @dataclass
@@ -97,39 +100,85 @@ def _size(g: GraphBuilder, number: int, size: int, known: set[int]) -> arith.Exp
     return arith.Var(name)
 
 
-def check(cases: Sequence[Case], rng: np.random.Generator | None = None) -> None:
-    """Compile the cases together; one thread and two must give what numpy gives."""
+def check(
+    cases: Sequence[Case], rng: np.random.Generator | None = None, target: str = "cpu"
+) -> None:
+    """Compile the cases together; one thread and two must give what numpy gives. With `rng` the
+    same build then serves other sizes."""
     suite = collect(cases, rng)
-    names = [value.name for value in suite.graph.outputs]
-    inputs = [suite.feeds[value.name] for value in suite.graph.inputs]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        wants = graph_interp.run(suite.graph, suite.store, inputs)
-    session = api.make_session(jobs=1)
+    session = api.make_session(target, jobs=1)
     session.store = suite.store
     exe = ingot.Executable(pipeline.run_stages(suite.graph, session))
-    answers = []
+    wants = answers(suite, suite.feeds)
+    run_and_compare(exe, suite, suite.feeds, wants)
+    if rng is None or not all(case.may_resize for case in cases):
+        return
+    for _ in range(RESIZED):
+        feeds = resized(suite, rng)
+        try:
+            wants = answers(suite, feeds)
+        except (ValueError, ingot.IngotError):  # numpy has no answer for these sizes
+            continue
+        run_and_compare(exe, suite, feeds, wants)
+
+
+def answers(suite: Suite, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    inputs = [feeds[value.name] for value in suite.graph.inputs]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return graph_interp.run(suite.graph, suite.store, inputs)
+
+
+def resized(suite: Suite, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The inputs again with other values of the symbols."""
+    sizes: dict[str, int] = {}
+    feeds: dict[str, np.ndarray] = {}
+    for value in suite.graph.inputs:
+        old = suite.feeds[value.name]
+        for dim, size in zip(value.shape, old.shape):
+            if isinstance(dim, arith.Var) and dim.name not in sizes:
+                choices = (0, 1, 1, size + 1, 2 * size, size + 7, max(1, size - 1))
+                sizes[dim.name] = choices[int(rng.integers(len(choices)))]
+        shape = tuple(arith.evaluate(dim, sizes) for dim in value.shape)
+        feeds[value.name] = np.resize(old, shape)
+    return feeds
+
+
+def run_and_compare(
+    exe: ingot.Executable,
+    suite: Suite,
+    feeds: Mapping[str, np.ndarray],
+    wants: Sequence[np.ndarray],
+) -> None:
+    names = [value.name for value in suite.graph.outputs]
+    found = []
     for threads in (2, 1):
         exe.threads = threads
-        feeds = {name: beside_a_wall(a, at_end=threads == 2) for name, a in suite.feeds.items()}
+        walled = {name: beside_a_wall(a, at_end=threads == 2) for name, a in feeds.items()}
         out = [_noise(w, threads == 2) if _is_slot(exe, i) else None for i, w in enumerate(wants)]
-        got = exe.run(names, feeds, out=out)
+        got = exe.run(names, walled, out=out)
         for name, have, want in zip(names, got, wants):
-            compare(suite, name, have, want)
-        for name, before in suite.feeds.items():
-            assert feeds[name].tobytes() == before.tobytes(), f"input {name} was overwritten"
-        answers.append([a.tobytes() for a in got])
-    for name, one, two in zip(names, *answers):
-        assert one == two, f"{name}: threads change the answer of {describe(suite, name)}"
+            compare(suite, name, have, want, feeds)
+        for name, before in feeds.items():
+            assert walled[name].tobytes() == before.tobytes(), f"input {name} was overwritten"
+        found.append([a.tobytes() for a in got])
+    for name, one, two in zip(names, *found):
+        assert one == two, f"threads change the answer\n{describe(suite, name, feeds)}"
 
 
-def compare(suite: Suite, name: str, have: np.ndarray, want: np.ndarray) -> None:
+def compare(
+    suite: Suite,
+    name: str,
+    have: np.ndarray,
+    want: np.ndarray,
+    feeds: Mapping[str, np.ndarray],
+) -> None:
     case = suite.owner[name]
-    assert (have.dtype, have.shape) == (want.dtype, want.shape), describe(suite, name)
+    assert (have.dtype, have.shape) == (want.dtype, want.shape), describe(suite, name, feeds)
     error = distance(have, want)
     dtype = dtypes.from_numpy(want.dtype)
     limit = case.limit if case.limit is not None else LIMITS.get(dtype.name, 0.0)
-    assert error <= limit, f"off by {error:.2e} of the largest value\n{describe(suite, name)}"
+    assert error <= limit, f"off by {error:.2e} of the largest\n{describe(suite, name, feeds)}"
 
 
 def distance(have: np.ndarray, want: np.ndarray) -> float:
@@ -148,7 +197,7 @@ def distance(have: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / largest)
 
 
-def describe(suite: Suite, name: str) -> str:
+def describe(suite: Suite, name: str, feeds: Mapping[str, np.ndarray]) -> str:
     """The case of an output and the nodes that made it."""
     case = suite.owner[name]
     made = suite.graph.producers()
@@ -163,7 +212,7 @@ def describe(suite: Suite, name: str) -> str:
     inputs = tuple(v for v in suite.graph.inputs if v.name in used)
     outputs = tuple(v for v in suite.graph.outputs if v.name == name)
     part = Graph(case.label, inputs, outputs, nodes, suite.graph.symbols)
-    shapes = ", ".join(f"{v.name}{list(suite.feeds[v.name].shape)}" for v in inputs)
+    shapes = ", ".join(f"{v.name}{list(feeds[v.name].shape)}" for v in inputs)
     return f"{case.label}: {name} from {shapes}\n{graph_text.show(part)}"
 
 

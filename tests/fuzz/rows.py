@@ -154,7 +154,7 @@ def indexed(rng: Rng) -> Case:
     arrays[1] = np.asarray(arrays[1], np.int64)
     return Case(
         f"{op} {dtype} {[a.shape for a in arrays]} {attrs}", arrays,
-        lambda g, v: [g.add(op, v, **attrs)], fixed,
+        lambda g, v: [g.add(op, v, **attrs)], fixed, may_resize=False,
     )  # fmt: skip
 
 
@@ -186,4 +186,4 @@ def find(rng: Rng) -> Case:
         points = g.add("nonzero", v, symbols=(g.symbol("found", high=x.size),))
         return [points, g.add("gather_nd", [v[0], g.add("transpose", [points], perm=(1, 0))])]
 
-    return Case(f"nonzero {dtype} {shape}", [x], build)
+    return Case(f"nonzero {dtype} {shape}", [x], build, may_resize=False)

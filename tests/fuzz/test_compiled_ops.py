@@ -37,10 +37,10 @@ MAKERS: dict[str, Callable[[Rng], Case]] = {
 CASES = 4  # compiled together
 
 
-def run(name: str, seed: int, symbolic: bool) -> None:
+def run(name: str, seed: int, symbolic: bool, target: str = "cpu") -> None:
     rng = np.random.default_rng([seed, symbolic])
     cases = [MAKERS[name](rng) for _ in range(CASES)]
-    check(cases, rng if symbolic else None)
+    check(cases, rng if symbolic else None, target)
 
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
@@ -49,9 +49,12 @@ def test_operators(name: str, symbolic: bool) -> None:
     run(name, 0, symbolic)
 
 
+TARGETS = ("cpu", "x86-64-v2")  # the second has half the lanes, no FMA and no f16
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 21))
 @pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_many_operators(name: str, symbolic: bool, seed: int) -> None:
-    run(name, seed, symbolic)
+    run(name, seed, symbolic, TARGETS[seed % 2])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
-from ingot import dtypes
+import numpy as np
+import pytest
+
+import ingot
+from ingot import api, dtypes, pipeline
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType
-from tests.fuzz.harness import Case, check
+from ingot.graph.types import Symbol, TensorType
+from tests.fuzz.harness import Case, beside_a_wall, check
 
 
 def _numbers(*shape: int) -> np.ndarray:
@@ -86,3 +90,50 @@ def test_halved_sizes_lie_apart_in_the_arena() -> None:
     arrays = [_numbers(1, 4, 3), _numbers(4), _numbers(4)]
     rng = np.random.default_rng(1)
     check([Case("halves", arrays, build)] * 3, rng)
+
+
+def _compiled(
+    build: Callable[[GraphBuilder, Value], list[Value]], *shape: arith.IntLike
+) -> ingot.Executable:
+    store = ConstantStore()
+    g = GraphBuilder("small", store)
+    g.symbols["n"] = Symbol("n")
+    type = TensorType(dtypes.f32, tuple(arith.wrap(d) for d in shape))
+    session = api.make_session(jobs=1)
+    session.store = store
+    graph = g.finish(build(g, g.input("x", type)))
+    return ingot.Executable(pipeline.run_stages(graph, session), threads=2)
+
+
+def test_a_window_larger_than_its_input_is_refused() -> None:
+    def build(g: GraphBuilder, x: Value) -> list[Value]:
+        y = g.add("conv", [x, g.constant(np.ones((3, 2, 5), np.float32)), None])
+        return [g.add("reduce_mean", [y], axes=(2,), keepdims=False)]
+
+    exe = _compiled(build, 1, 2, arith.Var("n"))
+    assert exe(np.ones((1, 2, 5), np.float32))[0].tolist() == [[10.0] * 3]
+    with pytest.raises(ingot.IngotError, match="too small: 'conv' would have size -2"):
+        exe(np.ones((1, 2, 2), np.float32))
+
+
+def test_a_slice_of_what_is_not_there_is_refused() -> None:
+    def build(g: GraphBuilder, x: Value) -> list[Value]:
+        return [g.add("slice", [x], starts=(3,), sizes=(4,), steps=(1,))]
+
+    exe = _compiled(build, arith.Var("n"))
+    assert exe(np.arange(9, dtype=np.float32))[0].tolist() == [3, 4, 5, 6]
+    for size in (0, 2, 6):
+        walled = beside_a_wall(np.ones(size, np.float32), at_end=True)
+        with pytest.raises(ingot.IngotError, match="slice: an axis is too short"):
+            exe(walled)
+
+
+def test_one_value_as_two_outputs() -> None:
+    def build(g: GraphBuilder, x: Value) -> list[Value]:
+        y = g.add("neg", [x])
+        return [y, g.add("reshape", [y], shape=(2, 2)), y, x, x]
+
+    x = _numbers(4)
+    answers = _compiled(build, 4)(x)
+    for got, want in zip(answers, [-x, -x.reshape(2, 2), -x, x, x], strict=True):
+        np.testing.assert_array_equal(got, want)
