@@ -72,7 +72,7 @@ def packed_tiles(sch: ingot.Schedule, m: int, n: int, k: int) -> None:
     c_half, c_lane = sch.split(c_column, 2, NR // 2)
     b_panel, b_p, b_column = sch.loops(B)
     b_half, b_lane = sch.split(b_column, 2, NR // 2)
-    strip, b_p = sch.split(b_p, None, 16)
+    strip, b_p = sch.split(b_p, None, 8)
     sch.reorder(strip, b_panel, b_p, b_half, b_lane)
     for loop in (row, half, c_row, c_half, b_half, sch.loops(A)[-1]):
         sch.unroll(loop)

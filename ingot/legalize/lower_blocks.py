@@ -26,7 +26,15 @@ def lower_blocks(kernel: Kernel, ctx: Context) -> Kernel:
 
 
 def lower_body(body: Stmt, names: Names) -> Stmt:
-    return _Lower(names).stmt(body, ())
+    return _Lower(names).stmt(visit.map_stmt(body, _guarded_by_loops), ())
+
+
+def _guarded_by_loops(s: Stmt) -> Stmt:
+    """A block's guard may name its axes: their bindings are meant."""
+    if not isinstance(s, Block) or s.where is None:
+        return s
+    env = {axis.var: axis.binding for axis in s.axes}
+    return ir.replace(s, where=visit.substitute(s.where, env))
 
 
 class _Lower:

@@ -14,7 +14,7 @@ from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
-from ingot.loops.ir import Block, Expr
+from ingot.loops.ir import Block, Expr, Kernel
 from ingot.schedule.facts import Facts
 
 
@@ -51,6 +51,12 @@ def outside(block: Block) -> list[Expr]:
     """The guards of a block over loop variables only: its axes are replaced by their bindings."""
     env = {axis.var: axis.binding for axis in block.axes}
     return [visit.substitute(term, env) for term in conjuncts(block.where)]
+
+
+def of_axes(block: Block, kernel: Kernel) -> list[Expr]:
+    """The guards that speak of the block's own axes alone: they hold in whatever loops it is."""
+    known = {axis.var for axis in block.axes} | {size.name for size in kernel.sizes}
+    return [term for term in conjuncts(block.where) if mentions(term) <= known]
 
 
 def extra(block: Block, facts: Facts | None = None) -> list[Expr]:

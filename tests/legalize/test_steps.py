@@ -14,6 +14,7 @@ from ingot.legalize.unroll import unroll
 from ingot.loops import interp, ir, visit
 from ingot.loops.build import Build
 from ingot.loops.ir import LoopKind
+from ingot.loops.script_parse import parse
 from ingot.loops.verify import verify
 from ingot.schedule import Schedule
 from ingot.support.errors import IngotError
@@ -245,3 +246,17 @@ def test_registers_that_cannot_be_are_refused(make, reason):
     with pytest.raises(IngotError, match=reason) as error:
         unroll(kernel, ctx(kernel))
     assert error.value.code == "bad-schedule" and error.value.hint
+
+
+def test_a_guard_may_name_the_axes_of_its_block():
+    kernel = parse(
+        """
+@ingot.kernel
+def k(X: f32[12], Y: f32[12]):
+    for i, j in grid(3, 4):
+        with block("Y", spatial=(axis(i * 4 + j, 12),)) as (v,):
+            where(v < 7)
+            Y[v] = X[v] * 2.0
+"""
+    )
+    check(kernel)

@@ -53,7 +53,9 @@ def movable(kernel: Kernel, block: Block, loop: For) -> Problem | None:
         return Problem(f"{loop.var} is inside block {around.name}", "choose a loop around blocks")
     if any(axis.kind is AxisKind.OPAQUE for axis in block.axes):
         return Problem("the block is opaque", "leave it where it is")
-    if guards.extra(block, facts_at(kernel, block)):
+    own = ir.replace(block, where=guards.conjunction(guards.of_axes(block, kernel)))
+    kept = guards.outside(own)
+    if any(t not in kept for t in guards.extra(block, facts_at(kernel, block))):
         return Problem("a guard of its own nest would be lost", "move it before splitting it")
     for name in {a.buffer.name for a in access.writes(block)}:
         alloc = tree.allocated(kernel.body, name)
@@ -137,7 +139,7 @@ def remake(
     """
     names = tree.Names(kernel)
     names.taken |= set(rename.bound_names(block))  # it is not in the kernel just now
-    axes, loops, terms = [], [], []
+    axes, loops, terms = [], [], guards.of_axes(block, kernel)
     for axis in block.axes:
         part = _clipped(axis, extents.get(axis.var), facts)
         var = names.fresh(axis.var[1:] if axis.var[:1] == "v" and axis.var[1:] else axis.var)

@@ -122,7 +122,8 @@ class _Split:
         own = [ir.replace(a, var=self.names.fresh(a.var)) for a in spatial]
         turn = self._axis(self.loop, AxisKind.SPATIAL)
         rest = [self._axis(x, AxisKind.REDUCE) for x in self.rest]
-        loops = {a.binding.name: arith.Var(a.var) for a in (turn, *rest)}  # type: ignore[attr-defined]
+        pairs = zip((self.loop, *self.rest), (turn, *rest))
+        loops: dict[str, arith.Expr] = {x.var: arith.Var(a.var) for x, a in pairs}
         env: dict[str, arith.Expr] = {a.var: arith.Var(b.var) for a, b in zip(spatial, own)}
         for a in self.block.axes:
             if a.kind is AxisKind.REDUCE:
@@ -136,8 +137,20 @@ class _Split:
         body = mine.update(mine.terms, fresh)
         if not rest:
             init, body = None, reducers.assign(spread, point, mine.terms, fresh)
-        where = guards.conjunction(guards.outside(self.block))
-        return Block(spread[0].name, (turn, *own, *rest), body, init, where)
+        return Block(
+            spread[0].name, (turn, *own, *rest), body, init, guards.conjunction(self._ends(loops))
+        )
+
+    def _ends(self, loops: dict[str, arith.Expr]) -> list[ir.Expr]:
+        """The guards of the partial results: those of the reduction as conditions on its axes,
+        which stay true wherever the block goes."""
+        inner = {self.loop.var, *(x.var for x in self.rest)}
+        outside = {x.var for x in self.own} - inner
+        found = []
+        for term in guards.outside(self.block):
+            is_own = guards.mentions(term) & inner and not guards.mentions(term) & outside
+            found.append(visit.substitute(term, loops) if is_own else term)
+        return found
 
     def _total(self, reducer: Reducer, spread: list[Buffer], axis: int) -> Stmt:
         """The partial results combined, in loops like the old ones without the inner reduction."""

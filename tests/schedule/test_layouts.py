@@ -1,0 +1,309 @@
+"""transform_layout, pad, storage_align, and the maps behind them."""
+
+import numpy as np
+import pytest
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.loops import interp, ir, visit
+from ingot.loops.build import Build
+from ingot.schedule import Schedule
+from ingot.schedule.facts import Facts
+from ingot.schedule.index_map import IndexMap, Layout
+from ingot.support.errors import IngotError
+from tests.schedule.agree import assert_everywhere
+from tests.schedule.common import conv1d, data, elementwise, f32, matmul, softmax
+from tests.schedule.test_caches import extents, refusal
+
+n = arith.Var("n")
+
+
+def buffer(sch: Schedule, name: str) -> ir.Buffer:
+    allocs = (s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Alloc))
+    return next(s.buffer for s in allocs if s.buffer.name == name)
+
+
+def shape(sch: Schedule, name: str) -> list[str]:
+    return [str(d) for d in buffer(sch, name).shape]
+
+
+# index maps
+
+
+def on(text: str, *sizes: int) -> Layout | str:
+    kernel = ir.Kernel("k", (), (), ir.Seq(()))
+    return IndexMap.of(text).on([arith.Const(s) for s in sizes], Facts(kernel))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "shape"),
+    [
+        ("i, k -> i // 6, k, i % 6", (13, 4), (3, 4, 6)),
+        ("i, j -> j, i", (3, 5), (5, 3)),
+        ("i -> i // 8, i // 2 % 4, i % 2", (21,), (3, 4, 2)),
+        ("i, j -> i * 5 + j", (3, 5), (15,)),
+        ("i, j -> j // 2, i * 2 + j % 2", (3, 5), (3, 6)),
+    ],
+)
+def test_a_map_and_its_way_back(text, sizes, shape):
+    layout = on(text, *sizes)
+    assert isinstance(layout, Layout) and [arith.as_int(d) for d in layout.shape] == list(shape)
+    seen = set()
+    for flat in range(arith.evaluate(arith.product([arith.Const(s) for s in sizes]), {})):
+        point, rest = [], flat
+        for size in reversed(sizes):
+            rest, digit = divmod(rest, size)
+            point.insert(0, digit)
+        new = [arith.as_int(e) for e in IndexMap.of(text).apply([arith.Const(p) for p in point])]
+        assert all(0 <= a < b for a, b in zip(new, shape)) and tuple(new) not in seen
+        seen.add(tuple(new))
+        env = dict(zip(layout.point, new))
+        assert [arith.evaluate(e, env) for e in layout.back] == point
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "why"),
+    [
+        ("i, j -> i + j", (3, 5), "not a sum of digits"),
+        ("i, j -> i", (3, 5), "the upper part of j is lost"),
+        ("i -> i // 2", (6,), "has a digit twice, or one is missing"),
+        ("i -> i, i", (6,), "has a digit twice"),
+        ("i -> i + 1", (6,), "does not begin at 0"),
+        ("i, j -> i * 7 + j % 2, j // 2", (3, 5), "leaves gaps"),
+        ("i -> i", (3, 5), "it takes 1 indices, the buffer has 2"),
+    ],
+)
+def test_maps_that_cannot_be_undone(text, sizes, why):
+    found = on(text, *sizes)
+    assert isinstance(found, str) and why in found
+
+
+@pytest.mark.parametrize("text", ["i // 2", "i, i -> i", "i -> j", "i -> 1 +", "2 -> 2"])
+def test_texts_that_are_no_maps(text):
+    with pytest.raises(IngotError, match="not an index map"):
+        IndexMap.of(text)
+
+
+def test_a_function_and_its_text_are_one_map():
+    made = IndexMap.of(lambda i, k: (i // 6, k, i % 6))
+    assert made == IndexMap.of(made.text()) and made.text() == "i, k -> i // 6, k, i % 6"
+
+
+# transform_layout
+
+
+def test_a_filled_buffer_is_made_in_the_new_order():
+    kernel = elementwise(7, 5)
+    sch = Schedule(kernel)
+    sch.transform_layout(sch.block("S"), "i, j -> i // 4, j, i % 4")
+    assert shape(sch, "S") == ["2", "5", "4"] and extents(sch, "S") == [2, 5, 4]
+    store = next(visit.stores(sch.at_block(sch.block("S"))))
+    assert [str(i) for i in store.indices] == [a.var for a in sch.at_block(sch.block("S")).axes]
+    assert_everywhere(kernel, sch)
+
+
+def test_what_no_index_leads_to_is_zero():
+    """Seen by making the packed buffer an output."""
+    kernel = elementwise(7, 5)
+    sch = Schedule(kernel)
+    sch.transform_layout("S", "i, j -> i // 4, j, i % 4")
+    kept, x = buffer(sch, "S"), data(kernel, {})
+    alloc = next(s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Alloc))
+    shown = ir.replace(sch.kernel, params=(*kernel.params, kept), body=alloc.body)
+    packed = np.full((2, 5, 4), 99, np.float32)
+    interp.run(shown, [*x, packed], {})
+    assert (packed[1, :, 3] == 0).all() and (x[0][:4] * 2 == packed[0, :, :].T).all()
+
+
+def test_a_square_buffer_is_turned_once():
+    kernel = elementwise(5, 5)
+    sch = Schedule(kernel)
+    sch.transform_layout("S", lambda i, j: (j, i))
+    assert_everywhere(kernel, sch)
+
+
+def test_the_layout_of_an_accumulator():
+    kernel = matmul(7, 20, 5)
+    sch = Schedule(kernel)
+    sch.transform_layout("Y", "i, j -> j // 8, i, j % 8")
+    assert shape(sch, "Y") == ["3", "7", "8"] and extents(sch, "Y") == [7, 20, 5]
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("size", [1, 4, 9])
+def test_the_layout_of_a_symbolic_buffer(size):
+    kernel = matmul(n, 8, 3, [ir.Size("n")])
+    sch = Schedule(kernel)
+    a = sch.cache_read(sch.block("Y"), "A", layout="i, k -> i // 4, k, i % 4")
+    assert shape(sch, "A_global") == ["(n + 3) // 4", "3", "4"]
+    outer, _ = sch.split(sch.loops(sch.block("Y"))[0], None, 4)
+    sch.compute_at(a, outer)
+    assert_everywhere(kernel, sch, {"n": size})
+
+
+def test_a_guarded_reader_of_a_new_layout():
+    kernel = conv1d(10)
+    sch = Schedule(kernel)
+    sch.transform_layout("padded", "i -> i % 4, i // 4")
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("Y", "i, j -> i", "the upper part of j is lost"),
+        ("A", "i, j -> j, i", "A is not an intermediate of this kernel"),
+        ("nothing", "i -> i", "nothing is not an intermediate"),
+    ],
+)
+def test_transform_layout_refuses(name, text, why):
+    error = refusal(Schedule(matmul()), "transform_layout", name, text)
+    assert why in error.why and error.hint
+
+
+# pad
+
+
+def test_a_padded_product_has_no_tails():
+    kernel = matmul(7, 20, 5)
+    sch = Schedule(kernel)
+    y = sch.block("Y")
+    sch.cache_read(y, "A")
+    sch.cache_read(y, "B")
+    sch.pad(y, 4, 8, 4)
+    assert extents(sch, "Y") == [8, 24, 8]
+    assert [shape(sch, b) for b in ("A_global", "B_global", "Y")] == [
+        ["8", "8"], ["8", "24"], ["8", "24"],
+    ]  # fmt: skip
+    sch.split(sch.loops(y)[0], None, 4, tail="none")
+    body = sch.at_block(y).body
+    assert not any(isinstance(e, ir.Select) for e in visit.all_exprs(body))  # zeros add nothing
+    assert_everywhere(kernel, sch)
+
+
+def test_padding_that_is_not_needed_changes_nothing():
+    sch = Schedule(matmul(8, 16, 4))
+    before = sch.kernel
+    sch.pad(sch.block("Y"), 4, 8, 2)
+    assert sch.kernel == before
+
+
+def test_a_padded_reduction_combines_nothing_new():
+    kernel = softmax(3, 5)
+    sch = Schedule(kernel)
+    top = sch.block("top")
+    sch.cache_read(top, "X")
+    sch.pad(top, 1, 4)
+    assert extents(sch, "top") == [3, 8]
+    assert any(isinstance(e, ir.Select) for e in visit.all_exprs(sch.at_block(top).body))
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_a_symbolic_axis_is_padded(size):
+    kernel = matmul(n, 6, 3, [ir.Size("n")])
+    sch = Schedule(kernel)
+    y = sch.block("Y")
+    sch.cache_read(y, "A")
+    sch.pad(y, 4, 1, 1)
+    sch.split(sch.loops(y)[0], None, 4, tail="none")
+    assert_everywhere(kernel, sch, {"n": size})
+
+
+def test_pad_refuses_to_read_beyond_an_input():
+    error = refusal(sch := Schedule(matmul()), "pad", sch.block("Y"), 4, 1, 1)
+    assert error.why == "it reads A beyond its end, and no plain stage fills A"
+    assert error.hint == "cache_read(…, 'A') first"
+
+
+def test_pad_refuses_an_output_of_the_kernel():
+    error = refusal(sch := Schedule(matmul()), "pad", sch.block("Z"), 4, 1)
+    assert "Z is a parameter of the kernel" in error.why
+
+
+def test_pad_refuses_sums_of_axes():
+    error = refusal(sch := Schedule(conv1d(9)), "pad", sch.block("acc"), 4, 1)
+    assert error.why == "padded is indexed by vi_2 + vk, which is not just the axis vi_2"
+    assert error.hint == "reindex the block first"
+
+
+def test_pad_refuses_loops_that_are_split():
+    sch = Schedule(matmul())
+    sch.cache_read(sch.block("Y"), "A")
+    sch.split(sch.loops(sch.block("Y"))[1], None, 4)
+    error = refusal(sch, "pad", sch.block("Y"), 4, 1, 1)
+    assert error.why == "the loops of Y are scheduled already"
+
+
+@pytest.mark.parametrize("multiples", [(4,), (4, 1, 0)])
+def test_pad_refuses_multiples(multiples):
+    sch = Schedule(matmul())
+    assert "multiple" in refusal(sch, "pad", sch.block("Y"), *multiples).why
+
+
+# storage_align
+
+
+@pytest.mark.parametrize(("factor", "offset", "row"), [(32, 8, 40), (8, 0, 24), (4, 1, 21)])
+def test_rows_lie_apart_as_asked(factor, offset, row):
+    kernel = elementwise(6, 20)
+    sch = Schedule(kernel)
+    sch.storage_align("S", 0, factor, offset)
+    assert shape(sch, "S") == ["6", str(row)]
+    assert_everywhere(kernel, sch)
+
+
+def test_a_stride_of_several_dimensions():
+    b = Build("cube")
+    x = b.param("X", f32, (2, 3, 4))
+    s = b.compute("S", (2, 3, 4), lambda i, j, k: x[i, j, k] * 2.0)
+    kernel = b.finish([b.compute("Z", (2, 3, 4), lambda i, j, k: s[i, j, k] + 1.0)])
+    sch = Schedule(kernel)
+    sch.storage_align("S", 0, 16, 4)
+    assert shape(sch, "S") == ["2", "5", "4"]
+    error = refusal(sch, "storage_align", "S", 0, 16, 5)
+    assert error.why == "no size of dimension 1 gives that stride"
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_symbolic_stride(size):
+    kernel = elementwise(3, n, [ir.Size("n")])
+    sch = Schedule(kernel)
+    sch.storage_align("S", 0, 8, 1)
+    assert_everywhere(kernel, sch, {"n": size})
+
+
+def test_the_stride_outlives_the_shrinking_to_a_tile():
+    kernel = matmul(16, 8, 20)
+    sch = Schedule(kernel)
+    a = sch.cache_read(sch.block("Y"), "A", "thread")
+    outer, _ = sch.split(sch.loops(sch.block("Y"))[0], None, 4)
+    sch.compute_at(a, outer)
+    sch.storage_align("A_thread", 0, 16, 3)
+    legal = assert_everywhere(kernel, sch).parts[0].kernels[0]
+    held = [s.buffer for s in visit.walk_stmts(legal.body) if isinstance(s, ir.Alloc)]
+    assert [arith.as_int(b.shape[0]) for b in held if b.name == "A_thread"] == [4 * 35]
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (("Y", 1, 8), "dimension 1 of 2 has no stride to change"),
+        (("Y", 0, 8, 8), "0 ≤ offset < factor does not hold"),
+        (("A", 0, 8), "A is not an intermediate"),
+    ],
+)
+def test_storage_align_refuses(args, why):
+    assert why in refusal(Schedule(matmul()), "storage_align", *args).why
+
+
+def test_integers_are_padded_with_zeros_too():
+    b = Build("count")
+    x = b.param("X", dtypes.i64, (5,))
+    acc = b.reduce("acc", (1,), (5,), "add", lambda i, k: x[k])
+    kernel = b.finish([b.compute("Z", (1,), lambda i: acc[i])])
+    sch = Schedule(kernel)
+    sch.cache_read(sch.block("acc"), "X")
+    sch.pad(sch.block("acc"), 1, 4)
+    assert_everywhere(kernel, sch)

@@ -1,0 +1,248 @@
+"""decompose_reduction, rfactor, and the reducers they know."""
+
+import pytest
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.loops import ir, visit
+from ingot.loops.build import Build, identity
+from ingot.schedule import Schedule, reducers
+from ingot.support.errors import IngotError
+from tests.schedule.agree import assert_everywhere
+from tests.schedule.common import conv1d, cumsum, f32, matmul, softmax
+from tests.schedule.test_caches import extents, refusal
+
+n = arith.Var("n")
+
+
+# decompose_reduction
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_an_init_stands_before_any_loop_of_the_reduction(where):
+    kernel = matmul(7, 10, 5)
+    sch = Schedule(kernel)
+    loops = sch.loops(sch.block("Y"))
+    made = sch.decompose_reduction(sch.block("Y"), loops[where])
+    assert made.name == "Y_init" and len(extents(sch, "Y_init")) == 2
+    block = sch.at_block(sch.block("Y"))
+    assert block.init is None and dict(block.annotations)[ir.ACCUMULATES] is True
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize(("rows", "depth"), [(8, 6), (7, 5)])
+def test_an_init_of_tiles(rows, depth):
+    kernel = matmul(rows, 10, depth)
+    sch = Schedule(kernel)
+    i, j, k = sch.loops(sch.block("Y"))
+    io, ii = sch.split(i, None, 4)
+    ko, ki = sch.split(k, None, 2)
+    sch.reorder(io, ko, ki, ii, j)
+    sch.decompose_reduction(sch.block("Y"), ko)
+    assert extents(sch, "Y_init") == [2, 4, 10]
+    sch.parallel(io)
+    sch.vectorize(sch.loops(sch.block("Y_init"))[2])
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("size", [1, 6])
+def test_an_init_over_a_symbolic_reduction(size):
+    kernel = matmul(4, 6, n, [ir.Size("n", 1)])
+    sch = Schedule(kernel)
+    sch.split(sch.loops(sch.block("Y"))[2], None, 4)
+    sch.decompose_reduction(sch.block("Y"), sch.loops(sch.block("Y"))[2])
+    assert_everywhere(kernel, sch, {"n": size})
+
+
+def test_decompose_refuses_a_loop_inside_the_reduction():
+    sch = Schedule(matmul())
+    i, _, k = sch.loops(sch.block("Y"))
+    sch.reorder(k, i)
+    error = refusal(sch, "decompose_reduction", sch.block("Y"), i)
+    assert error.why == "k outside feeds the reduction, which would begin again"
+
+
+def test_decompose_refuses_a_loop_of_another_block():
+    sch = Schedule(matmul())
+    error = refusal(sch, "decompose_reduction", sch.block("Y"), sch.loops(sch.block("Z"))[0])
+    assert error.why == "i_3 is not around block Y"
+
+
+def test_decompose_refuses_what_has_no_init():
+    sch = Schedule(matmul())
+    error = refusal(sch, "decompose_reduction", sch.block("Z"), sch.loops(sch.block("Z"))[0])
+    assert error.why == "block Z has no init"
+
+
+def test_decompose_refuses_to_begin_overlapping_tiles_once():
+    """Each turn makes its part of the sums again, neighbours included."""
+    sch = Schedule(halo())
+    outer, _ = sch.split(sch.loops(sch.block("Z"))[0], None, 4)
+    sch.compute_at(sch.block("S"), outer)
+    error = refusal(sch, "decompose_reduction", sch.block("S"), outer)
+    assert "under" in error.why or "again for the same output" in error.why
+    inner = sch.loops(sch.block("S"))[1]
+    sch.decompose_reduction(sch.block("S"), inner)
+    assert_everywhere(halo(), sch)
+
+
+def halo() -> ir.Kernel:
+    b = Build("halo")
+    x = b.param("X", f32, (12, 3))
+    s = b.reduce("S", (12,), (3,), "add", lambda i, k: x[i, k])
+    return b.finish([b.compute("Z", (8,), lambda i: s[i] + s[i + 2])])
+
+
+# rfactor
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("depth", [8, 7])
+def test_partial_sums_along_a_split(axis, depth):
+    kernel = matmul(3, 5, depth)
+    sch = Schedule(kernel)
+    outer, _ = sch.split(sch.loops(sch.block("Y"))[2], None, 4)
+    made = sch.rfactor(outer, axis)
+    assert made.name == "Y_rf" and sch.loops(made)[2] == outer
+    assert extents(sch, "Y") == [3, 5, 2] and extents(sch, "Y_rf") == [3, 5, 2, 4]
+    assert_everywhere(kernel, sch)
+
+
+def test_lanes_of_a_sum():
+    """The usual way to a vector reduction: partial sums by lane, then a sum over lanes."""
+    kernel = softmax(4, 21)
+    sch = Schedule(kernel)
+    _, lane = sch.split(sch.loops(sch.block("total"))[1], None, 8)
+    made = sch.rfactor(lane)
+    sch.compute_at(made, sch.loops(sch.block("total"))[0])
+    loops = sch.loops(made)
+    sch.reorder(loops[-1], loops[1])
+    sch.vectorize(loops[1])
+    assert_everywhere(kernel, sch)
+
+
+def test_every_loop_of_the_reduction_at_once():
+    kernel = conv1d(9)
+    sch = Schedule(kernel)
+    sch.rfactor(sch.loops(sch.block("acc"))[1])
+    block = sch.at_block(sch.block("acc_rf"))
+    assert block.init is None and all(a.kind is ir.AxisKind.SPATIAL for a in block.axes)
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("op", reducers.OPERATORS)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.i32])
+def test_every_operator(op, dtype):
+    if dtype.is_float and op in ("and", "or", "xor"):
+        return
+    b = Build(op)
+    x = b.param("X", dtype, (3, 11))
+    y = b.reduce("Y", (3,), (11,), op, lambda i, k: x[i, k])
+    kernel = b.finish([b.compute("Z", (3,), lambda i: y[i])])
+    sch = Schedule(kernel)
+    outer, _ = sch.split(sch.loops(sch.block("Y"))[1], None, 4)
+    sch.rfactor(outer)
+    assert_everywhere(kernel, sch)
+
+
+def test_a_reduction_that_begins_with_more_than_nothing():
+    b = Build("bias")
+    x, c = b.param("X", f32, (3, 8)), b.param("c", f32, (3,))
+    y = b.buffer("Y", f32, (3,))
+    vi, vk = arith.Var("vi"), arith.Var("vk")
+    axes = (
+        ir.Axis("vi", ir.AxisKind.SPATIAL, arith.Const(3), arith.Var("i")),
+        ir.Axis("vk", ir.AxisKind.REDUCE, arith.Const(8), arith.Var("k")),
+    )
+    body = ir.Store(y, (vi,), ir.Fma(x[vi, vk], x[vi, vk], y[vi]))
+    block = ir.Block("Y", axes, body, ir.Store(y, (vi,), c[vi]))
+    b.emit(ir.serial("i", 3, ir.serial("k", 8, block)))
+    kernel = b.finish([y])
+    sch = Schedule(kernel)
+    outer, _ = sch.split(sch.loops(sch.block("Y"))[1], None, 4)
+    sch.rfactor(outer)
+    starts = [s.value for s in visit.stores(sch.at_block(sch.block("Y_rf")).init)]
+    assert starts == [identity("add", f32)]
+    assert_everywhere(kernel, sch)
+
+
+def argmax(ties: str = "lt", rows: int = 4, cols: int = 9) -> ir.Kernel:
+    b = Build("argmax")
+    x = b.param("X", dtypes.i32, (rows, cols))
+
+    def better(i, k, value, place):
+        here, at = x[i, k], ir.Index(k)
+        wins = ir.Compare("gt", here, value)
+        if ties:
+            wins = wins | (ir.Compare("eq", here, value) & ir.Compare(ties, at, place))
+        return [ir.Select(wins, here, value), ir.Select(wins, at, place)]
+
+    start = [identity("max", dtypes.i32), ir.Lit(0, dtypes.i64)]
+    return b.finish(b.fold(["best", "place"], (rows,), (cols,), start, better))
+
+
+@pytest.mark.parametrize("ties", ["lt", "gt"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_choice_with_its_place(ties, which):
+    kernel = argmax(ties)
+    sch = Schedule(kernel)
+    parts = sch.split(sch.loops(sch.block("best"))[1], None, 4)
+    made = sch.rfactor(parts[which])
+    assert visit.written(sch.at_block(made)) == {"best_rf", "place_rf"}
+    assert_everywhere(kernel, sch)
+
+
+def test_two_sums_at_once():
+    b = Build("moments")
+    x = b.param("X", f32, (3, 10))
+    start = [ir.Lit(0.0, f32), ir.Lit(0.0, f32)]
+    update = lambda i, k, s, q: [s + x[i, k], q + x[i, k] * x[i, k]]  # noqa: E731
+    kernel = b.finish(b.fold(["s", "q"], (3,), (10,), start, update))
+    sch = Schedule(kernel)
+    outer, _ = sch.split(sch.loops(sch.block("s"))[1], None, 4)
+    sch.rfactor(outer, 1)
+    assert_everywhere(kernel, sch)
+
+
+def why_not(kernel: ir.Kernel, block: str, loop: int, axis: int = 0) -> IngotError:
+    sch = Schedule(kernel)
+    return refusal(sch, "rfactor", sch.loops(sch.block(block))[loop], axis)
+
+
+def test_rfactor_refuses_a_choice_by_order():
+    """The first of equal values, in the order they come: partial results know no order."""
+    error = why_not(argmax(""), "best", 1)
+    assert error.why == "which values block best chooses depends on their order"
+
+
+def test_rfactor_refuses_what_it_does_not_know():
+    b = Build("horner")
+    x = b.param("X", f32, (3, 8))
+    update = lambda i, k, acc: [acc * 0.5 + x[i, k]]  # noqa: E731
+    kernel = b.finish(b.fold(["y"], (3,), (8,), [ir.Lit(0.0, f32)], update))
+    error = why_not(kernel, "y", 1)
+    assert error.why == "block y combines its values in no way that is known"
+    assert error.hint.startswith("op(acc, x) with add, mul, min")
+
+
+@pytest.mark.parametrize(
+    ("make", "block", "loop", "axis", "why"),
+    [
+        (matmul, "Y", 0, 0, "i feeds no reduce axis of block Y"),
+        (matmul, "Y", 2, 5, "there is no axis 5"),
+        (cumsum, "out", 1, 0, "the axis vt of block out is ordered"),
+    ],
+)
+def test_rfactor_refuses(make, block, loop, axis, why):
+    assert why_not(make(), block, loop, axis).why == why
+
+
+def test_rfactor_refuses_loops_that_are_marked_or_shared():
+    sch = Schedule(matmul(8, 8, 8))
+    i, _, k = sch.loops(sch.block("Y"))
+    sch.parallel(i)
+    assert refusal(sch, "rfactor", k).why == "i is not a plain serial loop from 0"
+    sch = Schedule(matmul(8, 8, 8))
+    i = sch.loops(sch.block("Y"))[0]
+    sch.reverse_compute_at(sch.block("Z"), i)
+    assert refusal(sch, "rfactor", i).why == "2 blocks are inside i"
