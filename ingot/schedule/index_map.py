@@ -95,6 +95,8 @@ class _Undo:
 
     def _read(self, e: Expr, out: Expr) -> Expr | str:
         """Note the digits that `e` holds; give the size of its dimension."""
+        if arith.is_const(e, 0):
+            return arith.Const(1)  # a dimension of one element, or the upper part of a short one
         zero = arith.substitute(e, dict.fromkeys(self.map.names, 0))
         if not arith.is_const(self.facts.simplify(zero), 0):
             return f"{e} does not begin at 0"

@@ -67,7 +67,7 @@ def _is_for(kernel: Kernel, producer: Block, block: Block) -> bool:
             return False
         readers = {b.uid for b in dependences.readers(kernel.body, name)}
         writers = {b.uid for b in dependences.writers(kernel.body, name)}
-        if readers != {block.uid} or writers != {producer.uid}:
+        if readers - {producer.uid} != {block.uid} or writers != {producer.uid}:
             return False
     return True
 

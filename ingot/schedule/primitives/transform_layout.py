@@ -16,7 +16,7 @@ from ingot.loops.ir import AxisKind, Block, Buffer, Expr, Kernel, Stmt
 from ingot.schedule import guards, tree
 from ingot.schedule.facts import Facts
 from ingot.schedule.index_map import IndexMap, Layout
-from ingot.schedule.primitives.base import Result, facts_at, put, with_body
+from ingot.schedule.primitives.base import Result, put, with_body
 from ingot.schedule.primitives.compute_at import remake
 from ingot.schedule.primitives.compute_inline import guarded
 from ingot.schedule.primitives.recheck import recheck
@@ -74,19 +74,21 @@ def _filler(kernel: Kernel, name: str) -> Block | None:
 
 def is_plain_nest(kernel: Kernel, block: Block) -> bool:
     """One serial loop for each axis, over all of it, with nothing else inside: as it was made."""
-    loops = [s for s in tree.path_to(kernel.body, block) if isinstance(s, ir.For)]
-    own = {x.var: x for x in loops if tree.find(tree.own_nest(kernel.body, block), x.uid)}
-    facts = facts_at(kernel, block)
-    used = [a.binding.name for a in block.axes if isinstance(a.binding, arith.Var)]
-    return (
-        block.where is None
-        and sorted(used) == sorted(own)
-        and all(x.kind is ir.LoopKind.SERIAL for x in own.values())
-        and all(
-            facts.equal(own[n].start, 0) and facts.equal(own[n].stop, a.extent)
-            for n, a in zip(used, block.axes)
-        )
-    )
+    nest = tree.own_nest(kernel.body, block)
+    loops = tree.loops_above(kernel.body, block)
+    own = {x.var: x for x in loops if tree.find(nest, x.uid) is not None}
+    facts = Facts(kernel, loops)
+    if block.where is not None or any(x.kind is not ir.LoopKind.SERIAL for x in own.values()):
+        return False
+    for axis in block.axes:
+        if arith.is_const(axis.binding, 0) and facts.equal(axis.extent, 1):
+            continue  # its loop runs once, and is not named
+        loop = own.pop(axis.binding.name, None) if isinstance(axis.binding, arith.Var) else None
+        if loop is None or not facts.equal(loop.start, 0):
+            return False
+        if not facts.equal(loop.stop, axis.extent):
+            return False
+    return all(facts.equal(x.extent, 1) for x in own.values())
 
 
 def _refilled(kernel: Kernel, block: Block, new: Buffer, layout: Layout) -> Kernel:
