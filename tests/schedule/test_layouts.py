@@ -235,6 +235,12 @@ def test_pad_refuses_loops_that_are_split():
     assert error.why == "the loops of Y are scheduled already"
 
 
+def test_pad_refuses_blocks_of_blocks():
+    sch = Schedule(elementwise(3, 4))
+    made = sch.blockize(sch.loops(sch.block("S"))[1])
+    assert refusal(sch, "pad", made, 2).why == f"block {made.name} holds a for"
+
+
 @pytest.mark.parametrize("multiples", [(4,), (4, 1, 0)])
 def test_pad_refuses_multiples(multiples):
     sch = Schedule(matmul())

@@ -25,6 +25,7 @@ from ingot.schedule.primitives.recheck import recheck
 from ingot.schedule.primitives.stages import Names, find_block
 from ingot.schedule.primitives.transform_layout import is_plain_nest, within
 
+PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
 Sizes = Mapping[str, arith.Expr]  # axis → its new extent
 
 
@@ -71,6 +72,10 @@ def _scheduled(kernel: Kernel, block: Block) -> Problem | None:
     bad = next((a for a in block.axes if a.kind in (AxisKind.ORDERED, AxisKind.OPAQUE)), None)
     if bad is not None:
         return Problem(f"its axis {bad.var} is {bad.kind.value}", "leave it as it is")
+    inside = next((s for s in visit.walk_stmts(block.body) if not isinstance(s, PLAIN)), None)
+    if inside is not None:
+        kind = type(inside).__name__.lower()
+        return Problem(f"block {block.name} holds a {kind}", "pad before that")
     if not is_plain_nest(kernel, block):
         return Problem(f"the loops of {block.name} are scheduled already", "pad before that")
     return None
