@@ -4,10 +4,12 @@ import pytest
 
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
+from ingot.loops.script_parse import parse
 from ingot.schedule import Schedule
 from ingot.support.errors import IngotError
 from tests.schedule.agree import assert_everywhere
 from tests.schedule.common import conv1d, cumsum, elementwise, matmul, softmax
+from tests.schedule.sequences import IN_PLACE
 
 n = arith.Var("n")
 
@@ -163,3 +165,22 @@ def test_consumers_do_not_leave_with_one_part_of_what_they_read():
     sch.reverse_compute_at(sch.block("Z"), i)  # both parts are under i
     sch.parallel(i)
     assert_everywhere(matmul(7, 6, 4), sch)
+
+
+@pytest.mark.parametrize("op", ["decompose_reduction", "rfactor"])
+def test_a_tail_that_may_find_a_reduction_under_way_is_not_begun_apart(op):
+    sch = Schedule(matmul(3, 4, n, [ir.Size("n", 1)]))
+    sch.split(sch.loops(sch.block("Y"))[2], None, 4, tail="peel")
+    tail = sch.block("Y_tail")
+    loop = sch.loops(tail)[-1]
+    args = (tail, loop) if op == "decompose_reduction" else (loop,)
+    error = refusal(getattr(sch, op), *args)
+    assert error.why == "the reduction of block Y_tail is not shown to begin with these loops"
+
+
+def test_a_consumer_does_not_change_what_its_producer_still_reads():
+    """Z overwrites X, of which T reads a neighbour: moved under T's loop it would be too early."""
+    kernel = parse(IN_PLACE)
+    sch = Schedule(kernel)
+    error = refusal(sch.reverse_compute_at, sch.block("X"), sch.loops(sch.block("T"))[0])
+    assert error.why == "block T reads X, which would change under it"

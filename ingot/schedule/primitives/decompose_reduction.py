@@ -62,7 +62,8 @@ def _misplaced(kernel: Kernel, block: Block, loop: For) -> Problem | None:
         return Problem(f"a {type(strange).__name__} is between them", "choose an inner loop")
     loops = [s for s in path if isinstance(s, For)]
     return (
-        _not_apart(kernel, block, loops)
+        checks.begins_late(kernel, block, loops)
+        or _not_apart(kernel, block, loops)
         or _disturbed(block, loop)
         or _mixed_guard(kernel, block, loops)
     )

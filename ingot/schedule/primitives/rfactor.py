@@ -86,7 +86,7 @@ class _Split:
                 return Problem(f"{x.var} outside feeds the reduction too", "choose that loop")
         if len({x.var for x in (loop, *self.rest)} & _bound_vars(self.own)):
             return Problem("bounds of its loops use each other", "rfactor before that")
-        return self._guard_problem()
+        return checks.begins_late(self.kernel, block, self.own) or self._guard_problem()
 
     def _guard_problem(self) -> Problem | None:
         """Guards of the reduction may only cut off its end, so that partial results begin."""
