@@ -15,11 +15,9 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import Graph, Value
-from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType
+from ingot.graph.ir import Value
 from ingot.support.errors import IngotError
-from tests.fuzz import pointwise
+from tests.fuzz import flow, pointwise
 from tests.fuzz.harness import Case
 from tests.fuzz.pointwise import Rng, pick
 
@@ -262,19 +260,8 @@ def found(w: World) -> None:
 def branch(w: World) -> None:
     """if(max(a) > c): f(x) else g(x)"""
     a, x = w.exact(), w.any()
-    if _is_empty(a) or not a.tensor.rank:
-        return
-    peak = w.g.add("reduce_max", [a], axes=tuple(range(a.tensor.rank)), keepdims=False)
-    test = w.g.add("gt", [peak, _number(w, -1.0, 3.0)])
-    then, other = (_body(w, x.tensor) for _ in range(2))
-    w.add(w.g.add("if", [test, x], then_branch=then, else_branch=other))
-
-
-def _body(w: World, type: TensorType) -> Graph:
-    g = GraphBuilder("branch", ConstantStore())
-    x = g.input("x", type)
-    y = g.add(pick(w.rng, ("neg", "tanh", "abs", "identity", "sigmoid")), [x])
-    return g.finish([g.add(pick(w.rng, ("add", "mul", "min")), [y, x])])
+    if a.tensor.rank and not _is_empty(a):
+        w.add(flow.choice(w.rng, w.g, a, x))
 
 
 def repeat(w: World) -> None:
@@ -282,19 +269,10 @@ def repeat(w: World) -> None:
     x = w.any()
     if _elements(x) > 3000:
         return
-    g = GraphBuilder("body", ConstantStore())
-    turn = g.input("i", TensorType(dtypes.i64, ()))
-    go_on = g.input("go_on", TensorType(dtypes.bool_, ()))
-    state, given = g.input("state", x.tensor), g.input("given", x.tensor)
-    number = g.add("cast", [turn], to=dtypes.f32)
-    new = g.add("tanh", [g.add("add", [g.add("mul", [state, given]), number])])
-    body = g.finish([go_on, new, g.add("neg", [new])])
-    count = int(w.rng.integers(0, 4))
-    trips = w.g.constant(np.array(count, np.int64))
-    last, rows_ = w.g.add_all("loop", [trips, None, x, x], body=body, carried=1, count=count)
+    last, collected = flow.loop(w.rng, w.g, x)
     w.add(last)
     if x.tensor.rank < 4:
-        w.add(rows_)
+        w.add(collected)
 
 
 STEPS: list[Callable[[World], None]] = [
