@@ -162,17 +162,13 @@ def compile_all(jobs: Sequence[Job], machine: Machine, processes: int) -> list[b
     if processes <= 1 or len(jobs) <= 1:
         return [compile_here(job, machine) for job in jobs]
     crew = _Crew(jobs, machine)
-    threads = [threading.Thread(target=crew.work) for _ in range(min(processes, len(jobs)))]
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for _ in range(min(processes, len(jobs))):
+            crew.start_one()
+        crew.wait()
     except BaseException:
         crew.abandon()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        crew.wait()
         raise
     return [crew.result(number) for number in range(len(jobs))]
 
@@ -189,6 +185,25 @@ class _Crew:
         self._results: dict[int, bytes | BaseException] = {}
         self._busy: set[Worker] = set()
         self._is_abandoned = False
+        self._ended: list[threading.Event] = []
+
+    def start_one(self) -> None:
+        ended = threading.Event()
+        thread = threading.Thread(target=self._work_until_the_end, args=(ended,))
+        self._ended.append(ended)
+        thread.start()
+
+    def wait(self) -> None:
+        """Until every thread has ended. Not by Thread.join: once interrupted, a join leaves
+        the thread marked as ended, and the next one returns at once."""
+        for ended in self._ended:
+            ended.wait()
+
+    def _work_until_the_end(self, ended: threading.Event) -> None:
+        try:
+            self.work()
+        finally:
+            ended.set()
 
     def work(self) -> None:
         worker: Worker | None = None
