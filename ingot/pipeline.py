@@ -26,6 +26,7 @@ from ingot.loops import verify as loops_verify
 from ingot.lower import control as _control
 from ingot.lower.lower import lower
 from ingot.passes.attach_state import attach_state
+from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
@@ -103,6 +104,8 @@ STAGES: tuple[Stage, ...] = (
           "compute nothing twice"),
     Stage("remove_dead_code", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "drop what became unused"),
+    Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
+          "channels last after convolutions; constant operands in the panels that tiles read"),
     Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
           "fuse nodes into groups; each group is a kernel in formulas, launched in order"),
     Stage("share", lambda p, s: share_kernels(p), "program", "program",

@@ -2,7 +2,8 @@
 
 In: kernel without blocks. Out: the same, every Alloc as deep as values allow and a thread's own. An
 allocation enters a loop only where each iteration writes what it reads: a value that flows from one
-iteration to the next keeps it outside. Iterations of a parallel loop pass no values on. A step.
+iteration to the next keeps it outside. Iterations of a parallel loop pass no values on. Statements
+side by side that pass no values on (the parts of a cut loop) get an allocation each. A step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def place_allocs(kernel: Kernel, ctx: Context) -> Kernel:
         return kernel
     ranges = Ranges(kernel)
     for buffer in buffers:
-        body = _Place(buffer, ranges, ctx.aligned.get(buffer.name)).stmt(body)
+        body = _Place(buffer, ranges, ctx).stmt(body)
     return ir.replace(kernel, body=body)
 
 
@@ -47,8 +48,9 @@ def _take_allocs(body: Stmt) -> tuple[list[Buffer], Stmt]:
 class _Place:
     """Puts the allocation of one buffer as deep as it may go; drops it if nothing uses it."""
 
-    def __init__(self, buffer: Buffer, ranges: Ranges, align: Align | None):
-        self.buffer, self.ranges, self.align = buffer, ranges, align
+    def __init__(self, buffer: Buffer, ranges: Ranges, ctx: Context, align: Align | None = None):
+        self.buffer, self.ranges, self.ctx = buffer, ranges, ctx
+        self.align = align or ctx.aligned.get(buffer.name)
 
     def stmt(self, s: Stmt) -> Stmt:
         match s:
@@ -71,10 +73,25 @@ class _Place:
         using = [n for n, s in enumerate(stmts) if self.buffer.name in terms.touched(s)]
         if not using:
             return ir.Seq(stmts)
+        if len(using) > 1 and all(self.is_own(stmts[n]) for n in using):
+            made = [self.apart(s) if n in using else s for n, s in enumerate(stmts)]
+            return ir.seq(*made)
         first, last = using[0], using[-1] + 1
         is_one = last - first == 1
         inner = self.stmt(stmts[first]) if is_one else self.wrap(ir.Seq(stmts[first:last]))
         return ir.seq(*stmts[:first], inner, *stmts[last:])
+
+    def is_own(self, s: Stmt) -> bool:
+        """Does the statement write all that it reads of the buffer, and is more than a write?"""
+        found = flow.accesses(self.buffer.name, s)
+        has_reads = found is not None and any(not a.is_write for a in found)
+        return found is not None and has_reads and flow.is_written_first(found, self.ranges)
+
+    def apart(self, s: Stmt) -> Stmt:
+        """The statement with a buffer of its own in this one's place."""
+        own = ir.replace(self.buffer, name=self.ctx.names.fresh(self.buffer.name))
+        inside = visit.replace_buffers(s, {self.buffer.name: own})
+        return _Place(own, self.ranges, self.ctx, self.align).stmt(inside)
 
     def wrap(self, s: Stmt) -> Stmt:
         found = flow.accesses(self.buffer.name, s)

@@ -17,6 +17,8 @@ from ingot.graph.opdef import Kind
 from ingot.graph.types import Symbol
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
+from ingot.lower.layouts import realise_layouts
+from ingot.lower.merge_axes import merge_axes
 
 
 def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
@@ -39,7 +41,14 @@ def group_kernel(
         made.update(zip((out.name for out in node.outputs), results))
     finals = [_final(b, made[v.name], nodes[-1]) for v in outputs]
     origin = "; ".join(dict.fromkeys(n.origin for n in nodes if n.origin))
-    return close(b, finals, symbols, origin)
+    buffers = [*(made[v.name] for v in inputs), *finals]
+    layouts = {
+        buffer.name: value.tensor.layout
+        for buffer, value in zip(buffers, (*inputs, *outputs))
+        if value.tensor.layout is not None
+    }
+    kernel = close(b, finals, symbols, origin)
+    return merge_axes(realise_layouts(kernel, layouts, len(finals)))
 
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:

@@ -14,6 +14,7 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
+from ingot.graph.layouts import pack, physical_shape
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
@@ -120,7 +121,8 @@ class Lowering:
         self, base: str, value: Value, storage: ir.Storage, constant: ConstRef | None = None
     ) -> str:
         name = self.fresh(base, self.buffers)
-        self.buffers[name] = ir.Buffer(name, value.dtype, value.shape, storage, constant)
+        shape = physical_shape(value.tensor)
+        self.buffers[name] = ir.Buffer(name, value.dtype, shape, storage, constant)
         return name
 
     def temporary(self, base: str, like: ir.Buffer | Value) -> str:
@@ -142,12 +144,16 @@ class Lowering:
         for node in graph.nodes:
             if node.op == "constant":
                 self.home[node.outputs[0].name] = self.constant(node.outputs[0], node.attr("value"))
+            elif node.op == "relayout" and (ref := self.packed(node)) is not None:
+                self.home[node.outputs[0].name] = self.constant(node.outputs[0], ref)
         groups = fuse(graph)
         for position, group in enumerate(groups):
             node = group.nodes[-1]
             handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
             if handler is not None:
                 handler(self, node)
+            elif node.outputs[0].name in self.home:
+                continue  # a packed constant
             elif is_view(node) and len(group.nodes) == 1:
                 source = next(v for v in node.inputs if v is not None)
                 self.home[node.outputs[0].name] = self.home[source.name]
@@ -159,6 +165,17 @@ class Lowering:
         if ref not in self.constants:
             self.constants[ref] = self.buffer(value.name, value, ir.Storage.CONSTANT, ref)
         return self.constants[ref]
+
+    def packed(self, relayout: Node) -> ConstRef | None:
+        """A constant in another layout, packed now; None if the operand is no constant."""
+        (source,) = relayout.inputs
+        assert source is not None
+        home = self.buffers.get(self.home.get(source.name, ""))
+        layout = relayout.outputs[0].tensor.layout
+        if home is None or home.constant is None or layout is None:
+            return None
+        array = self.store.get(home.constant).reshape([arith.as_int(d) for d in source.shape])
+        return self.store.add(pack(layout, array))
 
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))

@@ -150,6 +150,7 @@ class Conv(AnyConv):
     where C is the number of input channels in a group and group(o) is the group of output o."""
 
     name = "conv"
+    channels_last = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, w, bias = self.operands(inputs)

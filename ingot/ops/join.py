@@ -33,6 +33,7 @@ class Concat(OpDef):
     """Tensors one after another along `axis`; an empty one adds nothing."""
 
     name = "concat"
+    keeps_axes = True
     kind = Kind.INJECTIVE
     cheap = True
 
@@ -111,6 +112,7 @@ class Pad(OpDef):
     """
 
     name = "pad"
+    keeps_axes = True
     kind = Kind.INJECTIVE
     cheap = True
 

@@ -58,6 +58,7 @@ def pooled_sizes(
 class Pool(OpDef):
     """finish(combine over the window of element(x)); windows reach over the border for free."""
 
+    keeps_axes = True
     kind = Kind.REDUCTION
     combine = "add"
     floats_only = True

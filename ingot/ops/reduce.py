@@ -83,6 +83,7 @@ def check_floats(op: str, x: TensorType) -> None:
 class Reduction(OpDef):
     """finish(combine over axes of element(x)): an operator gives the three, and numpy's answer."""
 
+    keeps_axes = True
     kind = Kind.REDUCTION
     combine = "add"
     floats_only = False

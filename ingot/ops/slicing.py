@@ -33,6 +33,7 @@ class SliceOp(Move):
     """sizes[i] elements of axis i from starts[i] on, steps[i] apart (a step may be negative)."""
 
     name = "slice"
+    keeps_axes = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         starts, sizes, steps = (per_axis(self.name, attrs, n, x.rank) for n in NAMES)

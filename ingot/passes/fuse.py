@@ -261,6 +261,8 @@ def is_view(node: Node) -> bool:
     """Whether a node only gives its operand's bytes another shape: no kernel is needed for it."""
     if not defn(node).is_view or node.inputs[0] is None:
         return False
+    if any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs)):
+        return False
     before, after = _numel(node.inputs[0].type), _numel(node.outputs[0].type)
     return before is not None and after is not None and same_size(before, after)
 

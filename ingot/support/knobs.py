@@ -46,6 +46,9 @@ class Knobs:
     cache_dir: str = _knob("", "folder of the compiled-kernel cache; empty: no cache on disk")
     codegen_timeout_s: float = _knob(120.0, "seconds one kernel may take in LLVM", least=0.1)
     fold_limit_bytes: int = _knob(64 << 20, "largest constant that folding may make", least=0)
+    layouts: bool = _knob(
+        True, "store values and constants in the order that suits the machine", affects_code=True
+    )
     opt_level: int = _knob(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, least=0, most=3
     )

@@ -210,8 +210,38 @@ def test_a_symbolic_axis_is_padded(size):
     assert_everywhere(kernel, sch, {"n": size})
 
 
-def test_pad_refuses_to_read_beyond_an_input():
-    error = refusal(sch := Schedule(matmul()), "pad", sch.block("Y"), 4, 1, 1)
+@pytest.mark.parametrize("multiples", [(4, 1, 1), (1, 8, 1), (4, 8, 1)])
+def test_padded_rows_read_the_last_one_again(multiples):
+    """An operand that cannot grow is read at its last element: nobody looks at the result."""
+    sch = Schedule(kernel := matmul(7, 20, 5))
+    sch.pad(sch.block("Y"), *multiples)
+    i, j, k = sch.loops(sch.block("Y"))
+    assert extents(sch, "Y")[:2] == [
+        -(-7 // multiples[0]) * multiples[0],
+        24 if multiples[1] > 1 else 20,
+    ]
+    sch.reorder(j, k, i)
+    assert_everywhere(kernel, sch)
+
+
+def test_a_packed_operand_has_room_for_whole_panels():
+    b = Build("packed")
+    x, w = b.param("X", f32, (5, 7)), b.param("W", f32, (3, 7, 4))
+    y = b.reduce("Y", (5, 10), (7,), "add", lambda i, j, k: x[i, k] * w[j // 4, k, j % 4])
+    kernel = b.finish([b.compute("Z", (5, 10), lambda i, j: y[i, j])])
+    sch = Schedule(kernel)
+    sch.pad(sch.block("Y"), 1, 4, 1)
+    assert not any(isinstance(e, arith.Min) for e in indices(sch.kernel, "W"))
+    assert_everywhere(kernel, sch)
+
+
+def indices(kernel: ir.Kernel, name: str) -> list[arith.Expr]:
+    loads = [x for x in visit.loads(kernel.body) if x.buffer.name == name]
+    return [e for x in loads for i in x.indices for e in arith.walk(i)]
+
+
+def test_pad_refuses_to_sum_beyond_an_input():
+    error = refusal(sch := Schedule(matmul()), "pad", sch.block("Y"), 1, 1, 4)
     assert error.why == "it reads A beyond its end, and no plain stage fills A"
     assert error.hint == "cache_read(…, 'A') first"
 

@@ -4,9 +4,12 @@
     →  pad(Y, 4, 8, 1)  →  the same over 8 x 24 x 5; A_pack, B_pack and Y have grown,
        A_pack and B_pack hold zeros in the new parts, nobody reads the new part of Y
 
-Legal for a block in its own plain nest that writes intermediates, and reads at its padded axes only
-intermediates that one plain stage fills (cache_read makes such stages). A padded reduce axis adds
-nothing: its product of zeros is zero in a sum, otherwise the identity of the reduction is chosen.
+Legal for a block in its own plain nest that writes intermediates. An intermediate that one plain
+stage fills (cache_read makes such stages) grows with the block. Of any other buffer, what is read
+for the new part does not matter, since nobody reads the result: its index stops at the axis' last
+old point, or stays as it is where the buffer has room (a packed operand ends with a whole panel).
+A padded reduce axis adds nothing, so it needs grown operands: a product of zeros is zero in a sum,
+otherwise the identity of the reduction is chosen.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ def pad(kernel: Kernel, block: Block, *multiples: int) -> Result:
     grown: dict[str, Buffer] = {}
     insist(kernel, block, what, _grow_outputs(block, sizes, grown))
     fillers: dict[int, tuple[Block, Sizes]] = {}
+    block = _stopped(kernel, block, sizes)
     for load in visit.loads(ir.seq(block.init, block.body)):
         insist(kernel, block, what, _grow_input(kernel, block, load, sizes, grown, fillers))
     new = kernel
@@ -111,6 +115,39 @@ def _grow(
     return None
 
 
+def _stopped(kernel: Kernel, block: Block, sizes: Sizes) -> Block:
+    """The block with the loads that cannot grow kept inside their buffers."""
+    spatial = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.SPATIAL]
+    last = {a.var: arith.minimum(arith.Var(a.var), a.extent - 1) for a in spatial}
+
+    def on_expr(e: Expr) -> Expr:
+        if not isinstance(e, ir.Load) or e.buffer.name in visit.written(block):
+            return e
+        if _filler(kernel, e.buffer.name) is not None or _has_room(kernel, block, e, sizes):
+            return e
+        used = {v: i for v, i in last.items() if any(v in visit.index_vars(i) for i in e.indices)}
+        is_plain = e.mask is None and not any(visit.opaque_values(i) for i in e.indices)
+        if not used or not is_plain:
+            return e
+        return ir.replace(e, indices=tuple(arith.substitute(i, used) for i in e.indices))
+
+    return ir.replace(block, body=visit.map_stmt(block.body, lambda s: s, on_expr))
+
+
+def _has_room(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
+    """Is every index within the buffer for all points of the grown domain?"""
+    if load.mask is not None or any(visit.opaque_values(i) for i in load.indices):
+        return False
+    facts = Facts(kernel)
+    for axis in block.axes:
+        extent = sizes.get(axis.var, axis.extent)
+        facts.add(ir.For(axis.var, arith.Const(0), extent, ir.Seq(())))
+    return all(
+        facts.at_most(0, i) and facts.at_most(i + 1, n)
+        for i, n in zip(load.indices, load.buffer.shape)
+    )
+
+
 def _grow_input(
     kernel: Kernel,
     block: Block,
@@ -121,7 +158,7 @@ def _grow_input(
 ) -> Problem | None:
     name = load.buffer.name
     used = {v for i in load.indices for v in visit.index_vars(i)} & sizes.keys()
-    if not used or name in visit.written(block):
+    if not used or name in visit.written(block) or _is_safe(kernel, block, load, sizes):
         return None
     if load.mask is not None or any(visit.opaque_values(i) for i in load.indices):
         return Problem(f"its load of {name} is guarded or gathered", "reindex the block first")
@@ -144,6 +181,15 @@ def _grow_input(
         return Problem(f"it reads {name} at two axes that are padded differently", "pad one")
     fillers[filler.uid] = filler, {**known, **more}
     return None
+
+
+def _is_safe(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
+    """A load for padded spatial axes that stays within a buffer which does not grow."""
+    padded = {a.var for a in block.axes if a.var in sizes and a.kind is AxisKind.REDUCE}
+    reduced = any(v in padded for i in load.indices for v in visit.index_vars(i))
+    if reduced or _filler(kernel, load.buffer.name) is not None:
+        return False
+    return _has_room(kernel, block, load, sizes)
 
 
 def _filler(kernel: Kernel, name: str) -> Block | None:

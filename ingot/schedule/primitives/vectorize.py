@@ -4,7 +4,8 @@
 
 Legal when the extent is a number, the iterations are independent and write their own elements, and
 the loop holds nothing but blocks of plain stores. Loops inside it run for all lanes at once, so
-their bounds must be the same in each.
+their bounds must be the same in each. Also legal for the innermost loop of a reduction by a known
+operator: a whole vector of terms is then reduced in one step, in a tree.
 """
 
 from __future__ import annotations
@@ -12,18 +13,35 @@ from __future__ import annotations
 from ingot.arith import expr as arith
 from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind
-from ingot.schedule import checks, tree
+from ingot.schedule import checks, reducers, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, insist, put
 
 PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
+OPERATORS = ("add", "mul", "min", "max", "and", "or")  # that lanes are reduced by
 
 
 def vectorize(kernel: Kernel, loop: For) -> Result:
     what = f"vectorize({loop.var})"
     insist(kernel, loop, what, checks.expect_serial(loop) or _not_lanes(kernel, loop))
-    insist(kernel, loop, what, checks.independent(kernel, loop, private=False))
+    if not _reduces_lanes(loop):
+        insist(kernel, loop, what, checks.independent(kernel, loop, private=False))
     return put(kernel, loop, ir.replace(loop, kind=LoopKind.VECTOR)), []
+
+
+def _reduces_lanes(loop: For) -> bool:
+    """Is the loop's body one block that combines terms along it, and nothing else?"""
+    block = loop.body
+    if not isinstance(block, ir.Block) or block.where is not None:
+        return False
+    fed = [a for a in block.axes if loop.var in arith.free_vars(a.binding)]
+    reducer = reducers.recognise(block)
+    is_known = (
+        isinstance(reducer, reducers.Reducer)
+        and bool(reducer.ops)
+        and set(reducer.ops) <= set(OPERATORS)
+    )
+    return is_known and bool(fed) and all(a.kind is ir.AxisKind.REDUCE for a in fed)
 
 
 def _not_lanes(kernel: Kernel, loop: For) -> Problem | None:

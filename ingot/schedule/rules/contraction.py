@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ingot import tiles
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
 from ingot.loops import visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules import tile as tiles
 from ingot.schedule.rules.maps import PARALLEL_WORK, vectorize_loop
 from ingot.schedule.rules.stages import (
     Stage,
@@ -77,7 +77,8 @@ def find_roles(stage: Stage, eager: bool) -> Roles | None:
     if any(_gathers(x, lanes) for x in loads):
         return None
     moving = [x for x in loads if any(lanes.var in index_vars(i) for i in x.indices)]
-    if not eager and not any(_is_contiguous(stage, x, lanes) for x in moving):
+    runs = [is_contiguous(stage, x, lanes) or _is_panelled(x, lanes) for x in moving]
+    if not eager and not any(runs):
         return None
     return Roles(lanes, _rows_axis(spatial[:-1], loads, moving))
 
@@ -87,12 +88,17 @@ def _gathers(load: Load, axis: Axis) -> bool:
     return any(axis.var in value_vars(v) for v in inside)
 
 
-def _is_contiguous(stage: Stage, load: Load, axis: Axis) -> bool:
+def is_contiguous(stage: Stage, load: Load, axis: Axis) -> bool:
+    """Does the load run along the axis one element at a time?"""
     *outer, last = (plain_index(stage.block, i) for i in load.indices)
     if any(axis.var in index_vars(i) for i in outer):
         return False
     step = coefficient(last, axis.var)
     return step is not None and arith.is_const(step, 1)
+
+
+def _is_panelled(load: Load, axis: Axis) -> bool:
+    return isinstance(load.indices[-1], arith.Mod) and load.indices[-1].a == arith.Var(axis.var)
 
 
 def _rows_axis(others: list[Axis], loads: list[Load], moving: list[Load]) -> Axis | None:
@@ -111,7 +117,7 @@ def _mentions(load: Load, axis: Axis) -> bool:
 
 def _size(axis: Axis) -> int:
     number = arith.as_int(axis.extent)
-    return tiles.GUESS if number is None else number
+    return tiles.UNKNOWN if number is None else number
 
 
 def _consumer(sch: Schedule, stage: Stage) -> BlockRef | None:
@@ -130,22 +136,22 @@ def _tiled(
     sch: Schedule, target: Target, stage: Stage, roles: Roles, consumer: BlockRef | None
 ) -> LoopRef:
     """Tile, order and mark the nest; the loop over tiles."""
+    tile = _tile(target, stage, roles)
+    _pad_to_tiles(sch, stage, roles, tile)
     lane_loop = _must(loop_of(sch, stage, roles.lanes))
     row_loop = loop_of(sch, stage, roles.rows) if roles.rows is not None else None
-    rows = extent(sch, row_loop) if row_loop is not None else 1
-    tile = tiles.choose(
-        rows, extent(sch, lane_loop), target.lanes(stage.dtype), target.vector_registers
-    )
-    reduced = [_must(loop_of(sch, stage, a)) for a in stage.reduced]
-    outer = [x for x in own_loops(sch, stage.ref) if x not in reduced]
-    inner: list[LoopRef] = []
-    row_inner = None
-    if row_loop is not None and tile.rows > 1:
-        outer, row_inner = _cut(sch, outer, row_loop, tile.rows)
-        inner.append(row_inner)
-    outer, lane_inner = _cut(sch, outer, lane_loop, tile.vectors * tile.width)
+    reduced = [_must(loop_of(sch, stage, a)) for a in _reduce_order(stage, roles)]
+    outer = [x for x in own_loops(sch, stage.ref) if x not in (*reduced, lane_loop, row_loop)]
+    panel, lane_inner = sch.split(lane_loop, None, tile.columns)
     vectors, lanes = _lanes(sch, lane_inner, tile)
-    inner += [*vectors, lanes]
+    inner = [*vectors, lanes]
+    row_inner = None
+    if row_loop is None or tile.rows == 1:
+        outer += [panel] if row_loop is None else [panel, row_loop]
+    else:
+        row_tile, row_inner = sch.split(row_loop, None, tile.rows)
+        inner.insert(0, row_inner)
+        outer = _in_blocks(sch, target, stage, roles, tile, [*outer, row_tile], panel)
     sch.reorder(*outer, *reduced, *inner)
     shared = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     if consumer is not None:
@@ -157,23 +163,75 @@ def _tiled(
     return shared
 
 
+def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
+    rows = 1 if roles.rows is None else arith.as_int(roles.rows.extent)
+    columns = arith.as_int(roles.lanes.extent)
+    lanes, panel = target.lanes(stage.dtype), panel_of(stage, roles.lanes)
+    if panel is None and columns is not None and columns < lanes:
+        lanes = max(columns, 1)
+    return tiles.register_tile(rows, columns, lanes, target.vector_registers, panel)
+
+
+def panel_of(stage: Stage, lanes: Axis) -> int | None:
+    """The width of the panels that an operand is packed in along the lanes, if one is."""
+    for load in stage.loads:
+        match load.indices[-1:]:
+            case (arith.Mod(a=arith.Var(name=name), b=arith.Const(value=width)),) if (
+                name == lanes.var
+            ):
+                return width
+    return None
+
+
+def _pad_to_tiles(sch: Schedule, stage: Stage, roles: Roles, tile: tiles.Tile) -> None:
+    """Whole tiles only: what the last ones compute beyond the end, nobody reads."""
+    wanted = {roles.lanes.var: tile.columns}
+    if roles.rows is not None:
+        wanted[roles.rows.var] = tile.rows
+    with sch.attempt():
+        sch.pad(stage.ref, *(wanted.get(a.var, 1) for a in stage.block.axes))
+
+
+def _reduce_order(stage: Stage, roles: Roles) -> list[Axis]:
+    """Innermost, the axis along which the numbers that are no vectors lie side by side."""
+    last = {
+        name
+        for x in stage.loads
+        if roles.lanes.var not in {v for i in x.indices for v in index_vars(i)}
+        for name in (index_vars(x.indices[-1]) if x.indices else ())
+    }
+    return sorted(stage.reduced, key=lambda a: a.var in last)
+
+
+def _in_blocks(
+    sch: Schedule,
+    target: Target,
+    stage: Stage,
+    roles: Roles,
+    tile: tiles.Tile,
+    rows: list[LoopRef],
+    panel: LoopRef,
+) -> list[LoopRef]:
+    """Panels outside, all rows inside; in blocks of rows where they would not stay in cache."""
+    depth = arith.as_int(arith.product([a.extent for a in stage.reduced]))
+    bytes_ = None if depth is None else depth * tile.rows * stage.dtype.storage_bytes
+    count = extent(sch, rows[-1])
+    per_block = tiles.row_tiles_per_block(count, bytes_, target.caches)
+    if per_block is None:
+        return [panel, *rows]
+    block, within = sch.split(rows[-1], None, per_block)
+    return [*rows[:-1], block, panel, within]
+
+
 def _must(loop: LoopRef | None) -> LoopRef:
     assert loop is not None, "a stage has a loop for each axis"
     return loop
 
 
-def _cut(
-    sch: Schedule, outer: list[LoopRef], loop: LoopRef, size: int
-) -> tuple[list[LoopRef], LoopRef]:
-    """Split `loop` by `size`; the outer part takes its place."""
-    out, inner = sch.split(loop, None, size)
-    return [out if x == loop else x for x in outer], inner
-
-
 def _lanes(sch: Schedule, loop: LoopRef, tile: tiles.Tile) -> tuple[list[LoopRef], LoopRef]:
     if tile.vectors == 1:
         return [], loop
-    vectors, lanes = sch.split(loop, tile.vectors, tile.width)
+    vectors, lanes = sch.split(loop, tile.vectors, tile.lanes)
     return [vectors], lanes
 
 

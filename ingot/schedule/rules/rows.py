@@ -3,8 +3,9 @@
     for rows (parallel):  every stage of the row, one after the other, in the row's scratch
 
 The last stage's axes that all its intermediates are indexed by are the rows. Stages move under the
-row loop, last first; elementwise ones become vectors along the row. Where the output's last axis is
-itself a row axis (the reduction runs over an earlier one), a tile of it stays inside and every
+row loop, last first; elementwise ones become vectors along the row. A reduction along the row is
+kept in several vectors of partial results, combined at the row's end. Where the output's last axis
+is itself a row axis (the reduction runs over an earlier one), a tile of it stays inside and every
 stage is vectorised along it.
 """
 
@@ -17,7 +18,7 @@ from ingot.schedule import tree
 from ingot.schedule.facts import Facts
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.itermap import IterMap
-from ingot.schedule.rules.contraction import find_roles
+from ingot.schedule.rules.contraction import MAX_UNROLL, find_roles, is_contiguous
 from ingot.schedule.rules.maps import PARALLEL_WORK, vector_width, vectorize_loop
 from ingot.schedule.rules.stages import (
     Stage,
@@ -34,6 +35,8 @@ from ingot.support.errors import IngotError
 from ingot.target import Target
 
 TILE_VECTORS = 4
+PARTIAL_VECTORS = 4
+WORTH_ONE = 16  # vectors of a row that pay for one more of partial results
 
 
 def schedule_rows(sch: Schedule, target: Target) -> None:
@@ -44,6 +47,10 @@ def schedule_rows(sch: Schedule, target: Target) -> None:
         return
     is_big = _has_work(sch)
     lane = _lane_axis(sch, last, rows)
+    if lane is None:
+        for stage in [s for s in stages(sch) if s.is_reduction]:
+            with sch.attempt():
+                _partial_results(sch, target, stage)
     with sch.attempt():
         shared = _row_loop(sch, target, last, rows, lane)
         for stage in reversed(stages(sch)[:-1]):
@@ -109,6 +116,28 @@ def _tile(count: int | None, lanes: int) -> int:
     return width
 
 
+def _partial_results(sch: Schedule, target: Target, stage: Stage) -> None:
+    """total += x[j]  →  eight lanes or more of totals side by side, and a small sum over them"""
+    axis = stage.reduced[-1]
+    if not any(is_contiguous(stage, x, axis) for x in stage.loads):
+        return
+    loop = loop_of(sch, stage, axis)
+    assert loop is not None, "a stage has a loop for each axis"
+    count, lanes = extent(sch, loop), target.lanes(stage.dtype)
+    if count is not None and count < 2 * lanes:
+        return
+    width = lanes * _partial_vectors(count, lanes)
+    _, lane = sch.split(loop, None, width)
+    sch.rfactor(lane, axis=len(stage.spatial))
+
+
+def _partial_vectors(count: int | None, lanes: int) -> int:
+    """More for a long row: an addition waits for the one before, but each vector costs at the end.
+    One where they do not divide the row."""
+    most = PARTIAL_VECTORS if count is None else min(PARTIAL_VECTORS, count // (lanes * WORTH_ONE))
+    return next((n for n in (4, 2) if n <= most and count and count % (lanes * n) == 0), 1)
+
+
 def _gather(sch: Schedule, stage: Stage, shared: LoopRef) -> None:
     """Move a stage under the row loop, unless each row would do the same work again."""
     saved = sch.save()
@@ -132,12 +161,16 @@ def _is_own_work(sch: Schedule, stage: Stage, shared: LoopRef) -> bool:
 
 def _inside(sch: Schedule, target: Target, stage: Stage, shared: LoopRef, has_lanes: bool) -> None:
     """Vectors for one stage under the row loop."""
-    loops = [x for x in own_loops(sch, stage.ref) if x != shared]
+    own = own_loops(sch, stage.ref)
+    loops = [x for x in own if x != shared and extent(sch, x) != 1] or own[-1:]
     stage = stage_of(sch, stage.ref)
     if not loops:
         return
+    has_lanes = has_lanes or any(a.kind is ir.AxisKind.SPATIAL for a in _inner_axes(stage, loops))
     if stage.is_map:
         vectorize_loop(sch, target, stage, loops[-1])
+    elif stage.is_reduction and not has_lanes and len(loops) == 1:
+        _combine(sch, target, stage, loops[0])
     elif stage.is_reduction and has_lanes:
         with sch.attempt():
             spatial = [x for x in loops if _feeds_spatial(sch, stage, x)]
@@ -145,7 +178,27 @@ def _inside(sch: Schedule, target: Target, stage: Stage, shared: LoopRef, has_la
             if spatial and reduced:
                 sch.reorder(*spatial[:-1], *reduced, spatial[-1])
             if spatial:
-                vectorize_loop(sch, target, stage, spatial[-1])
+                for loop in vectorize_loop(sch, target, stage, spatial[-1])[:-1]:
+                    if (extent(sch, loop) or MAX_UNROLL + 1) <= MAX_UNROLL:
+                        sch.unroll(loop)
+
+
+def _inner_axes(stage: Stage, loops: list[LoopRef]) -> list[Axis]:
+    """The axes that the loops inside the row alone are."""
+    names = {x.name for x in loops}
+    return [a for a in stage.block.axes if arith.free_vars(a.binding) & names]
+
+
+def _combine(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> None:
+    """Partial results → one, as a reduction of lanes."""
+    count, lanes = extent(sch, loop), target.lanes(stage.dtype)
+    if count is None or count % lanes or count > lanes * PARTIAL_VECTORS:
+        return
+    with sch.attempt():
+        *outer, inner = sch.split(loop, None, lanes) if count > lanes else [loop]
+        sch.vectorize(inner)
+        for x in outer:
+            sch.unroll(x)
 
 
 def _feeds_spatial(sch: Schedule, stage: Stage, loop: LoopRef) -> bool:

@@ -1,0 +1,76 @@
+"""Layouts at work: logical shapes and indices → physical ones, and arrays packed accordingly.
+
+A layout lists physical axes as (logical axis, block). Block 0 is the whole axis, or its outer part
+where another entry has an inner tile of it; the last tile is padded with zeros. Called by lower,
+which alone sees physical indices, and by passes that choose layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.graph.types import Layout, TensorType
+
+
+def channels_last(rank: int) -> Layout:
+    """(batch, channels, *space) stored as (batch, *space, channels)."""
+    return Layout(((0, 0), *((axis, 0) for axis in range(2, rank)), (1, 0)))
+
+
+def panels(order: Sequence[int], axis: int, width: int) -> Layout:
+    """Panels of `width` along `axis`: (panel, *order, place in the panel)."""
+    return Layout(((axis, 0), *((other, 0) for other in order), (axis, width)))
+
+
+def is_permutation(layout: Layout) -> bool:
+    return all(block == 0 for _, block in layout.axes)
+
+
+def blocks_of(layout: Layout) -> dict[int, int]:
+    """Logical axis → the size of its inner tile."""
+    return {axis: block for axis, block in layout.axes if block}
+
+
+def physical_shape(type: TensorType) -> tuple[arith.Expr, ...]:
+    """The shape of the buffer that holds a value."""
+    if type.layout is None:
+        return type.shape
+    blocks = blocks_of(type.layout)
+    return tuple(
+        arith.Const(block) if block
+        else simplify(arith.ceildiv(type.shape[axis], arith.Const(blocks[axis])))
+        if axis in blocks
+        else type.shape[axis]
+        for axis, block in type.layout.axes
+    )  # fmt: skip
+
+
+def physical_index(layout: Layout, index: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
+    """Where the element of a logical index lies."""
+    blocks = blocks_of(layout)
+    return tuple(
+        index[axis] % block if block
+        else index[axis] // blocks[axis] if axis in blocks
+        else index[axis]
+        for axis, block in layout.axes
+    )  # fmt: skip
+
+
+def pack(layout: Layout, array: np.ndarray) -> np.ndarray:
+    """The array as its buffer holds it."""
+    blocks = blocks_of(layout)
+    room = [(0, -size % blocks.get(axis, 1)) for axis, size in enumerate(array.shape)]
+    padded = np.pad(array, room) if any(more for _, more in room) else array
+    split: list[int] = []
+    place: dict[tuple[int, int], int] = {}
+    for axis, size in enumerate(padded.shape):
+        block = blocks.get(axis)
+        place[axis, 0] = len(split)
+        split += [size] if block is None else [size // block, block]
+        if block is not None:
+            place[axis, block] = len(split) - 1
+    return np.ascontiguousarray(padded.reshape(split).transpose([place[a] for a in layout.axes]))

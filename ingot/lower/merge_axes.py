@@ -1,0 +1,237 @@
+"""Axes that every access runs through together become one.
+
+    for n, y, x, c: Z[n, y, x, c] = f(X[n, y, x, c], b[c])
+    →  for p, c: Z[p, c] = f(X[p, c], b[c])
+
+In: a kernel whose stages are plain nests. Out: the same with fewer axes; the shapes of buffers
+merge alike, their bytes stay. A product of (batch, rows, k) is then one of (rows, k), and a 1×1
+convolution over channels-last data is one too, so that tiles run across rows and images. Called by
+lower/kernels.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.loops import ir, visit
+from ingot.loops.build import nest
+from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
+
+Pair = tuple[str, int]  # a buffer, and the first of two dimensions
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+    """Merge pairs of axes, one pair of a stage after the other, until none is left."""
+    while (pairs := _find(kernel)) is not None:
+        kernel = _merged(kernel, pairs)
+    return kernel
+
+
+def _find(kernel: Kernel) -> set[Pair] | None:
+    """The dimensions that merge, for the first pair of axes that can."""
+    if not _is_plain(kernel.body):
+        return None
+    for block in visit.blocks(kernel.body):
+        for a, b in zip(block.axes, block.axes[1:]):
+            start = _pairs_of(block, a, b)
+            closed = None if not start else _closed(kernel, start)
+            if closed is not None:
+                return closed
+    return None
+
+
+def _is_plain(s: Stmt) -> bool:
+    """Nests of one block each, as the builder makes them, around loads and stores alone."""
+    match s:
+        case ir.Seq(stmts=stmts):
+            return all(map(_is_plain, stmts))
+        case ir.Alloc(body=body):
+            return _is_plain(body)
+        case ir.For():
+            loops, inner = _nest(s)
+            return (
+                isinstance(inner, Block)
+                and inner.where is None
+                and [a.binding for a in inner.axes] == [arith.Var(n) for n in loops]
+                and all(isinstance(x, PLAIN) for x in visit.walk_stmts(inner.body))
+            )
+    return False
+
+
+PLAIN = (ir.Seq, ir.Store, ir.Let)
+
+
+def _nest(s: Stmt) -> tuple[list[str], Stmt]:
+    loops: list[str] = []
+    while isinstance(s, ir.For):
+        loops.append(s.var)
+        s = s.body
+    return loops, s
+
+
+Access = ir.Load | ir.Store
+
+
+def _accesses(block: Block) -> Iterator[Access]:
+    whole = ir.seq(block.init, block.body)
+    yield from visit.loads(whole)
+    yield from visit.stores(whole)
+
+
+def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
+    """Where the block uses the two axes, always side by side; None if it also does otherwise."""
+    if a.kind is not AxisKind.SPATIAL or b.kind is not AxisKind.SPATIAL:
+        return None
+    if _as_numbers(block) & {a.var, b.var}:
+        return None
+    found: set[Pair] = set()
+    for access in _accesses(block):
+        place = _place(access, a, b)
+        if place is None:
+            return None
+        if place >= 0:
+            found.add((access.buffer.name, place))
+    return found
+
+
+def _place(access: Access, a: Axis, b: Axis) -> int | None:
+    """The dimension where (a, b) stand; -1 if the access uses neither, None if otherwise."""
+    used = [d for d, i in enumerate(access.indices) if visit.index_vars(i) & {a.var, b.var}]
+    if not used:
+        return -1
+    d = used[0]
+    pair = (arith.Var(a.var), arith.Var(b.var))
+    whole = used == [d, d + 1] and access.indices[d : d + 2] == pair
+    return d if whole and access.buffer.shape[d : d + 2] == (a.extent, b.extent) else None
+
+
+def _as_numbers(block: Block) -> set[str]:
+    """Axes that stand in values (a guard, an iota), not only in indices."""
+    found: set[str] = set()
+    for e in visit.all_exprs(ir.seq(block.init, block.body)):
+        if isinstance(e, ir.Index):
+            found |= visit.index_vars(e.expr)
+    return found
+
+
+def _closed(kernel: Kernel, start: set[Pair]) -> set[Pair] | None:
+    """All dimensions that have to merge with these; None where some stage cannot."""
+    pairs, todo = set(start), [*visit.blocks(kernel.body)]
+    changed = True
+    while changed:
+        changed = False
+        for block in todo:
+            for access in _accesses(block):
+                for d in [d for name, d in pairs if name == access.buffer.name]:
+                    more = _needed(block, access, d)
+                    if more is None:
+                        return None
+                    changed |= not more <= pairs
+                    pairs |= more
+    return pairs if _are_apart(pairs) else None
+
+
+def _needed(block: Block, access: Access, d: int) -> set[Pair] | None:
+    """What else merges when the access' dimensions d and d + 1 do."""
+    first, second = access.indices[d : d + 2]
+    axes = {a.var: a for a in block.axes}
+    if not (isinstance(first, arith.Var) and isinstance(second, arith.Var)):
+        return None
+    a, b = axes.get(first.name), axes.get(second.name)
+    if a is None or b is None or block.axes.index(b) != block.axes.index(a) + 1:
+        return None
+    return _pairs_of(block, a, b)
+
+
+def _are_apart(pairs: set[Pair]) -> bool:
+    return not any((name, d + 1) in pairs for name, d in pairs)
+
+
+# --- the rewrite --------------------------------------------------------------------------------
+
+
+def _merged(kernel: Kernel, pairs: set[Pair]) -> Kernel:
+    by_name: dict[str, list[int]] = {}
+    for name, d in pairs:
+        by_name.setdefault(name, []).append(d)
+    buffers = {
+        b.name: _smaller(b, by_name[b.name]) for b in _all_buffers(kernel) if b.name in by_name
+    }
+    params = tuple(buffers.get(p.name, p) for p in kernel.params)
+    return ir.replace(kernel, params=params, body=_stmt(kernel.body, by_name, buffers))
+
+
+def _all_buffers(kernel: Kernel) -> list[Buffer]:
+    made = [s.buffer for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
+    return [*kernel.params, *made]
+
+
+def _smaller(buffer: Buffer, places: list[int]) -> Buffer:
+    return ir.replace(buffer, shape=_joined(buffer.shape, places))
+
+
+def _joined(dims: tuple[arith.Expr, ...], places: list[int]) -> tuple[arith.Expr, ...]:
+    """Sizes with those at d and d + 1 multiplied."""
+    out: list[arith.Expr] = []
+    for d, size in enumerate(dims):
+        if d - 1 in places:
+            out[-1] = simplify(out[-1] * size)
+        else:
+            out.append(size)
+    return tuple(out)
+
+
+def _stmt(s: Stmt, by_name: dict[str, list[int]], buffers: dict[str, Buffer]) -> Stmt:
+    match s:
+        case ir.Seq() | ir.Alloc():
+            new = visit.rebuild_stmt(
+                s, lambda x: _stmt(x, by_name, buffers), lambda e: e, lambda i: i
+            )
+            if isinstance(new, ir.Alloc) and new.buffer.name in buffers:
+                return ir.replace(new, buffer=buffers[new.buffer.name])
+            return new
+        case ir.For():
+            loops, block = _nest(s)
+            assert isinstance(block, Block)
+            return _block(loops, block, by_name, buffers)
+    return s
+
+
+def _block(
+    loops: list[str], block: Block, by_name: dict[str, list[int]], buffers: dict[str, Buffer]
+) -> Stmt:
+    second = {  # the axes that go into the one before them
+        access.indices[d + 1].name  # type: ignore[attr-defined]
+        for access in _accesses(block)
+        for d in by_name.get(access.buffer.name, ())
+    }
+    axes: list[Axis] = []
+    names: list[str] = []
+    for axis, loop in zip(block.axes, loops):
+        if axis.var in second:
+            axes[-1] = ir.replace(axes[-1], extent=simplify(axes[-1].extent * axis.extent))
+        else:
+            axes.append(axis)
+            names.append(loop)
+
+    def indices(access: Access) -> tuple[arith.Expr, ...]:
+        places = by_name[access.buffer.name]
+        return tuple(i for d, i in enumerate(access.indices) if d - 1 not in places)
+
+    def on_expr(e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Load) and e.buffer.name in buffers:
+            return ir.replace(e, buffer=buffers[e.buffer.name], indices=indices(e))
+        return e
+
+    def on_stmt(x: Stmt) -> Stmt:
+        if isinstance(x, ir.Store) and x.buffer.name in buffers:
+            return ir.replace(x, buffer=buffers[x.buffer.name], indices=indices(x))
+        return x
+
+    body = visit.map_stmt(block.body, on_stmt, on_expr)
+    init = None if block.init is None else visit.map_stmt(block.init, on_stmt, on_expr)
+    made = ir.replace(block, body=body, init=init)
+    given = iter(names)
+    return nest(axes, lambda bound: ir.replace(made, axes=bound), lambda _: next(given))

@@ -1,0 +1,44 @@
+"""relayout: the same value, stored in another order. The layout pass inserts it; nobody else.
+
+In: a tensor; `axes` as in graph.types.Layout, or none for the plain order. Out: the same tensor,
+whose type has that layout. Its loops are a copy at logical indices: lower maps both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register
+from ingot.graph.types import Layout, TensorType, Type
+from ingot.loops.build import Build
+from ingot.loops.ir import Buffer
+from ingot.ops.common import floats, tensor_types
+
+
+@register
+class Relayout(OpDef):
+    name = "relayout"
+    kind = Kind.OPAQUE  # it stands where a copy is wanted: nothing may fuse it away
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = tensor_types(self.name, inputs, 1)
+        axes = attrs.get("axes")
+        return [replace(x, layout=None if axes is None else Layout(tuple(map(tuple, axes))))]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        (x,) = inputs
+        assert x is not None
+        return [x]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        (x,) = inputs
+        assert x is not None
+        return [b.compute("out", x.shape, lambda *point: x[point])]
+
+    def samples(self) -> list[Sample]:
+        return [Sample((floats(2, 3, 4, 5),))]  # with a layout no graph output can have it

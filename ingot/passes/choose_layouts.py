@@ -1,0 +1,128 @@
+"""Graph → the same graph with layouts in its types: channels last, constant operands in panels.
+
+    conv(x, w)    → the output, and what follows it axis by axis, is stored with its channels last;
+                    a constant w lies in panels of output channels, as the register tile reads it
+    matmul(x, w)  → a constant w lies in panels of columns
+
+Inputs and outputs of the graph keep the plain order: one that has another is converted by an
+explicit `relayout`. Operators see logical shapes only; lower realises the rest. tiles.py says how
+wide a panel is. Called by the pipeline; INGOT_LAYOUTS=0 leaves everything plain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ingot import tiles
+from ingot.arith import expr as arith
+from ingot.graph.ir import Graph, Node, Value, make_attrs
+from ingot.graph.layouts import channels_last, panels
+from ingot.graph.opdef import Kind, defn
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import Layout, TensorType
+from ingot.ops.matmul import accumulator
+from ingot.passes.edit import Editor, constant_ref, map_subgraphs
+from ingot.support import knobs
+from ingot.target import Target
+
+
+def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
+    """Layouts for every value, in one walk: each operator's follows from its operands'."""
+    if not knobs.current().layouts:
+        return graph
+    edit = Editor(graph, store)
+    for original in graph.nodes:
+        node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
+        edit.g.origin = node.origin
+        packed = _packed(edit, node, target)
+        _keep(edit, packed, _layout(packed))
+    _restore_outputs(edit)
+    return edit.finish()
+
+
+def _layout(node: Node) -> Layout | None:
+    """How the node's output is stored."""
+    if len(node.outputs) != 1 or not isinstance(node.outputs[0].type, TensorType):
+        return None
+    op, rank = defn(node), node.outputs[0].tensor.rank
+    if op.channels_last:
+        return channels_last(rank)
+    if not (op.keeps_axes or op.kind_of(node) is Kind.ELEMENTWISE):
+        return None
+    tensors = [v.tensor for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
+    laid = [t.layout for t in tensors if t.layout is not None and t.rank == rank]
+    return laid[0] if laid else None
+
+
+def _keep(edit: Editor, node: Node, layout: Layout | None) -> None:
+    if layout is None:
+        edit.keep(node)
+        return
+    (out,) = node.outputs
+    is_result = out.name in {v.name for v in edit.graph.outputs}
+    name = edit.g.fresh(out.name) if is_result else out.name
+    laid = Value(name, replace(out.tensor, layout=layout))
+    edit.keep(replace(node, outputs=(laid,)))
+    edit.replace(node, [laid])
+
+
+def _restore_outputs(edit: Editor) -> None:
+    """Graph outputs in the plain order."""
+    for old in dict.fromkeys(edit.graph.outputs):
+        value = edit.latest(old)
+        if isinstance(value.type, TensorType) and value.tensor.layout is not None:
+            maker = edit.maker(value)
+            plain = Value(old.name, replace(value.tensor, layout=None))
+            origin = maker.origin if maker is not None else ""
+            edit.keep(Node("relayout", (value,), (plain,), make_attrs({"axes": None}), origin))
+
+
+# --- constant operands ---------------------------------------------------------------------------
+
+
+def _packed(edit: Editor, node: Node, target: Target) -> Node:
+    """The node reading its constant operand through a `relayout`, where panels of it help."""
+    if len(node.inputs) < 2 or defn(node).kind is not Kind.CONTRACTION:
+        return node
+    maker, weights = edit.maker(node.inputs[1]), node.inputs[1]
+    if weights is None or maker is None or constant_ref(maker) is None:
+        return node
+    layout = _panels(node, weights.tensor, target)
+    if layout is None:
+        return node
+    made = edit.g.add("relayout", [weights], name=weights.name, axes=layout.axes)
+    return replace(node, inputs=(node.inputs[0], made, *node.inputs[2:]))
+
+
+def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
+    """Panels of the operand's output axis, the others in the order in which they are read."""
+    out = node.outputs[0].tensor
+    lanes = target.lanes(accumulator(weights.dtype))
+    if node.op == "matmul" and weights.rank == 2 and out.rank > 1:
+        rows = _product(out.shape[:-1])
+        return _in_panels(rows, weights, 1, (0,), lanes, target)
+    if node.op == "conv":
+        group, space = node.attr("group", 1), range(2, weights.rank)
+        outputs = arith.as_int(weights.shape[0])
+        assert outputs is not None
+        if group == outputs:  # depthwise: lanes run along the groups
+            return Layout((*((axis, 0) for axis in space), (1, 0), (0, 0)))
+        if group == 1:
+            rows = arith.as_int(out.shape[-1])
+            return _in_panels(rows, weights, 0, (*space, 1), lanes, target)
+    return None
+
+
+def _in_panels(
+    rows: int | None, weights: TensorType, axis: int, order: tuple[int, ...], lanes: int,
+    target: Target,
+) -> Layout | None:  # fmt: skip
+    columns = arith.as_int(weights.shape[axis])
+    if columns is None or 2 * columns < lanes or lanes == 1:
+        return None  # mostly padding: better summed along the reduction
+    tile = tiles.register_tile(rows, columns, lanes, target.vector_registers)
+    return panels(order, axis, tile.columns)
+
+
+def _product(shape: tuple[arith.Expr, ...]) -> int | None:
+    return arith.as_int(arith.product(list(shape)))

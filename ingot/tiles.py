@@ -1,0 +1,89 @@
+"""THE cost model of contractions: sizes, element type and target → register tile, panels, blocks.
+
+Asked by passes/choose_layouts.py, whose answer is the layout of the packed operand, and by the
+schedule rules, which read the panel off that layout and ask for what is left. Plain arithmetic on
+the target's description; nothing here knows a shape or a CPU by name.
+
+A tile is `rows` × `vectors` accumulators. One step along the reduction loads `vectors` vectors of
+the packed operand and `rows` numbers of the other, and multiplies all pairs:
+
+    cycles of a step = max(rows · vectors / FMA_PORTS, (rows + vectors) / LOAD_PORTS, FMA_LATENCY)
+
+since an accumulator waits for its own last sum. The best tile has the fewest cycles for the whole
+product, the wasted rows and columns of the last tiles included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FMA_PORTS = 2
+LOAD_PORTS = 2
+FMA_LATENCY = 5  # of four, and something always comes between
+UNKNOWN = 6 * 43  # rows not known yet: many, and a multiple of nothing in particular
+MAX_ROWS = 14
+MAX_VECTORS = 6
+SPARE_REGISTERS = 1  # the register allocator does not manage with none
+BLOCK_SHARE = 0.7  # of the second-level cache, for the rows that are used again for each panel
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` times `vectors` vectors of `lanes`."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def step_cycles(self) -> float:
+        work = self.rows * self.vectors / FMA_PORTS
+        return max(work, (self.rows + self.vectors) / LOAD_PORTS, FMA_LATENCY)
+
+
+def register_tile(
+    rows: int | None, columns: int | None, lanes: int, registers: int, panel: int | None = None
+) -> Tile:
+    """The tile with the fewest cycles for `rows` × `columns` results; `panel` fixes its columns."""
+    best, best_cycles = Tile(1, 1, lanes), float("inf")
+    for tile in _candidates(lanes, registers, panel):
+        cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
+        # of two as fast, the one that loads less for each result
+        cycles *= 1 + 0.01 * (1 / tile.rows + 1 / tile.vectors)
+        if cycles < best_cycles:
+            best, best_cycles = tile, cycles
+    return best
+
+
+def _candidates(lanes: int, registers: int, panel: int | None) -> list[Tile]:
+    widths = [panel // lanes] if panel else range(1, MAX_VECTORS + 1)
+    found = []
+    for vectors in widths:
+        for rows in range(1, MAX_ROWS + 1):
+            # accumulators, one step's vectors and one number live at once
+            live = rows * vectors + vectors + 1
+            if live <= registers - SPARE_REGISTERS or rows == 1:
+                found.append(Tile(rows, vectors, lanes))
+    return found
+
+
+def _count(extent: int | None, step: int) -> int:
+    return -(-(UNKNOWN if extent is None else extent) // step)
+
+
+def row_tiles_per_block(
+    row_tiles: int | None, row_tile_bytes: int | None, caches: tuple[int, ...]
+) -> int | None:
+    """How many tiles of rows are gone through for one panel before the next panel comes: as many as
+    stay in the second-level cache meanwhile, in blocks of one size. None: all of them."""
+    if row_tiles is None or row_tile_bytes is None or len(caches) < 2:
+        return None
+    most = max(1, int(caches[1] * BLOCK_SHARE) // max(1, row_tile_bytes))
+    if most >= row_tiles:
+        return None
+    blocks = -(-row_tiles // most)
+    return -(-row_tiles // blocks)

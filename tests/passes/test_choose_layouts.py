@@ -1,0 +1,93 @@
+"""choose_layouts: what lies how, and that the answers stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ingot import api, dtypes, pipeline
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.interp import run as interpret
+from ingot.graph.ir import Graph
+from ingot.graph.layouts import channels_last
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import TensorType, tensor
+from ingot.graph.verify import verify
+from ingot.passes.choose_layouts import choose_layouts
+from ingot.runtime.executable import Executable
+from ingot.support import knobs
+from ingot.target import Target, parse
+
+V3, V4 = parse("x86-64-v3"), parse("x86-64-v4")
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def product(columns: int, rows: int = 64) -> tuple[Graph, ConstantStore]:
+    g = GraphBuilder("product", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, rows, 20))
+    return g.finish([g.add("matmul", [x, g.constant(numbers(20, columns))])]), store
+
+
+def residual(channels: int = 24) -> tuple[Graph, ConstantStore]:
+    """Two convolutions, a residual sum, a pool, a concat and a row of numbers at the end."""
+    g = GraphBuilder("residual", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 2, 3, 11, 9))
+    first = g.add("conv", [x, g.constant(numbers(channels, 3, 3, 3))], pads=(1,) * 4)
+    weights = g.constant(numbers(channels, channels, 1, 1))
+    total = g.add("add", [g.add("relu", [g.add("conv", [first, weights])]), first])
+    both = g.add("concat", [total, first], axis=1)
+    small = g.add("max_pool", [both], kernel=(2, 2), strides=(2, 2))
+    flat = g.add("reshape", [small], shape=(2, 2 * channels * 5 * 4))
+    return g.finish([flat, small, g.add("reduce_mean", [total], axes=(2, 3), keepdims=True)]), store
+
+
+def layout_of(graph: Graph, op: str):
+    nodes = [n for n in graph.nodes if n.op == op]
+    assert nodes, f"no {op}"
+    return [n.outputs[0].tensor.layout for n in nodes]
+
+
+@pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
+def test_panels_follow_the_targets_registers(target: Target):
+    made = choose_layouts(*product(100), target)
+    (layout,) = layout_of(made, "relayout")
+    assert layout is not None and layout.axes[:2] == ((1, 0), (0, 0))
+    assert layout.axes[2][1] % target.lanes(dtypes.f32) == 0
+
+
+def test_few_columns_stay_as_they_are():
+    assert not [n for n in choose_layouts(*product(3), V3).nodes if n.op == "relayout"]
+
+
+def test_channels_are_last_from_the_first_convolution_to_the_reshape():
+    made = choose_layouts(*residual(), V3)
+    verify(made)
+    last = channels_last(4)
+    for op in ("conv", "add", "relu", "concat", "max_pool", "reduce_mean"):
+        assert layout_of(made, op) == [last] * len(layout_of(made, op)), op
+    assert layout_of(made, "reshape") == [None]
+    outputs = [v.type for v in made.outputs]
+    assert all(isinstance(t, TensorType) and t.layout is None for t in outputs)
+    assert [v.name for v in made.outputs] == [v.name for v in residual()[0].outputs]
+
+
+@pytest.mark.parametrize("channels", [24, 13])
+@pytest.mark.parametrize("layouts", [True, False])
+def test_the_answers_stay(channels: int, layouts: bool):
+    graph, store = residual(channels)
+    x = numbers(2, 3, 11, 9)
+    want = interpret(graph, store, [x])
+    laid = choose_layouts(graph, store, V3)
+    for a, b in zip(interpret(laid, store, [x]), want):
+        np.testing.assert_array_equal(a, b)
+    with knobs.override(layouts=layouts):
+        session = api.make_session("cpu", {}, jobs=1)
+        session.store = store
+        package = pipeline.run_stages(graph, session)
+    got = Executable(package).run(None, {"x": x})
+    for a, b in zip(got, want):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
