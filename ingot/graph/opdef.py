@@ -56,6 +56,8 @@ class OpDef:
     kind: Kind = Kind.OPAQUE
     rich: bool = False  # stays whole only where the target keeps it; otherwise decomposes
     is_view: bool = False  # the output is the first operand's bytes under another shape
+    permutes: bool = False  # the operand's elements under another order of axes
+    reads_axes: bool = False  # operands are read at axes of the output and of the sum, as they are
     keeps_axes: bool = False  # output axes are the first operand's, so they can be stored alike
     channels_last: bool = False  # (batch, channels, *space) is best stored with its channels last
     cheap: bool = False  # worth computing again rather than storing (moves, casts, adds)

@@ -174,8 +174,9 @@ class Lowering:
         layout = relayout.outputs[0].tensor.layout
         if home is None or home.constant is None or layout is None:
             return None
-        array = self.store.get(home.constant).reshape([arith.as_int(d) for d in source.shape])
-        return self.store.add(pack(layout, array))
+        shape = source.tensor.static_shape
+        assert shape is not None, "a constant's sizes are numbers"
+        return self.store.add(pack(layout, self.store.get(home.constant).reshape(shape)))
 
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))

@@ -86,6 +86,7 @@ def _load(x: Buffer, point: tuple[arith.Expr, ...]) -> Expr:
 class MatMul(OpDef):
     name = "matmul"
     kind = Kind.CONTRACTION
+    reads_axes = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         a, b = tensor_types(self.name, inputs, 2)

@@ -181,6 +181,7 @@ class Transpose(Move):
     """Output axis i is input axis perm[i]."""
 
     name = "transpose"
+    permutes = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         perm = per_axis(self.name, attrs, "perm", x.rank)

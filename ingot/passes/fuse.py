@@ -9,6 +9,8 @@ group and comes back, and sorting by the final node is an order. Constants are i
    - into an elementwise or injective reader of the same or smaller size, or if it is cheap;
    - before a REDUCTION, whose loops may read an element several times, if it is elementwise and
      cheap;
+   - before a product that reads its operands axis by axis, if it is cheap and elementwise or a
+     permutation: the operand is copied into panels in any case, or read once;
    - before either, if it is cheap and made from constants alone (a cast of the weights);
    and if the group does not grow beyond MAX_WORK.
 3. Opaque nodes, nodes that bind symbols, nodes with sub-graphs and views stand alone.
@@ -189,8 +191,11 @@ class _Fusion:
 
     def _may_precede(self, home: _Members, i: int) -> bool:
         assert home.anchor is not None
-        if self.kinds[home.anchor] is Kind.REDUCTION and self.kinds[i] is Kind.ELEMENTWISE:
+        is_pointwise = self.kinds[i] is Kind.ELEMENTWISE
+        if self.kinds[home.anchor] is Kind.REDUCTION and is_pointwise:
             return True
+        if defn(self.nodes[home.anchor]).reads_axes and home.anchor in self.readers[i]:
+            return is_pointwise or defn(self.nodes[i]).permutes
         return self._is_from_constants(i)
 
     def _join(self, home: _Members, i: int) -> None:

@@ -184,12 +184,10 @@ def _grow_input(
 
 
 def _is_safe(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
-    """A load for padded spatial axes that stays within a buffer which does not grow."""
+    """A load for padded spatial axes that stays within its buffer."""
     padded = {a.var for a in block.axes if a.var in sizes and a.kind is AxisKind.REDUCE}
     reduced = any(v in padded for i in load.indices for v in visit.index_vars(i))
-    if reduced or _filler(kernel, load.buffer.name) is not None:
-        return False
-    return _has_room(kernel, block, load, sizes)
+    return not reduced and _has_room(kernel, block, load, sizes)
 
 
 def _filler(kernel: Kernel, name: str) -> Block | None:

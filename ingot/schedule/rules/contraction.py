@@ -25,6 +25,7 @@ from ingot.schedule.rules.stages import (
     elements,
     extent,
     index_vars,
+    intermediates,
     loop_of,
     own_loops,
     plain_index,
@@ -36,6 +37,7 @@ from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
 MAX_UNROLL = 16
+PACK_ROWS = 24  # rows that pay for copying an operand into panels first
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,14 @@ class Roles:
 def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool) -> None:
     """A reduction nest at top level. `eager` vectorises even where no load is contiguous."""
     is_big = _has_work(sch, stage)
-    roles = find_roles(stage, eager)
     consumer = _consumer(sch, stage)
+    roles = _pack_operand(sch, target, stage) or find_roles(stage, eager)
     shared: LoopRef | None = None
     if roles is not None:
         with sch.attempt():
-            shared = _tiled(sch, target, stage, roles, consumer)
+            shared = _tiled(sch, target, stage_of(sch, stage.ref), roles, consumer)
     if shared is None:
-        shared = _plain(sch, target, stage, consumer)
+        shared = _plain(sch, target, stage_of(sch, stage.ref), consumer)
     if shared is not None and is_big:
         with sch.attempt():
             sch.parallel(shared)
@@ -83,6 +85,66 @@ def find_roles(stage: Stage, eager: bool) -> Roles | None:
     return Roles(lanes, _rows_axis(spatial[:-1], loads, moving))
 
 
+def _pack_operand(sch: Schedule, target: Target, stage: Stage) -> Roles | None:
+    """Copy the operand with lanes into panels, where enough rows use them; the roles then."""
+    roles = find_roles(stage, eager=True)
+    if roles is None or roles.rows is None or panel_of(stage, roles.lanes) is not None:
+        return None
+    if _size(roles.rows) < PACK_ROWS or not is_product(stage):
+        return None
+    (operand, *others) = [x for x in stage.loads if _mentions(x, roles.lanes)]
+    shared = any(x.buffer == operand.buffer and x != operand for x in stage.loads)
+    order = _panel_order(stage, roles, operand)
+    if others or shared or order is None:
+        return None
+    tile = _tile(target, stage, roles)
+    layout, name = order.format(width=tile.columns), operand.buffer.name
+    with sch.attempt():
+        if name in intermediates(sch):
+            sch.transform_layout(name, layout)
+        else:
+            sch.cache_read(stage.ref, name, layout=layout)
+        return roles
+    return None
+
+
+def _panel_order(stage: Stage, roles: Roles, load: Load) -> str | None:
+    """d0, d1, d2 -> d0, d2 // 16, d1, d2 % 16: lanes in panels, what is summed inside them. None
+    where an index is not just an axis."""
+    axes = {a.var: a for a in stage.block.axes}
+    if load.mask is not None:
+        return None
+    outer, summed, lane = [], [], ""
+    for d, index in enumerate(load.indices):
+        axis = axes.get(index.name) if isinstance(index, arith.Var) else None
+        if axis is None and arith.as_int(index) is None:
+            return None
+        if axis == roles.lanes:
+            lane = f"d{d}"
+        elif axis is not None and axis in stage.reduced:
+            summed.append(f"d{d}")
+        else:
+            outer.append(f"d{d}")
+    names = ", ".join(f"d{d}" for d in range(load.buffer.rank))
+    places = [*outer, f"{lane} // {{width}}", *summed, f"{lane} % {{width}}"]
+    return f"{names} -> {', '.join(places)}" if lane and summed else None
+
+
+def is_product(stage: Stage) -> bool:
+    """Does each element of some operand take part in many outputs?"""
+    spatial = {a.var for a in stage.spatial if a.extent != 1}
+    used = [{v for i in x.indices for v in index_vars(i)} for x in stage.loads]
+    return len(used) > 1 and any(spatial - names for names in used)
+
+
+def is_dot(stage: Stage) -> bool:
+    """Do all operands run along the summed axis, with too few rows to copy one into panels?"""
+    last, roles = stage.reduced[-1], find_roles(stage, eager=True)
+    if roles is not None and roles.rows is not None and _size(roles.rows) >= PACK_ROWS:
+        return False
+    return len(stage.loads) > 1 and all(is_contiguous(stage, x, last) for x in stage.loads)
+
+
 def _gathers(load: Load, axis: Axis) -> bool:
     inside = [v for i in load.indices for v in visit.opaque_values(i)]
     return any(axis.var in value_vars(v) for v in inside)
@@ -90,7 +152,10 @@ def _gathers(load: Load, axis: Axis) -> bool:
 
 def is_contiguous(stage: Stage, load: Load, axis: Axis) -> bool:
     """Does the load run along the axis one element at a time?"""
-    *outer, last = (plain_index(stage.block, i) for i in load.indices)
+    moves = [i for i, size in zip(load.indices, load.buffer.shape) if size != 1]
+    if not moves:
+        return False
+    *outer, last = (plain_index(stage.block, i) for i in moves)
     if any(axis.var in index_vars(i) for i in outer):
         return False
     step = coefficient(last, axis.var)
@@ -185,7 +250,9 @@ def panel_of(stage: Stage, lanes: Axis) -> int | None:
 
 def _pad_to_tiles(sch: Schedule, stage: Stage, roles: Roles, tile: tiles.Tile) -> None:
     """Whole tiles only: what the last ones compute beyond the end, nobody reads."""
-    wanted = {roles.lanes.var: tile.columns}
+    wanted: dict[str, int] = {}
+    if panel_of(stage, roles.lanes) is not None:  # else vectors would become gathers
+        wanted[roles.lanes.var] = tile.columns
     if roles.rows is not None:
         wanted[roles.rows.var] = tile.rows
     with sch.attempt():

@@ -15,6 +15,7 @@ from ingot.schedule.rules.stages import (
     math_count,
     node_count,
     plain_index,
+    reads_axes,
     stages,
 )
 from ingot.schedule.schedule import Schedule
@@ -70,7 +71,7 @@ def _fits(stage: Stage, value: Expr, consumer: Stage, load: Load, has_reduction:
     if not repeats:
         return not math_count(value) and node_count(value) <= MAX_GROWTH
     if is_movement(value):
-        return not consumer.reduced or keeps_contiguous(stage, value)
+        return not consumer.reduced or keeps_contiguous(stage, value) or reads_axes(consumer)
     return not has_reduction and not math_count(value) and node_count(value) <= CHEAP
 
 

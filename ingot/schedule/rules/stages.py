@@ -136,6 +136,12 @@ def _range(size: arith.Expr) -> Interval:
     return Interval(0, None if number is None else number - 1)
 
 
+def reads_axes(stage: Stage) -> bool:
+    """Is every index of what the stage reads just one of its axes?"""
+    indices = [plain_index(stage.block, i) for x in stage.loads for i in x.indices]
+    return all(isinstance(i, arith.Var | arith.Const) for i in indices)
+
+
 def node_count(value: Expr) -> int:
     """Nodes of the tree a value prints as."""
     return _count(value)
