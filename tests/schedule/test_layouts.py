@@ -252,8 +252,8 @@ def test_pad_refuses_an_output_of_the_kernel():
 
 
 def test_pad_refuses_sums_of_axes():
-    error = refusal(sch := Schedule(conv1d(9)), "pad", sch.block("acc"), 4, 1)
-    assert error.why == "padded is indexed by vi_2 + vk, which is not just the axis vi_2"
+    error = refusal(sch := Schedule(conv1d(9)), "pad", sch.block("acc"), 1, 4)
+    assert error.why == "padded is indexed by vi_2 + vk, which is not just the axis vk"
     assert error.hint == "reindex the block first"
 
 

@@ -5,9 +5,10 @@
        A_pack and B_pack hold zeros in the new parts, nobody reads the new part of Y
 
 Legal for a block in its own plain nest that writes intermediates. An intermediate that one plain
-stage fills (cache_read makes such stages) grows with the block. Of any other buffer, what is read
-for the new part does not matter, since nobody reads the result: its index stops at the axis' last
-old point, or stays as it is where the buffer has room (a packed operand ends with a whole panel).
+stage fills (cache_read makes such stages) grows with the block, if it is read at the axes as they
+are. Of any other buffer, what is read for the new part does not matter, since nobody reads the
+result: its index stops at the axis' last old point, or stays as it is where the buffer has room (a
+packed operand ends with a whole panel).
 A padded reduce axis adds nothing, so it needs grown operands: a product of zeros is zero in a sum,
 otherwise the identity of the reduction is chosen.
 """
@@ -123,7 +124,7 @@ def _stopped(kernel: Kernel, block: Block, sizes: Sizes) -> Block:
     def on_expr(e: Expr) -> Expr:
         if not isinstance(e, ir.Load) or e.buffer.name in visit.written(block):
             return e
-        if _filler(kernel, e.buffer.name) is not None or _has_room(kernel, block, e, sizes):
+        if _may_grow(kernel, e, sizes) or _has_room(kernel, block, e, sizes):
             return e
         used = {v: i for v, i in last.items() if any(v in visit.index_vars(i) for i in e.indices)}
         is_plain = e.mask is None and not any(visit.opaque_values(i) for i in e.indices)
@@ -132,6 +133,13 @@ def _stopped(kernel: Kernel, block: Block, sizes: Sizes) -> Block:
         return ir.replace(e, indices=tuple(arith.substitute(i, used) for i in e.indices))
 
     return ir.replace(block, body=visit.map_stmt(block.body, lambda s: s, on_expr))
+
+
+def _may_grow(kernel: Kernel, load: ir.Load, sizes: Sizes) -> bool:
+    """Is it an intermediate that one stage fills, read at the padded axes themselves?"""
+    used = [i for i in load.indices if visit.index_vars(i) & sizes.keys()]
+    is_plain = all(isinstance(i, arith.Var) for i in used)
+    return is_plain and _filler(kernel, load.buffer.name) is not None
 
 
 def _has_room(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
