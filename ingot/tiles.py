@@ -24,6 +24,8 @@ UNKNOWN = 6 * 43  # rows not known yet: many, and a multiple of nothing in parti
 MAX_ROWS = 14
 MAX_VECTORS = 6
 SPARE_REGISTERS = 1  # the register allocator does not manage with none
+MAX_SPARE = 0.02  # of all tiles of rows
+PANELS_SHARE = 0.4  # of the same, for a whole operand in panels
 BLOCK_SHARE = 0.7  # of the second-level cache, for the rows that are used again for each panel
 
 
@@ -76,14 +78,24 @@ def _count(extent: int | None, step: int) -> int:
 
 
 def row_tiles_per_block(
-    row_tiles: int | None, row_tile_bytes: int | None, caches: tuple[int, ...]
+    row_tiles: int | None,
+    row_tile_bytes: int | None,
+    panels_bytes: int | None,
+    caches: tuple[int, ...],
 ) -> int | None:
-    """How many tiles of rows are gone through for one panel before the next panel comes: as many as
-    stay in the second-level cache meanwhile, in blocks of one size. None: all of them."""
+    """How many tiles of rows are gone through for one panel before the next panel comes. One where
+    all panels together stay in the second-level cache: rows are then read and written in one go.
+    Else as many as stay there meanwhile, in blocks of one size. None: all of them."""
     if row_tiles is None or row_tile_bytes is None or len(caches) < 2:
         return None
+    if panels_bytes is not None and panels_bytes <= caches[1] * PANELS_SHARE:
+        return 1
     most = max(1, int(caches[1] * BLOCK_SHARE) // max(1, row_tile_bytes))
     if most >= row_tiles:
         return None
-    blocks = -(-row_tiles // most)
-    return -(-row_tiles // blocks)
+    fewest = -(-row_tiles // most)
+    sizes = [-(-row_tiles // blocks) for blocks in range(fewest, 2 * fewest + 1)]
+    # the last block is filled up with tiles that nobody needs: hardly any, or as few as can be
+    spare = {size: -row_tiles % size for size in reversed(sizes)}
+    good = [size for size in sizes if spare[size] <= row_tiles * MAX_SPARE]
+    return good[0] if good else min(sizes, key=lambda size: spare[size])

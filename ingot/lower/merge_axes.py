@@ -4,16 +4,17 @@
     →  for p, c: Z[p, c] = f(X[p, c], b[c])
 
 In: a kernel whose stages are plain nests. Out: the same with fewer axes; the shapes of buffers
-merge alike, their bytes stay. A product of (batch, rows, k) is then one of (rows, k), and a 1×1
-convolution over channels-last data is one too, so that tiles run across rows and images. Called by
-lower/kernels.py.
+merge alike, their bytes stay. A product of (batch, rows, k) is then one of (rows, k), and so is a
+convolution over channels-last data: the window it reads is found by dividing the merged axis, once
+for each row of a tile, and tiles run across rows and images. Called by lower/kernels.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ingot.arith import expr as arith
+from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.build import nest
@@ -89,11 +90,28 @@ def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
     found: set[Pair] = set()
     for access in _accesses(block):
         place = _place(access, a, b)
-        if place is None:
+        if place is None and not _may_divide(block, access, b):
             return None
-        if place >= 0:
+        if place is not None and place >= 0:
             found.add((access.buffer.name, place))
     return found
+
+
+def _may_divide(block: Block, access: Access, b: Axis) -> bool:
+    """A window that a contraction reads: each of its elements is used for many outputs, so finding
+    it costs little."""
+    if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
+        return False
+    others = [x for x in visit.loads(block.body) if x.buffer.name != access.buffer.name]
+    return any(not _uses(x, b) and _uses_any(x, block.axes) for x in others)
+
+
+def _uses(access: Access, axis: Axis) -> bool:
+    return any(axis.var in visit.index_vars(i) for i in access.indices)
+
+
+def _uses_any(load: ir.Load, axes: Iterable[Axis]) -> bool:
+    return any(_uses(load, a) for a in axes if a.kind is AxisKind.REDUCE)
 
 
 def _place(access: Access, a: Axis, b: Axis) -> int | None:
@@ -199,6 +217,11 @@ def _stmt(s: Stmt, by_name: dict[str, list[int]], buffers: dict[str, Buffer]) ->
     return s
 
 
+def _last(size: arith.Expr) -> int | None:
+    number = arith.as_int(size)
+    return None if number is None else number - 1
+
+
 def _block(
     loops: list[str], block: Block, by_name: dict[str, list[int]], buffers: dict[str, Buffer]
 ) -> Stmt:
@@ -209,12 +232,17 @@ def _block(
     }
     axes: list[Axis] = []
     names: list[str] = []
+    parts: dict[str, arith.Expr] = {}  # what the axes were, for accesses that do not run flat
     for axis, loop in zip(block.axes, loops):
         if axis.var in second:
-            axes[-1] = ir.replace(axes[-1], extent=simplify(axes[-1].extent * axis.extent))
+            whole = ir.replace(axes[-1], extent=simplify(axes[-1].extent * axis.extent))
+            parts[whole.var] = arith.Var(whole.var) // axis.extent
+            parts[axis.var] = arith.Var(whole.var) % axis.extent
+            axes[-1] = whole
         else:
             axes.append(axis)
             names.append(loop)
+    ranges = {a.var: Interval(0, _last(a.extent)) for a in axes}
 
     def indices(access: Access) -> tuple[arith.Expr, ...]:
         places = by_name[access.buffer.name]
@@ -223,6 +251,9 @@ def _block(
     def on_expr(e: ir.Expr) -> ir.Expr:
         if isinstance(e, ir.Load) and e.buffer.name in buffers:
             return ir.replace(e, buffer=buffers[e.buffer.name], indices=indices(e))
+        if isinstance(e, ir.Load) and parts:
+            divided = (simplify(arith.substitute(i, parts), ranges) for i in e.indices)
+            return ir.replace(e, indices=tuple(divided))
         return e
 
     def on_stmt(x: Stmt) -> Stmt:

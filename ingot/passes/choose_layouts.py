@@ -108,7 +108,7 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
         if group == outputs:  # depthwise: lanes run along the groups
             return Layout((*((axis, 0) for axis in space), (1, 0), (0, 0)))
         if group == 1:
-            rows = arith.as_int(out.shape[-1])
+            rows = _product((out.shape[0], *out.shape[2:]))
             return _in_panels(rows, weights, 0, (*space, 1), lanes, target)
     return None
 

@@ -23,7 +23,6 @@ from ingot.schedule.rules.maps import PARALLEL_WORK, vectorize_loop
 from ingot.schedule.rules.stages import (
     Stage,
     elements,
-    extent,
     index_vars,
     intermediates,
     loop_of,
@@ -202,7 +201,8 @@ def _tiled(
 ) -> LoopRef:
     """Tile, order and mark the nest; the loop over tiles."""
     tile = _tile(target, stage, roles)
-    _pad_to_tiles(sch, stage, roles, tile)
+    per_block = _tiles_per_block(target, stage, roles, tile)
+    _pad_to_tiles(sch, stage, roles, tile, per_block or 1)
     lane_loop = _must(loop_of(sch, stage, roles.lanes))
     row_loop = loop_of(sch, stage, roles.rows) if roles.rows is not None else None
     reduced = [_must(loop_of(sch, stage, a)) for a in _reduce_order(stage, roles)]
@@ -216,7 +216,7 @@ def _tiled(
     else:
         row_tile, row_inner = sch.split(row_loop, None, tile.rows)
         inner.insert(0, row_inner)
-        outer = _in_blocks(sch, target, stage, roles, tile, [*outer, row_tile], panel)
+        outer = _in_blocks(sch, [*outer, row_tile], panel, per_block)
     sch.reorder(*outer, *reduced, *inner)
     shared = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     if consumer is not None:
@@ -248,13 +248,15 @@ def panel_of(stage: Stage, lanes: Axis) -> int | None:
     return None
 
 
-def _pad_to_tiles(sch: Schedule, stage: Stage, roles: Roles, tile: tiles.Tile) -> None:
+def _pad_to_tiles(
+    sch: Schedule, stage: Stage, roles: Roles, tile: tiles.Tile, per_block: int
+) -> None:
     """Whole tiles only: what the last ones compute beyond the end, nobody reads."""
     wanted: dict[str, int] = {}
     if panel_of(stage, roles.lanes) is not None:  # else vectors would become gathers
         wanted[roles.lanes.var] = tile.columns
     if roles.rows is not None:
-        wanted[roles.rows.var] = tile.rows
+        wanted[roles.rows.var] = tile.rows * per_block
     with sch.attempt():
         sch.pad(stage.ref, *(wanted.get(a.var, 1) for a in stage.block.axes))
 
@@ -270,22 +272,36 @@ def _reduce_order(stage: Stage, roles: Roles) -> list[Axis]:
     return sorted(stage.reduced, key=lambda a: a.var in last)
 
 
+def _tiles_per_block(target: Target, stage: Stage, roles: Roles, tile: tiles.Tile) -> int | None:
+    if roles.rows is None or tile.rows == 1:
+        return None
+    size = stage.dtype.storage_bytes
+    rows, columns = arith.as_int(roles.rows.extent), arith.as_int(roles.lanes.extent)
+    depth = arith.as_int(arith.product([a.extent for a in stage.reduced]))
+    own = arith.as_int(arith.product([a.extent for a in _own_depth(stage, roles)]))
+    return tiles.row_tiles_per_block(
+        None if rows is None else -(-rows // tile.rows),
+        None if own is None else own * tile.rows * size,
+        None if depth is None or columns is None else depth * columns * size,
+        target.caches,
+    )
+
+
+def _own_depth(stage: Stage, roles: Roles) -> list[Axis]:
+    """The summed axes along which rows do not overlap: a window's taps read what others read."""
+    still = [x for x in stage.loads if not _mentions(x, roles.lanes)]
+    alone = {i.name for x in still for i in x.indices if isinstance(i, arith.Var)}
+    return [a for a in stage.reduced if a.var in alone]
+
+
 def _in_blocks(
-    sch: Schedule,
-    target: Target,
-    stage: Stage,
-    roles: Roles,
-    tile: tiles.Tile,
-    rows: list[LoopRef],
-    panel: LoopRef,
+    sch: Schedule, rows: list[LoopRef], panel: LoopRef, per_block: int | None
 ) -> list[LoopRef]:
     """Panels outside, all rows inside; in blocks of rows where they would not stay in cache."""
-    depth = arith.as_int(arith.product([a.extent for a in stage.reduced]))
-    bytes_ = None if depth is None else depth * tile.rows * stage.dtype.storage_bytes
-    count = extent(sch, rows[-1])
-    per_block = tiles.row_tiles_per_block(count, bytes_, target.caches)
     if per_block is None:
         return [panel, *rows]
+    if per_block == 1:
+        return [*rows, panel]
     block, within = sch.split(rows[-1], None, per_block)
     return [*rows[:-1], block, panel, within]
 
