@@ -1,4 +1,5 @@
-"""What one call costs: an 8-element Relu through `exe.run`, beside ONNX Runtime's `session.run`.
+"""What one call costs: an 8-element Relu through `exe.run`, beside ONNX Runtime's `session.run`,
+and as a kernel of the user's own, called with its output and without.
 
     python benchmarks/call_overhead.py [rounds]
 
@@ -19,6 +20,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import ingot
+from ingot.script import block, f32, grid
 
 CALLS = 2000  # of a round
 
@@ -33,6 +35,13 @@ def relu() -> onnx.ModelProto:
     return model
 
 
+@ingot.kernel
+def relu_kernel(X: f32[8], Y: f32[8]):
+    for i in grid(8):
+        with block("Y", spatial=(i,)) as (vi,):
+            Y[vi] = max(X[vi], 0.0)
+
+
 def session(model: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -41,25 +50,29 @@ def session(model: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSessio
     )
 
 
-def times_us(run: Callable, feeds: dict[str, np.ndarray]) -> list[float]:
+def times_us(run: Callable, arguments: tuple) -> list[float]:
     clock, found = time.perf_counter_ns, []
     for _ in range(CALLS):
         start = clock()
-        run(None, feeds)
+        run(*arguments)
         found.append((clock() - start) / 1000)
     return found
 
 
 def main(rounds: int = 10) -> None:
-    model, feeds = relu(), {"x": np.linspace(-1, 1, 8, dtype=np.float32)}
-    contestants: dict[str, Callable] = {}
+    model, x, y = relu(), np.linspace(-1, 1, 8, dtype=np.float32), np.empty(8, np.float32)
+    contestants: dict[str, tuple[Callable, tuple]] = {}
     for threads in (1, 2):
-        contestants[f"ingot, threads={threads}"] = ingot.compile(model, threads=threads).run
-        contestants[f"onnxruntime, threads={threads}"] = session(model, threads).run
+        exe, ort = ingot.compile(model, threads=threads), session(model, threads)
+        contestants[f"ingot, threads={threads}"] = exe.run, (None, {"x": x})
+        contestants[f"onnxruntime, threads={threads}"] = ort.run, (None, {"x": x})
+    contestants["ingot kernel(x, y)"] = relu_kernel, (x, y)
+    contestants["ingot y = kernel(x)"] = relu_kernel, (x,)
+    relu_kernel(x, y)  # compiled before the clock runs
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
-        for name, run in contestants.items():
-            found[name] += times_us(run, feeds)
+        for name, (run, arguments) in contestants.items():
+            found[name] += times_us(run, arguments)
     for name, times in found.items():
         print(f"{name:24} {statistics.median(times):6.2f} µs")
 

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ingot.kernels.arguments import bind
 from ingot.kernels.build import compile_kernel, source_of
 from ingot.loops import interp, ir
@@ -81,11 +83,21 @@ class KernelFunction:
     def __call__(self, *arrays: Any, threads: int | None = None, target: str = "cpu") -> Any:
         """Run on arrays in the order of the parameters. Outputs may be left out: they are made,
         with zeros wherever the kernel writes nothing, and returned."""
+        exe = self._built.get(target) or self.executable(target)
+        if len(arrays) == len(self.ir.params) and all(type(a) is np.ndarray for a in arrays):
+            return self._fill(exe, arrays, threads)
         arguments = bind(self.ir, arrays)
-        exe = self.executable(target)
-        exe.threads = threads  # type: ignore[assignment]
-        exe(*arguments.arrays)
+        exe.run_with(arguments.arrays, threads)
         return arguments.result()
+
+    def _fill(self, exe: Executable, arrays: tuple[np.ndarray, ...], threads: int | None) -> None:
+        """Nothing is to be made or converted: the executable's own checks are all there is to do.
+        Its words for a bad array are a model's, so `bind` is asked for those of a kernel."""
+        try:
+            exe.run_with(arrays, threads)
+        except IngotError:
+            bind(self.ir, arrays)
+            raise
 
     def interpret(self, *arrays: Any) -> Any:
         """The same, by the loop interpreter: slow, and every access is checked."""

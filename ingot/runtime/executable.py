@@ -65,9 +65,7 @@ class Executable:
     def threads(self, count: int | None) -> None:
         if count is None:
             count = knobs.current().threads or usable_cores()
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise IngotError("bad-option", f"threads={count!r}", hint="give a number, 1 or more")
-        self._threads = count
+        self._threads = _checked(count)
 
     # --- what people read ---------------------------------------------------------------------
 
@@ -188,7 +186,11 @@ class Executable:
         parts += [f"no such input {', '.join(unknown)}"] if unknown else []
         return IngotError("bad-input", "; ".join(parts), hint=hint)
 
-    def _run(self, given: Sequence[Any], out: Any) -> list[np.ndarray]:
+    def run_with(self, arrays: Sequence[Any], threads: int | None) -> None:
+        """By position, on a thread count of this call's own; for programs that only fill states."""
+        self._run(arrays, None, self._threads if threads is None else _checked(threads))
+
+    def _run(self, given: Sequence[Any], out: Any, threads: int = 0) -> list[np.ndarray]:
         arrays = [
             a
             if type(a) is np.ndarray and a.dtype is dtype and a.flags.carray
@@ -201,7 +203,7 @@ class Executable:
         sizes = self._plans.get(shapes) or self._solve(shapes)
         try:
             results = self._results.arrays(sizes, arrays, out)
-            return self._go(sizes, arrays, results)
+            return self._go(sizes, arrays, results, threads or self._threads)
         except MemoryError as error:
             raise no_memory(str(error)) from error
 
@@ -213,11 +215,15 @@ class Executable:
         return sizes
 
     def _go(
-        self, sizes: Sizes, arrays: list[np.ndarray], results: list[np.ndarray | None]
+        self,
+        sizes: Sizes,
+        arrays: list[np.ndarray],
+        results: list[np.ndarray | None],
+        threads: int,
     ) -> list[np.ndarray]:
         crew = pool()
         useful = sizes.useful_threads
-        team = self._threads if useful is None else min(self._threads, useful)
+        team = threads if useful is None else min(threads, useful)
         wanted = min(team - 1, crew.limit)
         if wanted > crew.count:
             crew.grow(wanted, self._services)
@@ -251,6 +257,12 @@ class Executable:
                 return context
         kernels = ctypes.addressof(self._kernels)
         return Context(self.package, self._services, kernels, self._entry, wanted + 1)
+
+
+def _checked(threads: int) -> int:
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
+        raise IngotError("bad-option", f"threads={threads!r}", hint="give a number, 1 or more")
+    return threads
 
 
 def _number(size: arith.Expr) -> int | arith.Expr:

@@ -114,6 +114,16 @@ def test_threads_change_nothing(threads):
     np.testing.assert_array_equal(p, np.maximum(floats(64), 0))
 
 
+def test_a_call_keeps_its_thread_count_to_itself():
+    x, p, q = floats(64), floats(64), floats(64)
+    usual = split_signs.executable().threads
+    split_signs(x, p, q, threads=usual + 1)
+    assert split_signs.executable().threads == usual
+    for wrong in (0, True, "2"):
+        with pytest.raises(ingot.IngotError, match="threads="):
+            split_signs(x, p, q, threads=wrong)
+
+
 def test_numbers_stand_for_scalars():
     x = floats(6).astype(ml_dtypes.bfloat16)
     got = scale(x, 0.5)
