@@ -88,6 +88,8 @@ class HostFeatures:
 VECTOR_BITS = (
     ("avx512f", 512), ("avx", 256), ("sse2", 128), ("neon", 128), ("simd128", 128),
 )  # fmt: skip
+# Brought by any of these: a product and a sum in one instruction, rounded once.
+FMA = ("fma", "neon", "fp-armv8")
 # How many vector registers there are: 32 with these, else 16.
 MANY_REGISTERS = ("avx512f", "neon")
 DEFAULT_CACHES = (32 << 10, 512 << 10, 4 << 20)

@@ -15,7 +15,7 @@ from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.backends.report import report, work_ns
-from ingot.codegen import llvm, llvm_object
+from ingot.codegen import llvm, llvm_object, llvm_probe
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.program import ir
@@ -26,6 +26,7 @@ from ingot.runtime.package import (
     Package,
     Place,
     Port,
+    Probe,
     SizeSymbol,
 )
 from ingot.runtime.pool import usable_cores
@@ -59,7 +60,10 @@ class CpuBackend:
     ) -> Package:
         """A planned program → everything the runtime needs; `profile` puts cycle counters in."""
         objects = llvm.compile_program(program, target, jobs, profile)
-        return replace(package(program, store, objects), is_profiled=profile)
+        probe = None
+        if objects.probe is not None:
+            probe = Probe(objects.probe, llvm_probe.flops_per_turn(target), target.caches)
+        return replace(package(program, store, objects), probe=probe)
 
 
 def host() -> targets.HostFeatures:

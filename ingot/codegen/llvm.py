@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ingot.codegen import llvm_object
 from ingot.codegen.llvm_kernel import print_kernel
+from ingot.codegen.llvm_probe import probe_text
 from ingot.codegen.llvm_program import print_entry
 from ingot.codegen.llvm_support import support_text
 from ingot.codegen.workers import Job, Machine, compile_all
@@ -29,6 +30,7 @@ class Objects:
     kernels: tuple[bytes, ...]  # in the order of program.kernels
     entry: bytes
     support: bytes
+    probe: bytes | None  # of a profiled program
 
 
 def machine_of(target: Target) -> Machine:
@@ -49,9 +51,13 @@ def compile_program(
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
     jobs.append(Job("the entry", entry_text(program, target, profile)))
     jobs.append(Job("the runtime support", support_text(target.triple, knobs.current().spin_count)))
+    if profile:
+        jobs.append(Job("the probe of the peak", probe_text(target)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1
-    *kernels, entry, support = compile_all(jobs, machine_of(target), count)
-    return Objects(tuple(kernels), entry, support)
+    done = compile_all(jobs, machine_of(target), count)
+    first = len(program.kernels)
+    probe = done[first + 2] if profile else None
+    return Objects(tuple(done[:first]), done[first], done[first + 1], probe)
 
 
 def kernel_assembly(kernel: loops.Kernel, target: Target) -> str:

@@ -71,8 +71,10 @@ def _refuse_hidden_sizes(kernel: loops.Kernel) -> None:
             )
 
 
-def compile_kernel(kernel: loops.Kernel, target: str) -> Executable:
+def compile_kernel(kernel: loops.Kernel, target: str, profile: bool = False) -> Executable:
+    """`profile` compiles cycle counters in."""
     session, pipeline = _session(target), lazy.load("pipeline")
+    session.profile = profile
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:
         raise IngotError("bad-target", f"target {target!r} cannot run here", why=obstacle)

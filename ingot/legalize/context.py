@@ -34,7 +34,6 @@ class Names:
 
 
 # What the target's own instructions do, by the features (LLVM's names) that bring it.
-FMA = ("fma", "neon", "fp-armv8")
 ROUNDING = ("sse4.1", "neon", "fp-armv8", "simd128")
 HALF_CASTS = ("f16c", "fullfp16", "fp-armv8", "avx512fp16")
 

@@ -8,9 +8,10 @@ Only f32 and f64, only where the target has the instruction; contraction is allo
 from __future__ import annotations
 
 from ingot import dtypes
-from ingot.legalize.context import FMA, Context
+from ingot.legalize.context import Context
 from ingot.loops import ir, visit
 from ingot.loops.ir import Binary, Expr, Kernel, Unary
+from ingot.target import FMA
 
 
 def contract_fma(kernel: Kernel, ctx: Context) -> Kernel:

@@ -14,11 +14,12 @@ from functools import lru_cache
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.legalize.context import FMA, HALF_CASTS, ROUNDING, Context
+from ingot.legalize.context import HALF_CASTS, ROUNDING, Context
 from ingot.legalize.math import narrow, table
 from ingot.legalize.math.code import Code, V, choose, rounded
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Kernel, Stmt
+from ingot.target import FMA
 
 _ROUNDINGS = ("floor", "ceil", "trunc", "round")
 

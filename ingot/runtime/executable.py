@@ -24,6 +24,7 @@ from ingot.runtime.context import Context
 from ingot.runtime.failure import no_memory, run_error
 from ingot.runtime.loader import LoadedObject
 from ingot.runtime.package import Package, Port
+from ingot.runtime.peak import measure
 from ingot.runtime.pool import pool, usable_cores
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
@@ -110,7 +111,7 @@ class Executable:
 
     def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
         """Where the time of a run goes, launch by launch. Needs ingot.compile(…, profile=True)."""
-        if not self.package.is_profiled:
+        if self.package.probe is None:
             what = "this executable has no cycle counters"
             raise IngotError("bad-option", what, hint="compile it with profile=True")
         self.run(None, feeds)  # memory is reserved, workers are awake
@@ -120,11 +121,13 @@ class Executable:
         for _ in range(runs):
             self.run(None, feeds)
         cycles, elapsed = self._services.cycles() - first, time.perf_counter() - start
+        counts = context.take_counts()
         names = (s.name for s in self.package.symbols)
         return make_profile(
             self.package.report,
+            measure(self.package.probe, len(counts)),
             [i for i, launch in enumerate(self.package.launches) if launch.is_kernel],
-            context.take_counts(),
+            counts,
             dict(zip(names, context.symbols())),
             cycles,
             elapsed * 1e6,

@@ -68,6 +68,15 @@ class LaunchInfo:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """Code that finds out what the target can do at most (codegen/llvm_probe.py)."""
+
+    code: bytes
+    flops_per_turn: int  # of its multiply-add loop
+    caches: tuple[int, ...]  # bytes, nearest first
+
+
+@dataclass(frozen=True)
 class Package:
     name: str
     kernel_objects: tuple[bytes, ...]  # one a kernel, in the order of the kernel table
@@ -88,5 +97,9 @@ class Package:
     max_threads: int | None  # no more have a piece of work; None: as many as there are
     work_ns: Expr | None  # what a run takes one thread, roughly; None where nobody can tell
     doubtful: tuple[tuple[str, Expr], ...] = ()  # tensors, and sizes of theirs that may be negative
-    is_profiled: bool = False  # the entry counts cycles
+    probe: Probe | None = None  # there if the entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())
+
+    @property
+    def is_profiled(self) -> bool:
+        return self.probe is not None

@@ -1,8 +1,8 @@
 """What `exe.profile(feeds)` gives: each launch with its time, its waiting, and what it achieved.
 
-In: cycle counts from a profiled entry, and the wall time of the same runs, which says how long a
-cycle is. A launch's time is its slowest thread's; its wait is the mean of the threads' time in
-barriers after it. Made by executable.py.
+In: cycle counts from a profiled entry, the wall time of the same runs, which says how long a cycle
+is, and the machine's peak (peak.py). A launch's time is its slowest thread's; its wait is the mean
+of the threads' time in barriers after it. Made by executable.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
+from ingot.runtime.peak import Peak
 from ingot.runtime.report import LaunchRow
 from ingot.support.text import columns
 
-HEAD = ("kernel", "time µs", "share", "wait µs", "GFLOP/s", "GB/s", "lanes", "from")
+HEAD = ("kernel", "time µs", "share", "wait µs", "flops", "bytes", "GFLOP/s", "GB/s", "of peak",
+        "lanes", "from")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class ProfileRow:
     flops: int | None
     bytes: int
     lanes: int
+    bound: str  # what a faster kernel would run into: "fma", a cache or "memory"
+    least_us: float  # what it would take at the peak of that
 
     @property
     def gflops(self) -> float | None:
@@ -37,6 +41,11 @@ class ProfileRow:
     def gbytes(self) -> float:
         return self.bytes / self.time_us / 1e3 if self.time_us else 0.0
 
+    @property
+    def share_of_peak(self) -> float:
+        """Of what bounds it: 1 where it could not be faster."""
+        return self.least_us / self.time_us if self.time_us else 0.0
+
     def cells(self, total_us: float) -> tuple[str, ...]:
         rate = self.gflops
         return (
@@ -44,8 +53,11 @@ class ProfileRow:
             f"{self.time_us:.1f}",
             f"{100 * self.time_us / total_us:.1f} %",
             f"{self.wait_us:.1f}",
+            "?" if self.flops is None else str(self.flops),
+            str(self.bytes),
             "-" if not rate else f"{rate:.1f}",
             f"{self.gbytes:.1f}",
+            f"{100 * self.share_of_peak:.0f} % {self.bound}",
             str(self.lanes) if self.lanes > 1 else "scalar",
             self.origin,
         )
@@ -54,6 +66,7 @@ class ProfileRow:
 @dataclass(frozen=True)
 class Profile:
     rows: tuple[ProfileRow, ...]
+    peak: Peak
     run_us: float  # wall time of one run, counters included
     threads: int
     runs: int
@@ -63,10 +76,10 @@ class Profile:
         inside = sum(row.time_us for row in self.rows)
         waits = sum(row.wait_us for row in self.rows)
         last = (
-            f"{self.run_us:.1f} µs a run on {self.threads} threads (mean of {self.runs}): "
+            f"{self.run_us:.1f} µs a run, threads: {self.threads} (mean of {self.runs} runs): "
             f"{inside:.1f} in kernels, {waits:.1f} in barriers"
         )
-        return "\n".join([*columns(table), last])
+        return "\n".join([*columns(table), last, str(self.peak)])
 
 
 Counts = Sequence[tuple[int, int]]  # (busy, wait) cycles of each launch, for one thread
@@ -74,6 +87,7 @@ Counts = Sequence[tuple[int, int]]  # (busy, wait) cycles of each launch, for on
 
 def make_profile(
     rows: Iterable[LaunchRow],
+    peak: Peak,
     numbers: Sequence[int],
     counts: Sequence[Counts],
     sizes: Mapping[str, int],
@@ -87,18 +101,20 @@ def make_profile(
     for row, number in zip(rows, numbers):
         busy = max(thread[number][0] for thread in counts)
         wait = sum(thread[number][1] for thread in counts) / len(counts)
+        flops, moved = _value(row.flops, sizes), _value(row.arg_bytes, sizes) or 0
         found.append(
             ProfileRow(
                 row.kernel,
                 row.origin,
                 busy * us_per_cycle,
                 wait * us_per_cycle,
-                _value(row.flops, sizes),
-                _value(row.arg_bytes, sizes) or 0,
+                flops,
+                moved,
                 row.lanes,
+                *peak.bound(flops, moved),
             )
         )
-    return Profile(tuple(found), elapsed_us / runs, len(counts), runs)
+    return Profile(tuple(found), peak, elapsed_us / runs, len(counts), runs)
 
 
 def _value(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:

@@ -137,6 +137,20 @@ def test_native_code_is_made_once():
     assert mm_relu.executable() is exe
 
 
+def test_a_profile_has_every_nest_and_leaves_the_arrays_alone():
+    a, b, c = floats(9, 5), floats(5, 7), np.full((9, 7), 3, np.float32)
+    profile = mm_relu.profile(a, b, c, threads=1, runs=2)
+    assert (c == 3).all()
+    assert profile.runs == 2 and profile.threads == 1 and len(profile.rows) == 2
+    product, relu = profile.rows
+    assert (product.flops, relu.flops) == (2 * 9 * 5 * 7, 9 * 7)
+    assert relu.bytes == 2 * c.nbytes
+    for row in profile.rows:
+        assert row.time_us > 0 and row.wait_us >= 0 and row.share_of_peak > 0
+        assert row.bound in ("fma", *(level.name for level in profile.peak.levels))
+    assert len(mm_relu.profile(a, b, runs=1).rows) == 2
+
+
 # --- torch ----------------------------------------------------------------------------------------
 
 

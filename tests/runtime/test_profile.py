@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 
 import ingot
+from ingot import target as targets
+from ingot.codegen import llvm_object
+from ingot.codegen.llvm_probe import flops_per_turn, probe_text
+from ingot.runtime.elf import ObjectFile, undefined_symbols
+from ingot.runtime.peak import Level, Peak, measure
+from ingot.runtime.profile import Profile, ProfileRow
 from tests.models.build import HARD
 
 
@@ -19,6 +25,41 @@ def test_every_launch_is_counted():
     assert any(row.flops for row in profile.rows)
     for row in profile.rows:
         assert row.kernel in str(profile) and row.origin in str(profile)
+
+
+def test_a_share_of_the_peak_is_of_what_bounds_the_kernel():
+    """By hand: 100 flops/µs, a near level of 1000 bytes a thread, and memory."""
+    near, memory = Level("L1", 1000, 50.0), Level("memory", None, 5.0)
+    peak = Peak(2, 100.0, (near, memory))
+    assert peak.bound(10_000, 2000) == ("fma", 100.0)
+    assert peak.bound(1_000, 2000) == ("L1", 40.0)
+    assert peak.bound(1_000, 2001) == ("memory", 2001 / 5)
+    assert peak.bound(None, 0) == ("L1", 0.0)
+    row = ProfileRow("k", "", 80.0, 1.0, 1_000, 2000, 8, *peak.bound(1_000, 2000))
+    assert row.share_of_peak == 0.5
+    profile = Profile((row,), peak, 100.0, 2, 1)
+    assert "50 % L1" in str(profile) and "1000" in str(profile) and str(peak) in str(profile)
+
+
+def test_the_peak_is_measured_on_this_machine():
+    exe = ingot.compile(HARD["gather_rows"]()[0], profile=True)
+    assert exe.package.probe is not None
+    for threads in (1, 2):
+        peak = measure(exe.package.probe, threads)
+        assert measure(exe.package.probe, threads) is peak  # once a process
+        assert peak.threads == threads and peak.flops_per_us > 0
+        assert [level.name for level in peak.levels][-1] == "memory"
+        assert all(level.bytes_per_us > 0 for level in peak.levels)
+
+
+@pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+def test_the_probe_is_closed_and_multiplies_by_vectors(name):
+    target = targets.parse(name)
+    text = probe_text(target)
+    data = llvm_object.compile_text(text, target.triple, target.cpu, target.feature_string, 3)
+    assert undefined_symbols(data) == [] and ObjectFile(data).mutable_sections() == []
+    assert flops_per_turn(target) == 24 * target.vector_bits // 32
+    assert ("llvm.fma" in text) == (name != "x86-64-v2")
 
 
 def test_counters_do_not_change_answers():

@@ -1,0 +1,93 @@
+"""What a machine can do at most, as two small loops in LLVM IR: multiply-adds, and copying.
+
+    void probe_fma(ptr work, i64 turns)      CHAINS independent chains of multiply-adds in registers
+    void probe_copy(ptr to, ptr from, i64 bytes, i64 turns)           bytes: a multiple of COPY_STEP
+
+Compiled beside a profiled program, for the same target; runtime/peak.py runs them, so that a
+profile can say what share of the peak a kernel reaches.
+"""
+
+from __future__ import annotations
+
+from ingot.codegen.llvm_text import vector
+from ingot.dtypes import f32
+from ingot.target import FMA, Target
+
+# enough to hide the latency of two units (4 cycles each), and few enough for sixteen registers
+CHAINS = 12
+COPY_STEP = 256  # bytes of one step of the copy
+
+
+def flops_per_turn(target: Target) -> int:
+    """Of the loop of `probe_fma`: each chain has one multiply-add of all lanes."""
+    return 2 * CHAINS * target.lanes(f32)
+
+
+def probe_text(target: Target) -> str:
+    parts = [_fma_text(target), _copy_text(target)]
+    return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
+
+
+def _fma_text(target: Target) -> str:
+    """Operands come from memory, so that nothing is known of them before the loop runs."""
+    lanes = target.lanes(f32)
+    wide, step = vector("float", lanes), 4 * lanes
+    is_fused = any(target.has(feature) for feature in FMA)
+    name = "llvm.fma.f32" if lanes == 1 else f"llvm.fma.v{lanes}f32"
+    lines = ["define void @probe_fma(ptr %work, i64 %turns) nounwind {", "entry:"]
+    for i, operand in enumerate(["x", "y", *(f"s{c}" for c in range(CHAINS))]):
+        lines.append(f"  %{operand}_at = getelementptr i8, ptr %work, i64 {i * step}")
+        lines.append(f"  %{operand} = load {wide}, ptr %{operand}_at, align 4")
+    lines += ["  br label %loop", "loop:", "  %n = phi i64 [0, %entry], [%n_next, %loop]"]
+    for c in range(CHAINS):
+        lines.append(f"  %a{c} = phi {wide} [%s{c}, %entry], [%b{c}, %loop]")
+    for c in range(CHAINS):
+        if is_fused:
+            lines.append(f"  %b{c} = call {wide} @{name}({wide} %a{c}, {wide} %x, {wide} %y)")
+        else:
+            lines.append(f"  %p{c} = fmul {wide} %a{c}, %x")
+            lines.append(f"  %b{c} = fadd {wide} %p{c}, %y")
+    lines += ["  %n_next = add i64 %n, 1", "  %more = icmp slt i64 %n_next, %turns"]
+    lines += ["  br i1 %more, label %loop, label %done", "done:"]
+    for c in range(CHAINS):
+        lines.append(f"  store {wide} %b{c}, ptr %s{c}_at, align 4")
+    lines += ["  ret void", "}"]
+    if is_fused:
+        lines.append(f"declare {wide} @{name}({wide}, {wide}, {wide})")
+    return "\n".join(lines)
+
+
+def _copy_text(target: Target) -> str:
+    lanes = target.lanes(f32)
+    wide, step = vector("float", lanes), 4 * lanes
+    lines = [
+        "define void @probe_copy(ptr %to, ptr %from, i64 %bytes, i64 %turns) nounwind {",
+        "entry:",
+        "  br label %turn",
+        "turn:",
+        "  %n = phi i64 [0, %entry], [%n_next, %turned]",
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [0, %turn], [%i_next, %loop]",
+        "  %f = getelementptr i8, ptr %from, i64 %i",
+        "  %t = getelementptr i8, ptr %to, i64 %i",
+    ]
+    for offset in range(0, COPY_STEP, step):
+        lines.append(f"  %f{offset} = getelementptr i8, ptr %f, i64 {offset}")
+        lines.append(f"  %v{offset} = load {wide}, ptr %f{offset}, align 4")
+    for offset in range(0, COPY_STEP, step):
+        lines.append(f"  %t{offset} = getelementptr i8, ptr %t, i64 {offset}")
+        lines.append(f"  store {wide} %v{offset}, ptr %t{offset}, align 4")
+    lines += [
+        f"  %i_next = add i64 %i, {COPY_STEP}",
+        "  %more = icmp slt i64 %i_next, %bytes",
+        "  br i1 %more, label %loop, label %turned",
+        "turned:",
+        "  %n_next = add i64 %n, 1",
+        "  %again = icmp slt i64 %n_next, %turns",
+        "  br i1 %again, label %turn, label %done",
+        "done:",
+        "  ret void",
+        "}",
+    ]
+    return "\n".join(lines)
