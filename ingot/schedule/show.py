@@ -62,7 +62,17 @@ def _lines(s: Stmt, node: Stmt, depth: int) -> Iterator[str]:
         yield from _lines(child, node, depth + 1)
 
 
-def refuse(root: Stmt, node: For | Block | None, what: str, why: str, hint: str) -> IngotError:
+def refuse(root: Stmt, node: For | Block, what: str, why: str, hint: str) -> IngotError:
     """The error every failed check raises."""
-    where = place(root, node) if node is not None else ""
+    return IngotError("bad-schedule", what, where=place(root, node), why=why, hint=hint)
+
+
+def refuse_buffer(
+    kernel: ir.Kernel, buffer: ir.Buffer | None, what: str, why: str, hint: str
+) -> IngotError:
+    """The same about a buffer; None: about one that the kernel does not have."""
+    where = f"kernel {kernel.name}"
+    if buffer is not None:
+        shape = ", ".join(map(str, buffer.shape))
+        where += f": {buffer.name} = alloc({buffer.dtype}[{shape}], {buffer.scope!r})"
     return IngotError("bad-schedule", what, where=where, why=why, hint=hint)

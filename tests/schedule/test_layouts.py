@@ -326,7 +326,7 @@ def test_the_stride_outlives_the_shrinking_to_a_tile():
     ("args", "why"),
     [
         (("Y", 1, 8), "dimension 1 of 2 has no stride to change"),
-        (("Y", 0, 8, 8), "0 ≤ offset < factor does not hold"),
+        (("Y", 0, 8, 8), "the offset 8 does not lie from 0 to below the factor 8"),
         (("A", 0, 8), "A is not an intermediate"),
     ],
 )

@@ -69,7 +69,7 @@ def test_split_refuses_a_tail_when_asked():
     i = sch.loops(sch.block("Y"))[0]
     with pytest.raises(IngotError) as caught:
         sch.split(i, None, 24, tail="none")
-    assert caught.value.what == "split(i, None, 24)"
+    assert caught.value.what == 'split(i, None, 24, tail="none")'
     assert "for i in range(100):  ← here" in caught.value.where
     assert "not shown to be exactly 100" in caught.value.why
     assert "20, 25, 50" in caught.value.hint

@@ -14,6 +14,6 @@ def annotate(kernel: Kernel, node: For | Block, key: str, value: Any) -> Result:
     if not isinstance(value, str | int | float | bool | None):
         why = f"{type(value).__name__} does not serialise"
         hint = "a string, a number, a bool or None"
-        insist(kernel, node, f"annotate({key})", Problem(why, hint))
+        insist(kernel, node, f"annotate({key!r}, {value!r})", Problem(why, hint))
     notes = {**dict(node.annotations), key: value}
     return put(kernel, node, ir.replace(node, annotations=tuple(sorted(notes.items())))), []

@@ -14,7 +14,7 @@ from ingot.schedule import access, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, insist, with_body
 from ingot.schedule.primitives.parallel import escapes
-from ingot.schedule.show import refuse
+from ingot.schedule.show import refuse_buffer
 
 
 def set_scope(kernel: Kernel, what: Block | str, scope: str) -> Result:
@@ -31,7 +31,9 @@ def intermediate(kernel: Kernel, name: str, step: str) -> ir.Buffer:
     alloc = tree.allocated(kernel.body, name)
     if alloc is None:
         why = f"{name} is not an intermediate of this kernel; parameters are global"
-        raise refuse(kernel.body, None, step, why, "name a buffer that the kernel allocates")
+        names = [s.buffer.name for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
+        hint = f"one of {', '.join(names)}" if names else "cache_read or cache_write makes one"
+        raise refuse_buffer(kernel, None, step, why, hint)
     return alloc.buffer
 
 

@@ -29,7 +29,8 @@ Counts = tuple[arith.Expr, ...]
 
 
 def split(kernel: Kernel, loop: For, *factors: int | None, tail: str = "guard") -> Result:
-    what = f"split({loop.var}, {', '.join(map(str, factors))})"
+    asked = "" if tail == "guard" else f', tail="{tail}"'
+    what = f"split({loop.var}, {', '.join(map(str, factors))}{asked})"
     insist(kernel, loop, what, checks.expect_serial(loop) or _bad_factors(factors, tail))
     facts = facts_at(kernel, loop)
     counts, is_exact = _counts(loop, factors, facts)

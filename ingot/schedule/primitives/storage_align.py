@@ -15,7 +15,7 @@ from ingot.loops.ir import Kernel
 from ingot.schedule.facts import Facts
 from ingot.schedule.primitives.base import Result, put, with_body
 from ingot.schedule.primitives.set_scope import intermediate
-from ingot.schedule.show import refuse
+from ingot.schedule.show import refuse_buffer
 
 
 def storage_align(kernel: Kernel, buffer: str, dim: int, factor: int, offset: int = 0) -> Result:
@@ -23,13 +23,15 @@ def storage_align(kernel: Kernel, buffer: str, dim: int, factor: int, offset: in
     old = intermediate(kernel, buffer, what)
     if not 0 <= dim < old.rank - 1:
         why = f"dimension {dim} of {old.rank} has no stride to change"
-        raise refuse(kernel.body, None, what, why, f"0 … {old.rank - 2}: the last has stride 1")
+        hint = "a dimension before the last: that one's stride is 1"
+        raise refuse_buffer(kernel, old, what, why, hint)
     if factor < 1 or not 0 <= offset < factor:
-        raise refuse(kernel.body, None, what, "0 ≤ offset < factor does not hold", "(32, 8)")
+        why = f"the offset {offset} does not lie from 0 to below the factor {factor}"
+        raise refuse_buffer(kernel, old, what, why, "a factor of 32 and an offset of 8")
     shape = Align(dim, factor, offset).shape(old.shape)
     if shape is None:
         why = f"no size of dimension {dim + 1} gives that stride"
-        raise refuse(kernel.body, None, what, why, "align an inner dimension first")
+        raise refuse_buffer(kernel, old, what, why, "align an inner dimension first")
     shape = tuple(Facts(kernel).simplify(e) for e in shape)
     new = kernel
     for block in dependences.writers(kernel.body, buffer):

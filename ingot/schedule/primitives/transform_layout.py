@@ -22,7 +22,7 @@ from ingot.schedule.primitives.compute_inline import guarded
 from ingot.schedule.primitives.recheck import recheck
 from ingot.schedule.primitives.set_scope import intermediate, output
 from ingot.schedule.primitives.stages import Names, find_block, points
-from ingot.schedule.show import refuse
+from ingot.schedule.show import refuse_buffer
 
 
 def transform_layout(kernel: Kernel, target: Block | str, index_map: str) -> Result:
@@ -32,10 +32,11 @@ def transform_layout(kernel: Kernel, target: Block | str, index_map: str) -> Res
     old = intermediate(kernel, buffer, what)
     layout = how.on(old.shape, Facts(kernel))
     if isinstance(layout, str):
-        raise refuse(kernel.body, None, what, layout, 'a map such as "i, k -> i // 6, k, i % 6"')
+        hint = 'a map such as "i, k -> i // 6, k, i % 6"'
+        raise refuse_buffer(kernel, old, what, layout, hint)
     strange = _hidden(kernel, buffer)
     if strange is not None:
-        raise refuse(kernel.body, None, what, strange, "transform layouts before that")
+        raise refuse_buffer(kernel, old, what, strange, "transform layouts before that")
     new = ir.replace(old, shape=layout.shape)
     filler = _filler(kernel, buffer)
     changed = _rewritten(kernel, new, how)
