@@ -1,0 +1,258 @@
+"""Softmax and layer-norm over rows of [4096, 1024] in f32, scheduled with public primitives only,
+beside numpy and beside copying.
+
+    python benchmarks/rows.py [rounds]
+
+Rounds of the contestants are interleaved, so that a noisy machine treats them alike; the best and
+the median of each are printed. numpy runs on one thread, Ingot on one and on two. Both kernels read
+the array once and write one, so copying bounds them: `of copy` is their rate over that of the best
+copy of an array far larger than the caches, in the same run, on as many threads, by numpy or by a
+kernel. (An array of the same size is in the third-level cache in part, and copied faster.)
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # read by numpy
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import ingot
+from ingot.script import alloc, block, exp, f32, grid, inf, init, rsqrt
+
+ROWS, COLUMNS = 4096, 1024
+MANY_ROWS = 32 * 1024  # 128 MB
+ROUNDS = 60
+LANES = 8
+# as wide as four registers: each step of a long formula is then four instructions that do not wait
+# for each other
+WIDE = 4 * LANES
+STEPS = COLUMNS // WIDE
+EPSILON = 1e-5
+
+
+@ingot.kernel
+def softmax(X: f32[ROWS, COLUMNS], Y: f32[ROWS, COLUMNS]):
+    top = alloc(f32[ROWS])
+    part = alloc(f32[ROWS, COLUMNS])
+    sums = alloc(f32[ROWS, WIDE])
+    total = alloc(f32[ROWS])
+    scale = alloc(f32[ROWS])
+    for i, j in grid(ROWS, COLUMNS):
+        with block("top", spatial=(i,), reduce=(j,)) as (vi, vj):
+            with init():
+                top[vi] = -inf
+            top[vi] = max(top[vi], X[vi, vj])
+    # sums by lanes: each power is added while it is at hand
+    for i, j, k in grid(ROWS, WIDE, STEPS):
+        with block("sums", spatial=(i, j), reduce=(k,)) as (vi, vj, vk):
+            with init():
+                sums[vi, vj] = 0.0
+            part[vi, vk * WIDE + vj] = exp(X[vi, vk * WIDE + vj] - top[vi])
+            sums[vi, vj] += part[vi, vk * WIDE + vj]
+    for i, j in grid(ROWS, WIDE):
+        with block("total", spatial=(i,), reduce=(j,)) as (vi, vj):
+            with init():
+                total[vi] = 0.0
+            total[vi] += sums[vi, vj]
+    for i in grid(ROWS):
+        with block("scale", spatial=(i,)) as (vi,):
+            scale[vi] = 1.0 / total[vi]
+    for i, j in grid(ROWS, COLUMNS):
+        with block("Y", spatial=(i, j)) as (vi, vj):
+            Y[vi, vj] = part[vi, vj] * scale[vi]
+
+
+@ingot.kernel
+def layer_norm(X: f32[ROWS, COLUMNS], G: f32[COLUMNS], B: f32[COLUMNS], Y: f32[ROWS, COLUMNS]):
+    total = alloc(f32[ROWS])
+    mean = alloc(f32[ROWS])
+    spread = alloc(f32[ROWS])
+    scale = alloc(f32[ROWS])
+    for i, j in grid(ROWS, COLUMNS):
+        with block("total", spatial=(i,), reduce=(j,)) as (vi, vj):
+            with init():
+                total[vi] = 0.0
+            total[vi] += X[vi, vj]
+    for i in grid(ROWS):
+        with block("mean", spatial=(i,)) as (vi,):
+            mean[vi] = total[vi] * (1.0 / COLUMNS)
+    for i, j in grid(ROWS, COLUMNS):
+        with block("spread", spatial=(i,), reduce=(j,)) as (vi, vj):
+            with init():
+                spread[vi] = 0.0
+            spread[vi] += (X[vi, vj] - mean[vi]) * (X[vi, vj] - mean[vi])
+    for i in grid(ROWS):
+        with block("scale", spatial=(i,)) as (vi,):
+            scale[vi] = rsqrt(spread[vi] * (1.0 / COLUMNS) + EPSILON)
+    for i, j in grid(ROWS, COLUMNS):
+        with block("Y", spatial=(i, j)) as (vi, vj):
+            Y[vi, vj] = (X[vi, vj] - mean[vi]) * scale[vi] * G[vj] + B[vj]
+
+
+def copy_of(rows: int) -> ingot.KernelFunction:
+    @ingot.kernel
+    def copy(X: f32[rows, COLUMNS], Y: f32[rows, COLUMNS]):
+        for i, j in grid(rows, COLUMNS):
+            with block("Y", spatial=(i, j)) as (vi, vj):
+                Y[vi, vj] = X[vi, vj]
+
+    return copy.schedule(lambda sch: by_rows(sch, []))
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def in_lanes(sch: ingot.Schedule, name: str) -> list:
+    """A reduction along the row → WIDE partial ones side by side, then LANES of them, then one."""
+    wide = sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, WIDE)[-1], axis=1)
+    return [wide, *of_lanes(sch, name)]
+
+
+def of_lanes(sch: ingot.Schedule, name: str) -> list:
+    """A reduction over WIDE values: registers meet each other first, and then the lanes of one."""
+    return [sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, LANES)[-1], axis=1)]
+
+
+def by_rows(sch: ingot.Schedule, stages: list) -> None:
+    """All stages, in their order, under the loop over rows, which threads share out."""
+    row, column = sch.loops(sch.block("Y"))
+    for stage in reversed(stages):
+        sch.compute_at(stage, row)
+    sch.vectorize(sch.split(column, None, WIDE)[-1])
+    sch.parallel(row)
+
+
+def accumulate(sch: ingot.Schedule, stage, lane, step) -> None:
+    """Partial results stay in registers while the row goes by."""
+    sch.reorder(step, lane)
+    sch.vectorize(lane)
+    sch.set_scope(sch.at_block(stage).name, "register")
+    if sch.at_loop(step).extent != STEPS:
+        sch.unroll(step)
+
+
+def schedule_softmax(sch: ingot.Schedule) -> None:
+    tops, totals = in_lanes(sch, "top"), of_lanes(sch, "total")
+    top, sums, total = sch.block("top"), sch.block("sums"), sch.block("total")
+    by_rows(sch, [*tops, top, sums, *totals, total, sch.block("scale")])
+    accumulate(sch, sums, *sch.loops(sums)[-2:])
+    finish(sch, [*tops, *totals], [top, total])
+
+
+def schedule_layer_norm(sch: ingot.Schedule) -> None:
+    totals, spreads = in_lanes(sch, "total"), in_lanes(sch, "spread")
+    total, spread = sch.block("total"), sch.block("spread")
+    by_rows(sch, [*totals, total, sch.block("mean"), *spreads, spread, sch.block("scale")])
+    finish(sch, [*totals, *spreads], [total, spread])
+
+
+def finish(sch: ingot.Schedule, partial: list, last: list) -> None:
+    for stage in partial:
+        lane, _, step = sch.loops(stage)[-3:]
+        accumulate(sch, stage, lane, step)
+    for stage in last:
+        sch.unroll(sch.loops(stage)[-1])
+
+
+# --- numpy ----------------------------------------------------------------------------------------
+
+
+def softmax_by_numpy(x: np.ndarray, out: np.ndarray) -> None:
+    np.subtract(x, x.max(1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    np.divide(out, out.sum(1, keepdims=True), out=out)
+
+
+def layer_norm_by_numpy(x: np.ndarray, g: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    np.subtract(x, x.mean(1, keepdims=True), out=out)
+    spread = np.einsum("ij,ij->i", out, out)[:, None] / COLUMNS
+    np.multiply(out, 1 / np.sqrt(spread + EPSILON), out=out)
+    np.multiply(out, g, out=out)
+    np.add(out, b, out=out)
+
+
+# --- the race -------------------------------------------------------------------------------------
+
+
+def contestants() -> dict[str, Callable[[], object]]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, COLUMNS), np.float32)
+    g, b = (rng.standard_normal(COLUMNS, np.float32) for _ in range(2))
+    y, z = np.empty_like(x), np.empty_like(x)
+    fast = softmax.schedule(schedule_softmax)
+    norm = layer_norm.schedule(schedule_layer_norm)
+    large, other = np.ones((2, MANY_ROWS, COLUMNS), np.float32)
+    plain, much = copy_of(ROWS), copy_of(MANY_ROWS)
+    runs: dict[str, Callable[[], object]] = {
+        "numpy large copy": lambda: np.copyto(other, large),
+        "numpy copy": lambda: np.copyto(y, x),
+        "numpy softmax": lambda: softmax_by_numpy(x, y),
+        "numpy layer-norm": lambda: layer_norm_by_numpy(x, g, b, y),
+    }
+    for t in (1, 2):
+        runs[f"large copy, {t}"] = lambda t=t: much(large, other, threads=t)
+        runs[f"copy, {t}"] = lambda t=t: plain(x, y, threads=t)
+        runs[f"softmax, {t}"] = lambda t=t: fast(x, y, threads=t)
+        runs[f"layer-norm, {t}"] = lambda t=t: norm(x, g, b, y, threads=t)
+    fast(x, y)
+    softmax_by_numpy(x, z)
+    np.testing.assert_allclose(y, z, rtol=1e-5, atol=1e-7)
+    norm(x, g, b, y)
+    layer_norm_by_numpy(x, g, b, z)
+    np.testing.assert_allclose(y, z, rtol=1e-4, atol=1e-5)
+    return runs
+
+
+def race(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every round."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            found[name].append(time.perf_counter() - start)
+    return found
+
+
+def moved_gb(name: str) -> float:
+    return 2 * 4 * COLUMNS * (MANY_ROWS if "large" in name else ROWS) / 1e9
+
+
+def line(name: str, times: list[float], numpy: list[float] | None, copy_rate: float) -> str:
+    best, median = min(times), statistics.median(times)
+    rate = moved_gb(name) / best
+    ratio = "" if numpy is None else f"{min(numpy) / best:.2f}"
+    middle = "" if numpy is None else f"{statistics.median(numpy) / median:.2f}"
+    cells = [
+        name, f"{1e3 * best:.2f}", f"{1e3 * median:.2f}", f"{rate:.1f}", ratio, middle,
+        f"{100 * rate / copy_rate:.0f} %",
+    ]  # fmt: skip
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS))
+
+
+HEADS = ("", "best ms", "median", "GB/s", "/ numpy", "medians", "of copy")
+WIDTHS = (20, 10, 9, 8, 10, 10, 10)
+
+
+def main(rounds: int = ROUNDS) -> None:
+    found = race(contestants(), rounds)
+    print(f"rows of [{ROWS}, {COLUMNS}], f32; numpy on one thread, Ingot on 1 and on 2")
+    print("".join(f"{head:>{width}}" for head, width in zip(HEADS, WIDTHS)))
+    rate = {name: moved_gb(name) / min(times) for name, times in found.items()}
+    copy_rates = {1: max(rate["numpy large copy"], rate["large copy, 1"]), 2: rate["large copy, 2"]}
+    for name, times in found.items():
+        what, _, threads = name.partition(", ")
+        print(line(name, times, found.get(f"numpy {what}"), copy_rates[int(threads or 1)]))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
