@@ -224,6 +224,15 @@ def polynomial(x: V, coefficients: Sequence[float]) -> V:
     return total
 
 
+def by_pairs(x: V, square: V, coefficients: Sequence[float]) -> V:
+    """The same by pairs, c0 + c1·x + x²·(c2 + c3·x + …): as many steps, but half as deep."""
+    pairs = [coefficients[i : i + 2] for i in range(0, len(coefficients), 2)]
+    *rest, last = [x.times_plus(c[1], c[0]) if len(c) == 2 else x.number(c[0]) for c in pairs]
+    for pair in reversed(rest):
+        last = square.times_plus(last, pair)
+    return last
+
+
 def copy_sign(size: V, sign: V) -> V:
     """|size| with the sign of `sign` (size ≥ 0 or NaN), bit by bit, so that -0.0 keeps its sign."""
     kind = uint_of(sign.dtype)
@@ -250,9 +259,14 @@ def power_of_two(n: V, dtype: DType) -> V:
 
 def scale(x: V, n: V) -> V:
     """x · 2**n in two steps, right through the subnormals; |n| at most twice the exponent range."""
+    half, rest = halves(n, x.dtype)
+    return x * half * rest
+
+
+def halves(n: V, dtype: DType) -> tuple[V, V]:
+    """Two powers of two whose product is 2**n."""
     half = (n >> 1).keep()
-    rest = n - half
-    return (x * power_of_two(half, x.dtype)) * power_of_two(rest, x.dtype)
+    return power_of_two(half, dtype).keep(), power_of_two(n - half, dtype)
 
 
 def nearest(x: V) -> tuple[V, V]:
