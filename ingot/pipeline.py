@@ -75,6 +75,9 @@ class Stage:
 
 def _import(model: Any, s: Session) -> Graph:
     if isinstance(model, Graph):
+        if s.kernels:
+            hint = 'add them to the graph itself: g.add("kernel", [x], **kernel.attrs)'
+            raise IngotError("bad-option", "kernels= spells operators of a file", hint=hint)
         return model
     return lazy.load("onnx")(model, s.store, kernels=s.kernels)
 

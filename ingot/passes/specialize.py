@@ -13,8 +13,8 @@ Wanted = int | tuple[int, int | None]
 
 
 def specialize(graph: Graph, shapes: Mapping[str, Wanted]) -> Graph:
-    """A symbol given a number is that number everywhere; one given (low, high) has its range cut to
-    that. Only sizes of inputs can be given."""
+    """A symbol given a number is that number everywhere; one given (low, high) has that range. The
+    model must allow either. Only sizes of inputs can be given."""
     known = {s.name: s for s in graph.symbols if s.source == "input"}
     for name in shapes:
         if name not in known:
@@ -40,13 +40,14 @@ def _fixed(symbol: Symbol, want: Wanted) -> int:
 
 def _narrow(symbol: Symbol, want: Wanted) -> Symbol:
     assert not isinstance(want, int)
-    low = max(symbol.low, want[0])
-    highs = [h for h in (symbol.high, want[1]) if h is not None]
-    high = min(highs) if highs else None
     step = symbol.divisor
-    low = -(-low // step) * step
-    high = None if high is None else high // step * step
-    if high is not None and high < low:
+    low = -(-want[0] // step) * step
+    wanted = symbol.high if want[1] is None else want[1]
+    high = None if wanted is None else wanted // step * step
+    is_outside = want[0] < symbol.low or (
+        symbol.high is not None and wanted is not None and wanted > symbol.high
+    )
+    if is_outside or (high is not None and high < low):
         limit = "" if symbol.high is None else symbol.high
         why = f"the model allows {symbol.low}..{limit}"
         why += f" in steps of {step}" if step != 1 else ""

@@ -8,6 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import ingot
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.store import ConstantStore
 from ingot.script import *
 from tests.kernels.samples import floats, mm_relu
 
@@ -93,8 +95,8 @@ def test_a_kernel_goes_before_what_ingot_has():
     exe = ingot.compile(proto, kernels={"ai.onnx:Relu": leaky_of({"alpha": 0.5})})
     x = floats(2, 3)
     np.testing.assert_allclose(exe(x)[0], np.where(x > 0, x, x / 2))
-    other = ingot.compile(proto, kernels={"com.acme:Relu": leaky_of})
-    np.testing.assert_array_equal(other(x)[0], np.maximum(x, 0))
+    error = refusal(proto, kernels={"com.acme:Relu": leaky_of})  # of another domain
+    assert error.what == "kernels= names 'com.acme:Relu', and the model has no such node"
 
 
 def test_inside_a_function_of_the_model():
@@ -146,6 +148,15 @@ def test_what_is_no_kernel():
     assert "kernels= is a list" in refusal(leaks(), kernels=[leaky_of]).what
     error = refusal(leaks(), kernels={"Leak": lambda attrs: None})
     assert error.what == "a NoneType is not a kernel" and "my_Leak" in error.where
+
+
+def test_a_kernel_for_no_node_of_the_model():
+    given = {"Leak": leaky_of, "Leek": leaky_of, "com.acme:Nope": leaky_of}
+    error = refusal(leaks(), kernels=given)
+    assert error.code == "bad-option" and error.hint == "did you mean 'Leak'?"
+    assert error.what == "kernels= names 'Leek', 'com.acme:Nope', and the model has no such node"
+    graph = GraphBuilder("empty", ConstantStore())
+    assert "spells operators of a file" in refusal(graph.finish([]), kernels=given).what
 
 
 def test_a_factory_that_fails_is_reported_with_its_node():

@@ -226,6 +226,8 @@ graph g(%x: f32[3, seq * 2], %y: f32[seq]) {
         ({"seq": (7, 7)}, "'seq' cannot be"),
         ({"seq": (2000, None)}, "'seq' cannot be 2000 to …"),
         ({"seq": (8, 4)}, "ends before it begins"),
+        ({"batch": (0, 4)}, "'batch' cannot be 0 to 4"),
+        ({"seq": (2, 1026)}, "the model allows 2..1024"),
     ],
 )
 def test_sizes_that_the_model_refuses(shapes, part):

@@ -5,7 +5,8 @@ asks here before it looks anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling
@@ -20,14 +21,27 @@ class Hooks:
 
     def __init__(self, hooks: Mapping[str, Hook]):
         self._spellings: dict[tuple[str | None, str], Spelling] = {}
+        self._unused: dict[tuple[str | None, str], str] = {}
         for key, hook in hooks.items():
             domain, colon, op = key.rpartition(":")
             domain = "" if domain == "ai.onnx" else domain
             self._spellings[(domain if colon else None, op)] = _spelling(hook)
+            self._unused[(domain if colon else None, op)] = key
 
     def lookup(self, domain: str, op: str) -> Spelling | None:
-        exact = self._spellings.get((domain, op))
-        return exact if exact is not None else self._spellings.get((None, op))
+        key = (domain, op) if (domain, op) in self._spellings else (None, op)
+        self._unused.pop(key, None)
+        return self._spellings.get(key)
+
+    def refuse_unused(self, ops: Iterable[str]) -> None:
+        """After every node was looked up. `ops`: the model's operators, to guess what was meant."""
+        if not self._unused:
+            return
+        names = ", ".join(map(repr, self._unused.values()))
+        near = difflib.get_close_matches(next(iter(self._unused))[1], sorted(set(ops)), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else 'the keys are "Op" or "domain:Op"'
+        what = f"kernels= names {names}, and the model has no such node"
+        raise IngotError("bad-option", what, hint=hint)
 
 
 def _spelling(hook: Hook) -> Spelling:

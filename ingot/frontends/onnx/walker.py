@@ -46,12 +46,15 @@ def import_model(
     while True:
         table = SymbolTable(value_names(source.model.graph), rules)
         try:
-            return _import(library, frame, table, store)
+            graph = _import(library, frame, table, store)
+            break
         except IngotError as error:
             learnt = _lesson(error, rules, table)
             if learnt is None:
                 raise
             rules = learnt
+    library.hooks.refuse_unused(node.op_type for node in source.model.graph.node)
+    return graph
 
 
 def _import(library: Library, frame: Frame, table: SymbolTable, store: ConstantStore) -> Graph:
