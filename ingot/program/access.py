@@ -45,14 +45,16 @@ class Accesses:
         self._order: dict[tuple[arith.Expr, arith.Expr], bool] = {}
 
     def roles(self, kernel: str) -> tuple[set[int], set[int]]:
-        """Positions of the parameters whose old content a kernel reads, and of those it writes."""
+        """Positions of the parameters whose old content a kernel reads, and of those it writes. A
+        parameter it never touches counts as written: its stores were in loops of no turns, which
+        legalize left out, so whatever has that size is complete."""
         if kernel not in self._roles:
             body = self.program.kernel_map[kernel].body
             reads, writes = visit.read_first(body), visit.written(body)
             names = [p.name for p in self.program.kernel_map[kernel].params]
             self._roles[kernel] = (
                 {i for i, n in enumerate(names) if n in reads},
-                {i for i, n in enumerate(names) if n in writes},
+                {i for i, n in enumerate(names) if n in writes or n not in reads},
             )
         return self._roles[kernel]
 

@@ -137,3 +137,14 @@ def test_one_value_as_two_outputs() -> None:
     answers = _compiled(build, 4)(x)
     for got, want in zip(answers, [-x, -x.reshape(2, 2), -x, x, x], strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_points_of_a_tensor_without_elements() -> None:
+    """Its loops have no turns and vanish, and so does the store that fills the answer."""
+
+    def build(g: GraphBuilder, v: list[Value]) -> list[Value]:
+        found = g.symbol("found")
+        points = g.add("nonzero", [g.add("gt", [v[0], v[1]])], symbols=(found,))
+        return [g.add("tanh", [g.add("cast", [points], to=dtypes.f32)])]
+
+    check([Case("points", [np.zeros((0, 3), np.float32), np.float32(0).reshape(())], build)])
