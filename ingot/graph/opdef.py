@@ -34,6 +34,8 @@ class Kind(Enum):
     OPAQUE = "opaque"  # fuses with nothing: control flow, sorting, hand-made loops
 
 
+PYTHON_STEPS = 1000
+
 Attrs = Mapping[str, Any]
 RunGraph = Callable[[Graph, Sequence[np.ndarray]], list[np.ndarray]]
 
@@ -60,6 +62,7 @@ class OpDef:
     reads_axes: bool = False  # operands are read at axes of the output and of the sum, as they are
     keeps_axes: bool = False  # output axes are the first operand's, so they can be stored alike
     channels_last: bool = False  # (batch, channels, *space) is best stored with its channels last
+    python_reference: bool = False  # it loops over elements, where others are whole-array numpy
     cheap: bool = False  # worth computing again rather than storing (moves, casts, adds)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
@@ -116,8 +119,13 @@ class OpDef:
         return self.reference(inputs, attrs)
 
     def may_fold(self, attrs: Attrs) -> bool:
-        """Whether the reference is quick enough to compute constants while compiling."""
+        """Whether the reference may compute constants while compiling."""
         return True
+
+    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        """How long the reference takes for each byte in and out, in parts of what numpy takes to
+        move one."""
+        return PYTHON_STEPS if self.python_reference else 1
 
     def kind_of(self, node: Node) -> Kind:
         """The kind of this very node; most operators have one kind for all."""

@@ -104,6 +104,7 @@ class GatherElements(OpDef):
 
     name = "gather_elements"
     kind = Kind.INJECTIVE
+    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, indices = common.tensor_types(self.name, inputs, 2)
@@ -155,6 +156,7 @@ class GatherND(OpDef):
 
     name = "gather_nd"
     kind = Kind.INJECTIVE
+    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, indices = common.tensor_types(self.name, inputs, 2)
@@ -213,6 +215,7 @@ class ReverseSequence(OpDef):
 
     name = "reverse_sequence"
     kind = Kind.INJECTIVE
+    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, lengths = common.tensor_types(self.name, inputs, 2)

@@ -82,11 +82,21 @@ def _load(x: Buffer, point: tuple[arith.Expr, ...]) -> Expr:
     return broadcast_load(x, point)
 
 
+def product_steps(inputs: Sequence[np.ndarray | None]) -> float:
+    """BLAS does many products of floats while a byte is moved; integers have no BLAS."""
+    a = np.asarray(inputs[0])
+    depth = a.shape[-1] if a.ndim else 1
+    return max(1, depth / 16 if a.dtype.kind == "f" else depth)
+
+
 @register
 class MatMul(OpDef):
     name = "matmul"
     kind = Kind.CONTRACTION
     reads_axes = True
+
+    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return product_steps(inputs)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         a, b = tensor_types(self.name, inputs, 2)
@@ -147,6 +157,9 @@ class MatMulInteger(OpDef):
 
     name = "matmul_integer"
     kind = Kind.CONTRACTION
+
+    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return product_steps(inputs)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         a, b = (tensor_type(self.name, t) for t in inputs[:2])

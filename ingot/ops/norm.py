@@ -396,6 +396,7 @@ class LocalResponseNorm(OpDef):
 
     name = "lrn"
     kind = Kind.REDUCTION
+    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = float_operands(self.name, inputs, 1)

@@ -190,6 +190,7 @@ class TopK(OpDef):
     counts as the greatest value. k may be symbolic; more than there are is a run-time error."""
 
     name = "topk"
+    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = tensor_types(self.name, inputs, 1)

@@ -17,7 +17,7 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
-from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.opdef import PYTHON_STEPS, Attrs, Kind, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build, identity
@@ -62,6 +62,9 @@ class Pool(OpDef):
     kind = Kind.REDUCTION
     combine = "add"
     floats_only = True
+
+    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return PYTHON_STEPS * math.prod(attrs["kernel"])
 
     def element(self, x: Expr, attrs: Attrs) -> Expr:
         return x

@@ -47,6 +47,7 @@ class Recurrent(OpDef):
     gates = 1
     states = 1  # h, or h and c
     default: tuple[str, ...] = ("Tanh",)
+    python_reference = True
 
     def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
         """x holds the inputs' part of every gate, without bias; gives the new states."""

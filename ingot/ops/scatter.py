@@ -45,6 +45,7 @@ class Scatter(OpDef):
     """What both forms share: the copy, and how an update meets what is there."""
 
     kind = Kind.OPAQUE
+    python_reference = True
 
     def require(self, x: TensorType, updates: TensorType, attrs: Attrs) -> None:
         common.require_same_dtype(self.name, x, updates)

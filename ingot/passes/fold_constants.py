@@ -1,12 +1,14 @@
 """Graph → Graph in which what can be computed now is a constant. Called by the pipeline.
 
 The numbers come from the operators' references. Models are untrusted, so a result must be small:
-its size is known from the declared types before anything is computed.
+its size is known from the declared types before anything is computed. All results together are
+bounded too: a few hundred bytes of nodes can double a constant a hundred times over.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +31,27 @@ from ingot.support.errors import IngotError
 
 SMALL_BYTES = 64 << 10
 GROWTH = 4
+TOTAL_BYTES = 256 << 20  # of all results, beside as much as the constants take already
+TOTAL_STEPS = 4 << 30  # of all references: a few seconds
+
+
+@dataclass
+class _Budget:
+    """What may still be computed in this pass."""
+
+    each: int  # the most bytes one node may make
+    bytes_left: float
+    steps_left: float = TOTAL_STEPS
+
+    def spend(self, made: float, given: int, steps_per_byte: float) -> bool:
+        """Whether a node may be computed; if so, it is paid for."""
+        steps = (made + given) * steps_per_byte
+        is_grown = made > max(SMALL_BYTES, GROWTH * given)
+        if is_grown or made > min(self.each, self.bytes_left) or steps > self.steps_left:
+            return False
+        self.bytes_left -= made
+        self.steps_left -= steps
+        return True
 
 
 def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
@@ -36,18 +59,19 @@ def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 
     its results take at most `limit_bytes`, and either little (64 KiB) or no more than four times
     its operands. Sizes such a node binds become numbers. A node that fails is left to fail when
     run."""
-    return _fold(graph, store, limit_bytes, frozenset())
+    budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes)
+    return _fold(graph, store, budget, frozenset())
 
 
-def _fold(graph: Graph, store: ConstantStore, limit_bytes: int, fixed: frozenset[str]) -> Graph:
+def _fold(graph: Graph, store: ConstantStore, budget: _Budget, fixed: frozenset[str]) -> Graph:
     """`fixed` are symbols that must stay: a sub-graph's result types are known outside."""
     edit = Editor(graph, store)
     for original in graph.nodes:
         node = map_subgraphs(
             edit.current(original),
-            lambda g: _fold(g, store, limit_bytes, result_symbols(g)),
+            lambda g: _fold(g, store, budget, result_symbols(g)),
         )
-        arrays = _results(edit, node, limit_bytes, fixed)
+        arrays = _results(edit, node, budget, fixed)
         if arrays is None:
             edit.keep(node)
             continue
@@ -59,7 +83,7 @@ def _fold(graph: Graph, store: ConstantStore, limit_bytes: int, fixed: frozenset
 
 
 def _results(
-    edit: Editor, node: Node, limit_bytes: int, fixed: frozenset[str]
+    edit: Editor, node: Node, budget: _Budget, fixed: frozenset[str]
 ) -> list[np.ndarray] | None:
     """The node's values, if they can and may be computed now."""
     if constant_ref(node) is not None or any(True for _ in node.subgraphs):
@@ -72,7 +96,9 @@ def _results(
     inputs = [edit.constant(v) for v in node.inputs]
     if any(a is None and v is not None for a, v in zip(inputs, node.inputs)):
         return None
-    if not _is_small_enough(node, inputs, edit.g.symbols, limit_bytes):
+    given = sum(a.nbytes for a in inputs if a is not None)
+    made = sum(_most_bytes(v, edit.g.symbols) for v in node.outputs)
+    if not budget.spend(made, given, defn(node).steps_per_byte(inputs, node.attr_map)):
         return None
     try:
         arrays = run_node(node, edit.store, inputs, {})
@@ -82,17 +108,6 @@ def _results(
         return None
     sizes = _bound(node, arrays)
     return arrays if all(_allows(edit.g.symbols[n], size) for n, size in sizes.items()) else None
-
-
-def _is_small_enough(
-    node: Node,
-    inputs: list[np.ndarray | None],
-    symbols: dict[str, Symbol],
-    limit_bytes: int,
-) -> bool:
-    given = sum(a.nbytes for a in inputs if a is not None)
-    made = sum(_most_bytes(v, symbols) for v in node.outputs)
-    return made <= limit_bytes and made <= max(SMALL_BYTES, GROWTH * given)
 
 
 def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:

@@ -185,3 +185,32 @@ graph g(%c: bool[], %x: f32[4]) {{
     after = fold(g, store)
     assert show(after).count("bind") == 2
     assert "fill" in show(after)
+
+
+def chain(op: str, count: int) -> str:
+    lines = [f"  %v{i + 1}: f32[1024] = {op}(%v{i})" for i in range(count)]
+    body = "\n".join(["  %v0: f32[1024] = @a", *lines])
+    return f"graph g() {{\n{body}\n  return %v{count}\n}}"
+
+
+def test_all_results_together_are_bounded(monkeypatch):
+    store = ConstantStore()
+    numbers = np.arange(1024, dtype=np.float32)
+    g = graph(chain("sin", 10), store, a=numbers)
+    monkeypatch.setattr("ingot.passes.fold_constants.TOTAL_BYTES", 0)
+    after = fold_constants(g, store)  # as much as the constants took before: one result
+    assert show(after).count("sin(") == 9
+
+
+def test_slow_references_compute_little():
+    """A pool's reference loops over every tap of every window."""
+    store = ConstantStore()
+    text = """
+graph g() {
+  %a: f32[1, 1, 64, 64] = @a
+  %y: f32[1, 1, 33, 33] = avg_pool(%a) {kernel=[32, 32], strides=[1, 1]}
+  %z: f32[1, 1, 32, 32] = avg_pool(%a) {kernel=[2, 2], strides=[2, 2]}
+  return %y, %z
+}"""
+    after = show(fold_constants(graph(text, store, a=np.ones((1, 1, 64, 64), np.float32)), store))
+    assert "kernel=[32, 32]" in after and "kernel=[2, 2]" not in after
