@@ -208,7 +208,7 @@ class Executable:
             results = self._results.arrays(sizes, arrays, out)
             return self._go(sizes, arrays, results, threads or self._threads)
         except MemoryError as error:
-            raise no_memory(str(error)) from error
+            raise no_memory(str(error), f"model {self.package.name!r}") from error
 
     def _solve(self, shapes: tuple) -> Sizes:
         sizes = solve(self.package, shapes)

@@ -133,14 +133,46 @@ def test_nesting_is_bounded() -> None:
     for _ in range(80):
         step = inner.node.add(op_type="If", input=["x"])
         inner = step.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
-    assert "deep" in refused(proto).what
+    error = refused(proto)
+    assert "deep" in error.what and "If#0" in error.where
 
 
 def test_a_function_that_calls_itself() -> None:
     proto = simple(node("F", "x", "y", domain="local"))
     body = [node("F", "p", "q", domain="local")]
     proto.functions.append(helper.make_function("local", "F", ["p"], ["q"], body, []))
-    assert "calls itself" in refused(proto).why
+    error = refused(proto)
+    assert "calls itself" in error.what and error.where == "node 'F/F_q' (F)"
+
+
+def test_functions_that_unfold_without_end() -> None:
+    """Twenty functions, each of ten calls of the next."""
+    proto = simple(node("L0", "x", "y", domain="local"))
+    for level in range(20):
+        op, domain = (f"L{level + 1}", "local") if level < 19 else ("Relu", "")
+        body = [node(op, f"v{i}", f"v{i + 1}", domain=domain) for i in range(10)]
+        versions = [helper.make_opsetid("", 17)]
+        made = helper.make_function("local", f"L{level}", ["v0"], ["v10"], body, versions)
+        proto.functions.append(made)
+    error = refused(proto, "limit")
+    assert "200000 nodes" in error.what and "(L" in error.where
+
+
+@pytest.mark.parametrize("sizes", [[1 << 40, 1 << 20], [1 << 47], [0, 1 << 62], [1 << 62] * 3])
+def test_sizes_that_nothing_can_hold(sizes: list[int]) -> None:
+    inputs = (info("x", sizes),)
+    error = refused(simple(node("Relu", "x", "y"), inputs=inputs), "limit")
+    assert "TB" in error.what and error.where == "input 'x'"
+    filled = simple(node("ConstantOfShape", "shape", "y"), shape=np.array(sizes))
+    error = refused(filled, "limit")
+    assert "TB" in error.what and "ConstantOfShape_y" in error.where
+
+
+def test_tensors_of_very_many_axes() -> None:
+    axes = simple(node("Unsqueeze", "x axes", "y"), axes=np.arange(40))
+    error = refused(axes, "limit")
+    assert "42 axes" in error.what and "Unsqueeze_y" in error.where
+    assert "33 axes" in refused(simple(node("Relu", "w", "y"), w=np.ones([1] * 33)), "limit").what
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -157,7 +189,7 @@ def test_damaged_bytes_give_errors_of_ours(seed: int) -> None:
         try:
             import_model(bytes(data), ConstantStore())
         except IngotError as error:
-            assert error.code in ("bad-model", "unsupported-op", "bad-type"), error
+            assert error.code in ("bad-model", "unsupported-op", "bad-type", "limit"), error
 
 
 def test_names_are_text() -> None:

@@ -27,6 +27,7 @@ Function = onnx.FunctionProto
 Key = tuple[str, str, str]  # domain, name, overload
 
 SHOWN_NAMES = 5  # of the nodes with a missing operator
+MAX_NODES = 200_000  # with functions inlined: a small file may unfold without end
 
 
 class Library:
@@ -63,8 +64,8 @@ class Library:
 
     def call_frame(self, function: Function, proto: onnx.NodeProto, frame: Frame) -> Frame:
         """The frame a function's body is read in, for one call."""
-        check_depth(frame.depth + 1)
         node = bare_node(proto, 0, frame)
+        check_depth(frame.depth + 1, node.where)
         given = attributes_of(proto, frame, node.where)
         defaults = {a.name: a for a in function.attribute_proto}
         schema = schema_of(node.domain, node.op, node.opset)
@@ -78,7 +79,8 @@ class Library:
         return replace(frame, versions=versions, call=defaults | given, depth=frame.depth + 1)
 
     def check_all(self, graph: onnx.GraphProto, frame: Frame) -> None:
-        """Refuse the model if any operator is missing, naming all of them."""
+        """Refuse the model if any operator is missing, naming all of them, or if it has too many
+        nodes."""
         survey = _Survey(self)
         survey.nodes(graph.node, frame)
         if survey.missing:
@@ -86,34 +88,51 @@ class Library:
 
 
 class _Survey:
+    """A look at every node before any is imported. Counts are of nodes with functions inlined."""
+
     def __init__(self, library: Library):
         self.library = library
         self.missing: dict[tuple[str, str, int], list[str]] = {}
-        self.seen: set[Key] = set()
+        self.counts: dict[Key, int] = {}
+        self.open: set[Key] = set()  # functions being looked at
 
-    def nodes(self, nodes: Iterable[onnx.NodeProto], frame: Frame) -> None:
-        check_depth(frame.depth)
+    def nodes(self, nodes: Iterable[onnx.NodeProto], frame: Frame) -> int:
+        count = 0
+        inside = replace(frame, depth=frame.depth + 1)
         for index, proto in enumerate(nodes):
-            self.node(proto, bare_node(proto, index, frame), frame)
+            node = bare_node(proto, index, frame)
+            count += self.node(proto, node, frame)
             for graph in graphs_of(proto):
-                self.nodes(graph.node, replace(frame, depth=frame.depth + 1))
+                check_depth(inside.depth, node.where)
+                count += self.nodes(graph.node, inside)
+            if count > MAX_NODES:
+                what = f"the model has more than {MAX_NODES} nodes, with its functions unfolded"
+                raise IngotError("limit", what, where=node.where)
+        return count
 
-    def node(self, proto: onnx.NodeProto, node: OnnxNode, frame: Frame) -> None:
+    def node(self, proto: onnx.NodeProto, node: OnnxNode, frame: Frame) -> int:
         if self.library.hooks.lookup(node.domain, node.op) is not None:
-            return
+            return 1
         local = self.library.local_body(proto)
         if local is not None:
-            self.function(local, frame)
-        elif not is_spelled(node.domain, node.op, node.opset):
+            return self.function(local, node, frame)
+        if not is_spelled(node.domain, node.op, node.opset):
             self.missing.setdefault((node.domain, node.op, node.opset), []).append(node.name)
+        return 1
 
-    def function(self, function: Function, frame: Frame) -> None:
+    def function(self, function: Function, node: OnnxNode, frame: Frame) -> int:
         key = (_standard(function.domain), function.name, function.overload)
-        if key not in self.seen:
-            self.seen.add(key)
+        if key in self.open:
+            what = f"function {function.name!r} calls itself"
+            raise IngotError("bad-model", what, where=node.where)
+        if key not in self.counts:
+            check_depth(frame.depth + 1, node.where)
+            self.open.add(key)
             versions = opsets(function.opset_import) or dict(frame.versions)
             inside = replace(frame, versions=versions, path=f"{function.name}/")
-            self.nodes(function.node, replace(inside, depth=frame.depth + 1))
+            self.counts[key] = self.nodes(function.node, replace(inside, depth=frame.depth + 1))
+            self.open.remove(key)
+        return self.counts[key]
 
     def error(self) -> IngotError:
         rows = sorted(self.missing.items())

@@ -21,6 +21,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Var
 from ingot.frontends.onnx.functions import Function, Library
+from ingot.frontends.onnx.limits import check_size
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import OnnxNode, SubGraph
 from ingot.frontends.onnx.shape_values import ShapeValues, Unknown
@@ -37,8 +38,6 @@ from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
 from ingot.graph.types import Symbol
 from ingot.support.errors import IngotError
-
-MAX_NODES = 1_000_000  # with functions inlined: a small file may unfold without end
 
 
 @dataclass
@@ -58,7 +57,6 @@ class Walker:
         self.g, self.library, self.scope, self.outer = g, library, scope, outer
         self.captures: list[Value] = []
         self._serials: Iterator[int] = outer._serials if outer is not None else count()
-        self._steps: Iterator[int] = outer._steps if outer is not None else count(1)
         self.known_values = ShapeValues(g, next(self._serials), self.symbol_of)
         self._bound: dict[Unknown, Var] = {}
         self._outputs: frozenset[str] = frozenset()
@@ -85,8 +83,6 @@ class Walker:
     def _walk_nodes(self, nodes: Sequence[onnx.NodeProto], given: Iterable[str]) -> None:
         frame = self.scope.frame
         for index in order_nodes(nodes, frame, given, self._sees_outside):
-            if next(self._steps) > MAX_NODES:
-                raise IngotError("limit", f"the model unfolds into more than {MAX_NODES} nodes")
             proto = nodes[index]
             node = bare_node(proto, index, frame)
             body = self.library.body(proto, node)
@@ -115,6 +111,9 @@ class Walker:
     def _take(self, node: OnnxNode, results: list[Value | None], start: int) -> None:
         """Give the results their ONNX names and follow what is known of them."""
         names = self._rename(node, results, start)
+        for made in self.g.nodes[start:]:
+            for value in made.outputs:
+                check_size(value.type, node.where)
         sharper = self.known_values.observe(start)
         for name, value in names.items():
             self.scope.values[name] = sharper.get(value.name, value)
@@ -311,7 +310,7 @@ class Walker:
             what = f"attribute {attr!r} holds no graph"
             raise IngotError("bad-model", what, where=node.where)
         frame = with_changes(self.scope.frame, depth=self.scope.frame.depth + 1)
-        check_depth(frame.depth)
+        check_depth(frame.depth, node.where)
         constants = initializers_of(proto)
         formal = [info for info in proto.input if info.name not in constants]
         if len(formal) != len(inputs):

@@ -45,6 +45,7 @@ def read_names(node: onnx.NodeProto, depth: int = 0) -> Iterator[str]:
     """What a node reads: its operands, and what its sub-graphs take from outside."""
     yield from (name for name in node.input if name)
     for graph in graphs_of(node):
+        check_depth(depth + 1, f"node {node.name!r} ({node.op_type})")
         yield from free_names(graph, depth + 1)
 
 
@@ -57,7 +58,6 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def free_names(graph: onnx.GraphProto, depth: int) -> set[str]:
     """Names a sub-graph uses but does not define."""
-    check_depth(depth)
     defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     defined |= {t.values.name for t in graph.sparse_initializer}
     defined |= {name for node in graph.node for name in node.output}
@@ -66,11 +66,12 @@ def free_names(graph: onnx.GraphProto, depth: int) -> set[str]:
     return used - defined
 
 
-def check_depth(depth: int) -> None:
+def check_depth(depth: int, where: str) -> None:
     if depth > MAX_DEPTH:
         raise IngotError(
             "bad-model",
             f"sub-graphs and function calls are nested more than {MAX_DEPTH} deep",
+            where=where,
             why="a function that calls itself does this",
         )
 

@@ -14,6 +14,7 @@ import onnx
 
 from ingot import dtypes
 from ingot.dtypes import DType
+from ingot.frontends.onnx.limits import check_rank
 from ingot.frontends.onnx.loading import Source
 from ingot.support.errors import IngotError
 
@@ -28,7 +29,9 @@ DTYPES: dict[int, DType] = {
     P.FLOAT8E8M0: dtypes.of("f8e8m0fnu"), P.UINT2: dtypes.of("u2"), P.INT2: dtypes.of("i2"),
 }  # fmt: skip
 
-MAX_SPARSE_ELEMENTS = 1 << 28  # a few bytes of sparse data may declare any dense size
+# a few bytes of sparse data may declare any dense size
+SPARSE_BYTES = 64 << 10
+SPARSE_GROWTH = 64
 
 # which typed field holds the elements, where it is not int32_data
 _FIELDS: dict[int, str] = {
@@ -58,6 +61,7 @@ def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.nd
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
         raise IngotError("bad-model", f"its shape is {list(shape)}", where=where)
+    check_rank(len(shape), where)
     if tensor.HasField("segment"):
         raise IngotError("bad-model", "tensors in segments are not supported", where=where)
     count = math.prod(shape)
@@ -73,13 +77,18 @@ def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.nd
 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, source: Source, where: str) -> np.ndarray:
-    """The dense form of a sparse constant."""
+    """The dense form of a sparse constant: little, or at most 64 times what the file holds."""
     shape = tuple(sparse.dims)
     where = f"sparse tensor {sparse.values.name!r}" if sparse.values.name else where
-    if any(size < 0 for size in shape) or math.prod(shape) > MAX_SPARSE_ELEMENTS:
+    if any(size < 0 for size in shape):
         raise IngotError("bad-model", f"its dense shape is {list(shape)}", where=where)
+    check_rank(len(shape), where)
     values = to_array(sparse.values, source, where)
     places = to_array(sparse.indices, source, where)
+    limit = max(SPARSE_BYTES, SPARSE_GROWTH * (values.nbytes + places.nbytes))
+    if math.prod(shape) * values.itemsize > limit:
+        what = f"its dense shape is {list(shape)}, for {values.size} values"
+        raise IngotError("limit", what, where=where)
     if places.ndim == 2:
         if places.shape[1] != len(shape):
             raise IngotError("bad-model", "its indices do not fit its rank", where=where)

@@ -18,6 +18,7 @@ from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
 from ingot.frontends.onnx.inputs import Range, SizeRules, SymbolTable, input_type
+from ingot.frontends.onnx.limits import check_size
 from ingot.frontends.onnx.loading import load, opsets
 from ingot.frontends.onnx.reading import Frame
 from ingot.frontends.onnx.structure import initializers_of, value_names
@@ -62,6 +63,8 @@ def _import(library: Library, frame: Frame, table: SymbolTable, store: ConstantS
     constants = initializers_of(graph)
     given = [info for info in graph.input if info.name not in constants]
     typed = [(info.name, input_type(info, table)) for info in given]
+    for name, type in typed:
+        check_size(type, f"input {name!r}")
     table.check_given()
     g = GraphBuilder(graph.name or "model", store, [*value_names(graph), *table.symbols])
     g.symbols.update(table.symbols)
