@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto as P
 from onnx import helper, numpy_helper
 
+import ingot
 from ingot import dtypes
 from ingot.frontends.onnx.loading import Source, load
 from ingot.frontends.onnx.tensors import DTYPES, sparse_to_array, to_array
@@ -115,6 +117,21 @@ def test_links_may_not_leave_the_folder(folder: Path) -> None:
     assert read(folder, outside("fine.bin", length=16)).tolist() == [0, 1, 2, 3]
 
 
+def test_hard_links_are_refused(folder: Path) -> None:
+    """Nothing in a hard link says where else the file is."""
+    os.link(folder.parent / "secret.bin", folder / "hard.bin")
+    error = refused(read, folder, outside("hard.bin"))
+    assert "2 names" in error.what and "copy" in error.hint and "'w'" in error.where
+
+
+def test_outside_data_that_cannot_be_opened(folder: Path) -> None:
+    os.symlink("round.bin", folder / "round.bin")
+    os.mkfifo(folder / "pipe.bin")
+    for location in ("round.bin", "pipe.bin", "x" * 5000, "sub/w.bin/deeper"):
+        error = refused(read, folder, outside(location))
+        assert "'w'" in error.where and len(str(error)) < 6000
+
+
 def test_outside_data_must_fit(folder: Path) -> None:
     assert "lie outside" in refused(read, folder, outside("sub/w.bin", offset=20)).what
     assert "16 bytes" in refused(read, folder, outside("sub/w.bin", length=12)).what
@@ -174,3 +191,30 @@ def test_bool_bytes_are_made_clean() -> None:
     tensor = P(name="b", data_type=P.BOOL, dims=[3], raw_data=b"\x00\x01\x07")
     assert to_array(tensor, SOURCE).view(np.uint8).tolist() == [0, 1, 1]
     assert DTYPES[P.BOOL] is dtypes.bool_
+
+
+# --- onnx's own C++ -----------------------------------------------------------------------------
+
+# Modules that hand a whole model to C++ code, or open files that a model names.
+NEVER = {
+    "checker", "compose", "external_data_helper", "hub", "inliner", "model_container", "parser",
+    "printer", "reference", "shape_inference", "tools", "utils", "version_converter",
+}  # fmt: skip
+NEVER_CALLED = {"load", "load_model", "load_external_data_for_model", "load_from_string", "save"}
+
+
+def test_onnx_helpers_in_c_are_never_used() -> None:
+    """A crash in them would be a crash of the user's process."""
+    folder = Path(ingot.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        for found in ast.walk(ast.parse(path.read_text())):
+            names: set[str] = set()
+            match found:
+                case ast.Import(names=aliases):
+                    names = {a.name.removeprefix("onnx.") for a in aliases if "onnx." in a.name}
+                case ast.ImportFrom(module=str(module), names=aliases) if module.startswith("onnx"):
+                    names = {module.removeprefix("onnx.").split(".")[0], *(a.name for a in aliases)}
+                case ast.Attribute(value=ast.Name(id="onnx"), attr=attr):
+                    names = {attr}
+            bad = names & (NEVER | NEVER_CALLED)
+            assert not bad, f"{path.relative_to(folder)}:{found.lineno} uses onnx's {sorted(bad)}"  # type: ignore[attr-defined]

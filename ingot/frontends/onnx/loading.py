@@ -4,7 +4,7 @@ In: path, bytes or ModelProto, untrusted. Out: `Source`. Called by walker.import
 
 Only the protobuf parser touches the file; onnx's C++ checker, shape inference and version converter
 never do. Outside data must lie in the model's own folder: no absolute path, no `..`, no symbolic
-link that leads elsewhere.
+link that leads elsewhere, no file with a second name (a hard link hides where it comes from).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from onnx import defs
 
 from ingot.support.errors import IngotError
 
+SHOWN_PATH = 200  # characters
+
 
 @dataclass(frozen=True)
 class Source:
@@ -33,19 +35,34 @@ class Source:
         """The `byte_count` bytes of a tensor kept in another file, mapped read-only."""
         where = f"tensor {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        path = self._outside_path(entries.get("location", ""), where)
+        location = entries.get("location", "")
         offset = _count(entries.get("offset", "0"), "offset", where)
         length = _count(entries.get("length", str(byte_count)), "length", where)
         if length != byte_count:
             what = f"its shape needs {byte_count} bytes, its entry says {length}"
             raise IngotError("bad-model", what, where=where)
-        size = path.stat().st_size
-        if offset + length > size:
-            what = f"bytes {offset} to {offset + length} lie outside {path.name!r} ({size} bytes)"
-            raise IngotError("bad-model", what, where=where, hint="is the file complete?")
-        if length == 0:
-            return np.empty(0, np.uint8)
-        return np.memmap(path, np.uint8, "r", offset=offset, shape=(length,))
+        try:
+            return self._mapped(location, offset, length, where)
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            what = f"the file with its data cannot be read: {location[:SHOWN_PATH]!r}"
+            raise IngotError("bad-model", what, where=where, why=str(error)[:SHOWN_PATH]) from error
+
+    def _mapped(self, location: str, offset: int, length: int, where: str) -> np.ndarray:
+        path = self._outside_path(location, where)
+        with path.open("rb") as file:
+            stat = os.fstat(file.fileno())  # of what was opened: a path may change meanwhile
+            if stat.st_nlink > 1:
+                what = f"the file with its data, {location!r}, has {stat.st_nlink} names"
+                why = "a hard link may lead to a file outside the model's folder"
+                hint = "put a copy in its place"
+                raise IngotError("bad-model", what, where=where, why=why, hint=hint)
+            if offset + length > stat.st_size:
+                what = f"bytes {offset} to {offset + length} lie outside {path.name!r}"
+                what += f" ({stat.st_size} bytes)"
+                raise IngotError("bad-model", what, where=where, hint="is the file complete?")
+            if length == 0:
+                return np.empty(0, np.uint8)
+            return np.memmap(file, np.uint8, "r", offset=offset, shape=(length,))
 
     def _outside_path(self, location: str, where: str) -> Path:
         if self.folder is None:
