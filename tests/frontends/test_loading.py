@@ -47,6 +47,37 @@ def test_garbage(data: bytes) -> None:
     refused(load, data)
 
 
+def field(number: int, payload: bytes) -> bytes:
+    """A message field as it lies in a file: for what the library would refuse to write."""
+    size, length = len(payload), bytearray()
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + payload
+
+
+def whole(graph: bytes) -> bytes:
+    version = field(8, b"\x10\x11")
+    return b"\x08\x09" + field(7, graph) + version
+
+
+@pytest.mark.parametrize("depth", [20, 200, 5000])
+def test_a_choice_in_a_choice(depth: int) -> None:
+    """model.graph.node.attribute.graph.node …, deeper than the parser or we go."""
+    graph = b""
+    for _ in range(depth):
+        graph = field(1, field(4, b"If") + field(5, field(6, graph)))
+    if depth == 20:
+        assert load(whole(graph)).model.graph.node[0].op_type == "If"
+    else:
+        refused(load, whole(graph))
+
+
+def test_a_million_nodes() -> None:
+    error = refused(load, whole(field(1, field(4, b"Relu")) * 1_000_000), code="limit")
+    assert "200000" in error.what
+
+
 def test_not_a_model_at_all(tmp_path: Path) -> None:
     assert "cannot be read" in refused(load, tmp_path / "absent.onnx").what
     assert "cannot be read" in refused(load, tmp_path).what

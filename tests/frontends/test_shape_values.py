@@ -8,6 +8,7 @@ import pytest
 from ingot import dtypes, ops
 from ingot.arith import expr as arith
 from ingot.arith.expr import Const, Expr, Opaque, Var
+from ingot.frontends.onnx.limits import MAX_TERMS
 from ingot.frontends.onnx.shape_values import ShapeValues, Unknown
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Value
@@ -211,3 +212,16 @@ def test_large_and_float_tensors_are_left_alone(bench: Bench) -> None:
     weights = bench.numbers(np.ones(100, np.float32))
     bench.add("neg", weights)
     assert bench.last == "neg"
+
+
+@pytest.mark.parametrize("op", ["mul", "add", "max"])
+def test_formulas_that_grow_without_end_become_data(op: str) -> None:
+    """n * n, squared again and again: the last are computed when the model runs."""
+    bench = Bench()
+    size = bench.sizes(N, T)
+    for _ in range(40):
+        size = bench.add(op, size, bench.add("mul", size, size))
+    leaves = [list(arith.walk(e)) for e in bench.read(size)]
+    assert all(len(parts) <= MAX_TERMS for parts in leaves)
+    assert all(any(isinstance(p, Opaque) for p in parts) for parts in leaves), "still n and t"
+    assert bench.last == op

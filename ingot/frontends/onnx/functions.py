@@ -16,6 +16,7 @@ from onnx import defs
 
 from ingot.frontends.onnx import registry
 from ingot.frontends.onnx.hooks import Hooks, how_to_hook
+from ingot.frontends.onnx.limits import check_count
 from ingot.frontends.onnx.loading import Source, opsets
 from ingot.frontends.onnx.reading import Frame, attributes_of, bare_node, schema_of
 from ingot.frontends.onnx.registry import OnnxNode, Spelling
@@ -27,7 +28,6 @@ Function = onnx.FunctionProto
 Key = tuple[str, str, str]  # domain, name, overload
 
 SHOWN_NAMES = 5  # of the nodes with a missing operator
-MAX_NODES = 200_000  # with functions inlined: a small file may unfold without end
 
 
 class Library:
@@ -105,9 +105,7 @@ class _Survey:
             for graph in graphs_of(proto):
                 check_depth(inside.depth, node.where)
                 count += self.nodes(graph.node, inside)
-            if count > MAX_NODES:
-                what = f"the model has more than {MAX_NODES} nodes, with its functions unfolded"
-                raise IngotError("limit", what, where=node.where)
+            check_count(count, node.where)
         return count
 
     def node(self, proto: onnx.NodeProto, node: OnnxNode, frame: Frame) -> int:

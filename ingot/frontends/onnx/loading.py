@@ -18,6 +18,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
+from ingot.frontends.onnx.limits import check_count
 from ingot.support.errors import IngotError
 
 SHOWN_PATH = 200  # characters
@@ -99,8 +100,9 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
             what = f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
             hint = "a PyTorch module is exported first: torch.onnx.export(module, args, path)"
             raise IngotError("bad-model", what, hint=hint)
-    _check_texts(source)
     _check_header(source)
+    check_count(len(source.model.graph.node), source.name)  # before a look at each of them
+    _check_texts(source)
     return source
 
 

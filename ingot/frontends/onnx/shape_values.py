@@ -23,6 +23,7 @@ from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Opaque, Var
 from ingot.dtypes import DType
 from ingot.frontends.onnx.elements import Elements, Ratio, lift
+from ingot.frontends.onnx.limits import is_modest
 from ingot.frontends.onnx.moves import MOVES, holds_data, objects
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
@@ -189,14 +190,21 @@ class ShapeValues:
         if flat and all(element is None for element in flat):
             return None
         if out.dtype.is_float:
-            return array
+            return objects([e if _is_modest_ratio(e) else None for e in flat], array.shape)
         for index, element in enumerate(flat):
-            known = element if isinstance(element, Expr) else self._leaf(out, index)
-            flat[index] = self.elements.simplify(known)
+            tidy = self._tidy_element(element)
+            flat[index] = self._leaf(out, index) if tidy is None else tidy
         numbers = [arith.as_int(element) for element in flat]
         if None not in numbers:
             return np.array(numbers, np.int64).astype(out.dtype.numpy).reshape(array.shape)
         return objects(flat, array.shape)
+
+    def _tidy_element(self, element: Any) -> Expr | None:
+        """Simplified; None if it is data, or a formula too long to be a size."""
+        if not isinstance(element, Expr) or not is_modest(element):
+            return None
+        tidy = self.elements.simplify(element)
+        return tidy if is_modest(tidy) else None
 
     def _evaluate(self, node: Node) -> Arrays:
         match node.op:
@@ -283,6 +291,10 @@ def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
         return _range_length(*operands) <= limit
     shapes = [_static(out) for out in node.outputs]
     return all(shape is None or math.prod(shape) <= limit for shape in shapes)
+
+
+def _is_modest_ratio(element: Any) -> bool:
+    return isinstance(element, Ratio) and is_modest(element.top) and is_modest(element.bottom)
 
 
 def _range_length(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> float:
