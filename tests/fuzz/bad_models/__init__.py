@@ -1,0 +1,7 @@
+"""Mutated model files: whatever a file holds, the answer is an executable or an IngotError.
+
+corpus.py   small valid models, many operators
+mutate.py   a seed and the corpus → a broken model
+child.py    one process per mutant, limited in time and memory
+test_bad_models.py   the suite
+"""
