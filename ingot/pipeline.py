@@ -34,7 +34,7 @@ from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.simplify_algebra import simplify_algebra
-from ingot.passes.specialize import specialize
+from ingot.passes.specialize import check_names, specialize, still_open
 from ingot.plan.barriers import insert_barriers
 from ingot.plan.memory import place_buffers
 from ingot.program import ir as program_ir
@@ -78,15 +78,16 @@ def _import(model: Any, s: Session) -> Graph:
         if s.kernels:
             hint = 'add them to the graph itself: g.add("kernel", [x], **kernel.attrs)'
             raise IngotError("bad-option", "kernels= spells operators of a file", hint=hint)
+        check_names(model, s.shapes)
         return model
-    return lazy.load("onnx")(model, s.store, kernels=s.kernels)
+    return lazy.load("onnx")(model, s.store, s.shapes, s.kernels)
 
 
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
           "read the model: typed dataflow, constants in a store beside it"),
-    Stage("specialize", lambda g, s: specialize(g, s.shapes), "graph", "graph",
-          "sizes that were given become numbers or narrower ranges"),
+    Stage("specialize", lambda g, s: specialize(g, still_open(g, s.shapes)), "graph", "graph",
+          "sizes that were given become numbers or narrower ranges, where import has not done it"),
     Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph",
           "name the inputs that a run updates in place"),
     Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",

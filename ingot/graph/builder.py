@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.interval import Interval
+from ingot.arith.simplify import simplifier
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.opdef import lookup
 from ingot.graph.store import ConstantStore
@@ -76,7 +80,16 @@ class GraphBuilder:
             raise IngotError(
                 error.code, error.what, where=self.origin, why=error.why, hint=error.hint
             ) from error
-        return self.raw(op, inputs, attrs, types, names)
+        return self.raw(op, inputs, attrs, [self._sharp(type) for type in types], names)
+
+    def _sharp(self, type: TensorType) -> TensorType:
+        """The type with its sizes as simple as the symbols' ranges make them: n // 4 is 1 where n
+        is in 4..7. An operator's own rule does not know the ranges."""
+        if all(isinstance(d, arith.Const | arith.Var) for d in type.shape):
+            return type
+        known = simplifier({s.name: Interval(s.low, s.high) for s in self.symbols.values()})
+        shape = tuple(known.simplify(d) for d in type.shape)
+        return type if shape == type.shape else replace(type, shape=shape)
 
     def raw(
         self,

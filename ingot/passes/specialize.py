@@ -1,4 +1,8 @@
-"""Graph → Graph with sizes fixed or narrowed, as `ingot.compile(shapes=…)` asks. Runs first."""
+"""Graph → Graph with sizes fixed or narrowed, as `ingot.compile(shapes=…)` asks. Runs first.
+
+A model file is imported with its sizes, which may decide what it means: there only what a text was
+edited to leave open is left. A graph given as the model has all of them open.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,35 @@ Wanted = int | tuple[int, int | None]
 
 
 def specialize(graph: Graph, shapes: Mapping[str, Wanted]) -> Graph:
-    """A symbol given a number is that number everywhere; one given (low, high) has that range. The
-    model must allow either. Only sizes of inputs can be given."""
-    known = {s.name: s for s in graph.symbols if s.source == "input"}
-    for name in shapes:
-        if name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            what = f"the model has no size called {name!r}"
-            raise IngotError("bad-option", what, where="shapes", hint=f"its sizes are: {names}")
+    """A symbol given a number is that number everywhere; one given (low, high) has that range.
+    The model must allow either. Only sizes of inputs can be given."""
+    check_names(graph, shapes)
+    known = _of_inputs(graph)
     narrowed = {n: _narrow(known[n], want) for n, want in shapes.items() if _is_range(want)}
     fixed = {n: _fixed(known[n], want) for n, want in shapes.items() if not _is_range(want)}
     fixed |= {n: s.low for n, s in narrowed.items() if s.low == s.high}
     symbols = tuple(narrowed.get(s.name, s) for s in graph.symbols)
     return substitute_graph(replace(graph, symbols=symbols), fixed)
+
+
+def check_names(graph: Graph, shapes: Mapping[str, Wanted]) -> None:
+    """Refuse a name that is no open size of the graph's inputs."""
+    known = _of_inputs(graph)
+    for name in shapes:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            what = f"the model has no size called {name!r}"
+            raise IngotError("bad-option", what, where="shapes", hint=f"its sizes are: {names}")
+
+
+def still_open(graph: Graph, shapes: Mapping[str, Wanted]) -> dict[str, Wanted]:
+    """Those sizes that the graph has not settled yet."""
+    known = _of_inputs(graph)
+    return {name: want for name, want in shapes.items() if name in known}
+
+
+def _of_inputs(graph: Graph) -> dict[str, Symbol]:
+    return {s.name: s for s in graph.symbols if s.source == "input"}
 
 
 def _is_range(want: Wanted) -> bool:

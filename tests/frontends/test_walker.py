@@ -11,10 +11,12 @@ from onnx import TensorProto as P
 from onnx import helper, numpy_helper
 
 from ingot.arith import expr as arith
+from ingot.frontends.onnx.inputs import only_run
 from ingot.frontends.onnx.walker import import_model
 from ingot.graph.interp import run
 from ingot.graph.ir import Graph
 from ingot.graph.store import ConstantStore
+from ingot.graph.types import Symbol
 from ingot.graph.verify import verify
 from ingot.support.errors import IngotError
 from tests.models import build
@@ -267,6 +269,38 @@ def test_sizes_that_meet_are_equal() -> None:
         run(result, store, [x, x[:2]])
 
 
+def test_a_size_stays_where_the_model_makes_sense() -> None:
+    """Pooling must leave one row, or the Concat has nothing to do."""
+    inputs = [info("x", [1, 1, "n", 2]), info("row", [1, 1, 1, 2])]
+    nodes = [
+        node("MaxPool", "x", "pooled", kernel_shape=[4, 1], strides=[4, 1]),
+        node("Concat", "pooled row", "y", axis=0),
+    ]
+    proto = simple(*nodes, inputs=inputs, outputs=[info("y", [2, 1, 1, 2])])
+    result, store = imported(proto)
+    assert [(s.name, s.low, s.high) for s in result.symbols] == [("n", 4, 7)]
+    row = np.ones((1, 1, 1, 2), np.float32)
+    assert run(result, store, [np.ones((1, 1, 7, 2), np.float32), row])[0].shape == (2, 1, 1, 2)
+    some = import_model(proto, ConstantStore(), {"n": (6, None)})
+    assert [(s.low, s.high) for s in some.symbols] == [(6, 7)]
+    with pytest.raises(IngotError, match="sizes 2 and 1 differ"):
+        import_model(proto, ConstantStore(), {"n": 8})
+
+
+def test_a_condition_that_comes_and_goes_is_no_range() -> None:
+    """n % 2 is 1 for every second n: nothing is assumed."""
+    odd = lambda n: n % 2 == 1  # noqa: E731
+    assert only_run(odd, Symbol("n", 1, 9)) is None
+    assert only_run(lambda n: n > 3, Symbol("n", 1)) == (4, None)
+    assert only_run(lambda n: n < 0, Symbol("n", 1)) is None
+
+
+def test_nameless_sizes() -> None:
+    """A question mark twice is two sizes, and -1 is a size left open."""
+    result, _ = imported(simple(node("Relu", "x", "y"), inputs=(info("x", ["?", "?", -1]),)))
+    assert [s.name for s in result.symbols] == ["x_d0", "x_d1", "x_d2"]
+
+
 def test_sizes_given_by_the_caller() -> None:
     proto = simple(node("Relu", "x", "y"), inputs=(info("x", ["my batch", "n", 3]),))
     store = ConstantStore()
@@ -274,7 +308,7 @@ def test_sizes_given_by_the_caller() -> None:
     assert [(s.name, s.low, s.high) for s in result.symbols] == [("n", 1, 9)]
     assert result.inputs[0].tensor.shape[0] == 2
     assert import_model(proto, store, {"my_batch": 2}).inputs[0].tensor.shape[0] == 2
-    for wrong in ({"m": 3}, {"n": (5, 2)}, {"n": -1}):
+    for wrong in ({"m": 3}, {"n": (5, 2)}, {"n": -1}, {"n": 0}):
         with pytest.raises(IngotError) as caught:
             import_model(proto, store, wrong)
         assert caught.value.code == "bad-option"

@@ -3,16 +3,16 @@
 In: ValueInfoProtos. Out: names with types, and the symbols they mention. Called by walker.
 
 A dimension's name becomes the symbol of that name, made an identifier and kept apart from the names
-of values; one without a name becomes `<input>_d<axis>`. An open size is at least 1; a size written
-in the file may be 0. What the caller or the model's own operators say of an open size (it is 8, it
-is at most 512, it equals another) is in `SizeRules`.
+of values; one without a name (or called "?", or written as -1) becomes `<input>_d<axis>`. An open
+size is at least 1; a size written in the file may be 0. What the caller or the model's own
+operators say of an open size (it is 8, it is at most 512, it equals another) is in `SizeRules`.
 """
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -27,6 +27,7 @@ _RESERVED = {"min", "max", "grid", "block", "init", "alloc", "range", "true", "f
 
 
 Range = tuple[int, int | None]  # from, to (None: no limit), both included
+LONGEST = 1 << 14  # sizes up to this are tried one by one where a range is looked for
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class SizeRules:
 
     given: Mapping[str, int | Range] = field(default_factory=dict)  # by the caller
     equal: Mapping[str, Dim] = field(default_factory=dict)  # learnt: symbol → what it equals
-    highs: Mapping[str, int] = field(default_factory=dict)  # learnt: symbol → its largest value
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # learnt: symbol → where it must be
 
     def range_of(self, *names: str) -> Range:
         for name in names:
@@ -50,17 +51,46 @@ class SizeRules:
         if place.get(a, -1) > place.get(b, -1):
             a, b = b, a  # of two names, the one that comes first in the model stays
         for x, y in ((b, a), (a, b)):
-            if not isinstance(x, arith.Var) or x.name not in symbols:
-                continue
-            number = arith.as_int(y)
-            same_kind = isinstance(y, arith.Var) and y.name in symbols
-            if same_kind or (number is not None and number > 1):
-                return replace(self, equal={**self.equal, x.name: y})
-            if isinstance(y, arith.Min) and x in (y.a, y.b):
-                limit = arith.as_int(y.b if x == y.a else y.a)
-                if limit is not None and 1 <= limit != self.highs.get(x.name):
-                    return replace(self, highs={**self.highs, x.name: limit})
+            if isinstance(x, arith.Var) and x.name in symbols:
+                number = arith.as_int(y)
+                same_kind = isinstance(y, arith.Var) and y.name in symbols
+                if same_kind or (number is not None and number > 0):
+                    return replace(self, equal={**self.equal, x.name: y})
+        return self._narrowed(a, b, symbols)
+
+    def _narrowed(self, a: Dim, b: Dim, symbols: Mapping[str, Symbol]) -> SizeRules | None:
+        """The one open size that both mention, kept to the range in which they are equal."""
+        names = arith.free_vars(a) | arith.free_vars(b)
+        if len(names) != 1 or not names <= symbols.keys():
+            return None
+        (name,) = names
+        found = only_run(lambda n: _is_equal_at(a, b, name, n), symbols[name])
+        if found is None or found == (symbols[name].low, symbols[name].high):
+            return None
+        return replace(self, ranges={**self.ranges, name: found})
+
+
+def _is_equal_at(a: Dim, b: Dim, name: str, number: int) -> bool:
+    try:
+        return arith.evaluate(a, {name: number}) == arith.evaluate(b, {name: number})
+    except ZeroDivisionError:
+        return False
+
+
+def only_run(holds: Callable[[int], bool], symbol: Symbol) -> Range | None:
+    """The range of a size in which `holds` is true, if it is a single one: a condition that comes
+    and goes is no range. Beyond `LONGEST` it is taken to stay as it is there."""
+    last = LONGEST if symbol.high is None else min(symbol.high, LONGEST)
+    run: list[int] = []
+    for number in range(symbol.low, last + 1):
+        if not holds(number):
+            continue
+        if run and number != run[-1] + 1:
+            return None
+        run = [run[0], number] if run else [number]
+    if not run:
         return None
+    return (run[0], symbol.high if run[-1] == last else run[-1])
 
 
 class SymbolTable:
@@ -84,26 +114,26 @@ class SymbolTable:
         """Refuse rules for sizes that the model does not have."""
         unknown = sorted(set(self._rules.given) - self._known_names)
         if unknown:
-            open_sizes = ", ".join(sorted(self._known_names)) or "none"
-            what = f"the model has no open size {unknown[0]!r}"
-            raise IngotError("bad-option", what, hint=f"its open sizes: {open_sizes}")
+            hint = "its sizes are: " + (", ".join(sorted(self._known_names)) or "none")
+            what = f"the model has no size called {unknown[0]!r}"
+            raise IngotError("bad-option", what, where="shapes", hint=hint)
 
     def _size(self, param: str, where: str) -> Dim:
         name = self._name(param)
         self._known_names |= {param, name}
         low, high = self._rules.range_of(param, name)
-        limit = self._rules.highs.get(name)
-        if low < 0 or (high is not None and high < low):
-            raise IngotError("bad-option", f"size {param!r} cannot be in {low}..{high}")
-        if limit is not None and (low > limit or (high or 0) > limit):
-            what = f"size {param!r} can be at most {limit} in this model, not {high or low}"
-            raise IngotError("bad-option", what, where=where)
+        if low < 1 or (high is not None and high < low):
+            what = f"size {param!r} cannot be in {_shown((low, high))}"
+            raise IngotError("bad-option", what, why="an open size is at least 1")
         if name in self._rules.equal:
             return self._equal(self._rules.equal[name], low, high, param)
+        low, high = _both((low, high), self._rules.ranges.get(name, (0, None)))
+        if high is not None and high < low:
+            what = f"size {param!r} must be in {_shown(self._rules.ranges[name])} in this model"
+            raise IngotError("bad-option", what, where=where)
         if low == high:
             return arith.Const(low)
-        top = high if limit is None else limit if high is None else min(high, limit)
-        self.symbols[name] = Symbol(name, low, top, source="input", origin=where)
+        self.symbols[name] = Symbol(name, low, high, source="input", origin=where)
         return arith.Var(name)
 
     def _equal(self, size: Dim, low: int, high: int | None, param: str) -> Dim:
@@ -122,6 +152,15 @@ class SymbolTable:
             name, count = f"{base}_{count}", count + 1
         self._taken.add(name)
         return name
+
+
+def _both(a: Range, b: Range) -> Range:
+    highs = [high for high in (a[1], b[1]) if high is not None]
+    return max(a[0], b[0]), min(highs) if highs else None
+
+
+def _shown(range_: Range) -> str:
+    return f"{range_[0]}..{'' if range_[1] is None else range_[1]}"
 
 
 def identifier(text: str) -> str:
@@ -159,10 +198,12 @@ def _dim(
 ) -> Dim:
     match dim.WhichOneof("value"):
         case "dim_value":
+            if dim.dim_value == -1:  # what Paddle's exporter writes for an open size
+                return table.unnamed(value, axis, where)
             if dim.dim_value < 0:
                 what = f"size {dim.dim_value} of axis {axis} is negative"
                 raise IngotError("bad-model", what, where=where)
             return arith.Const(dim.dim_value)
-        case "dim_param" if dim.dim_param:
+        case "dim_param" if any(c.isalnum() for c in dim.dim_param):
             return table.named(dim.dim_param, where)
     return table.unnamed(value, axis, where)
