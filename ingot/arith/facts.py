@@ -13,6 +13,7 @@ rules may ask it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import gcd
 from typing import Any
 
 from ingot.arith import expr as ir
@@ -228,13 +229,29 @@ class _Search:
         divisor = sums.of(atom.b)
         share, left = sums.take_out_multiples(factor, divisor) or ({}, factor)
         bound = sums.of(atom.a)
-        if left or not (_has_sign(sign, 1) or _has_sign(sign, -1)):
+        if not (_has_sign(sign, 1) or _has_sign(sign, -1)):
             return -INF
         if not _has_sign(sign, -1):
             bound = sums.plus(sums.plus(bound, divisor, -1), sums.constant(1))
         self.steps -= 1
         rest = {product: weight for product, weight in total.items() if atom not in product}
+        if left:
+            return self._by_scaled_floor(rest, factor, divisor, bound, depth)
         return self.low(sums.plus(rest, sums.times(share, bound)), depth + 1)
+
+    def _by_scaled_floor(self, rest: Sum, factor: Sum, divisor: Sum, bound: Sum, depth: int) -> End:
+        """4·(m // 5) where 5 does not divide 4: the same for five times the sum, whose bound over
+        five, rounded up, bounds the sum."""
+        weight, by = sums.as_constant(factor), sums.as_constant(divisor)
+        if weight is None or by is None:
+            return -INF
+        times = by // gcd(weight, by)
+        scaled = sums.plus(sums.scaled(rest, times), bound, weight * times // by)
+        wider = _Search(self.facts, times * (self.goal - 1) + 1)
+        wider.steps = self.steps
+        low = wider.low(scaled, depth + 1)
+        self.steps = wider.steps
+        return low if low in (INF, -INF) else -(-int(low) // times)
 
     def _by_cases(self, total: Sum, atom: Expr, factor: Sum, depth: int) -> End:
         """A min or a max is one of its operands; the sum is at least the smaller outcome."""

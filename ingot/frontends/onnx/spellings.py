@@ -14,6 +14,7 @@ from ingot.frontends.onnx import (
     pool,
     quant,
     reduce,
+    resize,
     rnn,
     softmax,
     sources,
@@ -21,5 +22,5 @@ from ingot.frontends.onnx import (
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    rnn, softmax, sources,
+    resize, rnn, softmax, sources,
 )  # fmt: skip

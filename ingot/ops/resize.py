@@ -1,0 +1,134 @@
+"""Resizing one axis: nearest, linear and cubic interpolation, with or without anti-aliasing.
+
+In: x and {axis, size, …}. Out: the row `resize` of `graph.opdef.TABLE`, which decomposes into
+gathers and sums (nearest by a whole factor into an expand, anti-aliasing into a product with a
+matrix of weights; resize_parts.py). Called by ops/__init__.py; spelled in ONNX by
+frontends/onnx/resize.py, one node for each axis that changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Value
+from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
+from ingot.graph.types import TensorType, Type
+from ingot.ops import common
+from ingot.ops.resize_parts import (
+    COORDINATES,
+    ROUNDINGS,
+    Line,
+    Settings,
+    cast,
+    place_arrays,
+    repeated,
+    weight_rows,
+    whole_factor,
+)
+
+
+@register
+class Resize(OpDef):
+    """`axis` of x at `size` places. {mode: nearest | linear | cubic, coordinates: a row of
+    COORDINATES, rounding: a row of ROUNDINGS, scale: f32 or none for size over extent, cubic_a,
+    exclude_outside, antialias, roi: (start, end), extrapolation: value outside the roi or none}."""
+
+    name = "resize"
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,) = common.tensor_types(self.name, inputs, 1)
+        axis = common.normalize_axis(self.name, attrs["axis"], x.rank)
+        settings = Settings.of(attrs)
+        if settings.mode != "nearest" and not x.dtype.is_float:
+            raise type_error(self.name, f"{settings.mode} of {x}, which holds no floats")
+        for name, table in (("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
+            if getattr(settings, name) not in table:
+                raise type_error(self.name, f"{name} {getattr(settings, name)!r} is not known")
+        size = simplify(arith.wrap(attrs["size"]))
+        return [TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, settings = np.asarray(inputs[0]), Settings.of(attrs)
+        axis = common.normalize_axis(self.name, attrs["axis"], x.ndim)
+        (size,) = common.numbers(self.name, [attrs["size"]])
+        given = x.shape[axis]
+        at = settings.coordinates_of(place_arrays(given, size, settings), size)
+        if settings.mode == "nearest":
+            index = np.clip(ROUNDINGS[settings.rounding](at), 0, given - 1).astype(np.int64)
+            out = np.take(x, index, axis)
+        else:
+            rows = weight_rows(at, given, size, settings)
+            mixed = np.tensordot(rows, x.astype(np.float64), (1, axis))
+            out = np.moveaxis(mixed, 0, axis).astype(x.dtype)
+        if settings.extrapolation is not None:
+            outside = ((at < 0) | (at > given - 1)).reshape(-1, *[1] * (x.ndim - axis - 1))
+            out = np.where(outside, np.array(settings.extrapolation, x.dtype), out)
+        return [out]
+
+    def decompose(
+        self,
+        g: GraphBuilder,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[TensorType],
+        attrs: Attrs,
+    ) -> list[Value]:
+        x, settings = inputs[0], Settings.of(attrs)
+        assert x is not None
+        axis = common.normalize_axis(self.name, attrs["axis"], x.tensor.rank)
+        size = outputs[0].shape[axis]
+        factor = whole_factor(x.shape[axis], size, settings)
+        if factor is not None:
+            return [repeated(g, x, axis, factor)]
+        line = Line(g, x.shape[axis], size, settings)
+        if settings.mode == "nearest":
+            return [line.bordered(g.add("gather", [x, line.nearest()], axis=axis), axis)]
+        wide = x if x.dtype in (dtypes.f32, dtypes.f64) else cast(g, x, dtypes.f32)
+        mixed = line.by_matrix(wide, axis) if settings.antialias else line.by_taps(wide, axis)
+        return [cast(g, line.bordered(mixed, axis), x.dtype)]
+
+    def samples(self) -> list[Sample]:
+        return [*_nearest_samples(), *_smooth_samples(), *_crop_samples()]
+
+
+# --- samples ------------------------------------------------------------------------------------
+
+
+def _case(x: np.ndarray, size: int, axis: int = -1, **attrs: Any) -> Sample:
+    loose = 1e-2 if x.dtype.itemsize == 2 else 2e-4
+    return Sample((x,), {"axis": axis, "size": size, **attrs}, rtol=loose, atol=loose)
+
+
+def _nearest_samples() -> list[Sample]:
+    x, kinds = common.floats(2, 5, 3), (dtypes.i8, dtypes.bool_, dtypes.f16)
+    rules = [c for c in COORDINATES if c != "tf_crop_and_resize"]
+    pairs = zip(rules, itertools.cycle(ROUNDINGS), itertools.cycle((3, 8)))
+    found = [_case(x, size, 1, coordinates=c, rounding=r) for c, r, size in pairs]
+    found += [_case(x, 10, 1, coordinates="asymmetric", rounding="floor"), _case(x, 15, 1)]
+    found += [_case(common.data(2, 4, dtype=d), 6) for d in kinds]
+    return [*found, _case(x, 7, 1, scale=1.5), _case(x, 1, 2, coordinates="align_corners")]
+
+
+def _smooth_samples() -> list[Sample]:
+    x, found = common.floats(3, 6, 2), []
+    for mode, sizes in (("linear", (4, 9, 1)), ("cubic", (9, 1, 4))):
+        pairs = zip(COORDINATES, itertools.cycle(sizes))
+        found += [_case(x, size, 1, mode=mode, coordinates=c) for c, size in pairs]
+        found += [_case(x, 2, 0, mode=mode, antialias=True)]
+    found += [_case(x, 2, 1, mode="linear", antialias=True, scale=0.4)]
+    found += [_case(x, 9, 1, mode="cubic", exclude_outside=True, cubic_a=-0.5)]
+    kinds = (dtypes.f64, dtypes.f16)
+    return found + [_case(common.floats(2, 4, dtype=d), 7, mode="linear") for d in kinds]
+
+
+def _crop_samples() -> list[Sample]:
+    x = common.floats(2, 6)
+    crop: dict[str, Any] = {"coordinates": "tf_crop_and_resize", "roi": (0.4, 1.3)}
+    return [_case(x, 5, mode=m, extrapolation=7.5, **crop) for m in ("nearest", "linear", "cubic")]

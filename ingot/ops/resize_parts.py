@@ -1,0 +1,354 @@
+"""What `resize` (resize.py) is made of: coordinate formulas, weights, and the nodes they become.
+
+The place of each output in the input is computed in f32, as ONNX Runtime does: rounding to the
+nearest element shows the last bit. `COORDINATES` holds the formulas; they run on numpy arrays (the
+reference) and on graph values (the decomposition, `Line`) alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.dtypes import DType
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.ir import Value
+from ingot.graph.opdef import Attrs
+from ingot.graph.types import Dim
+from ingot.ops import common
+
+# --- formulas on anything that adds and multiplies ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a coordinate formula may use: f32 numbers, numpy's or the graph's."""
+
+    i: Any  # the output's index
+    scale: Any  # output over input
+    given: Any  # the input's size
+    wanted: Any  # the output's size
+    roi: tuple[float, float]
+
+
+COORDINATES: dict[str, Callable[[Place], Any]] = {
+    "half_pixel": lambda p: (p.i + 0.5) / p.scale - 0.5,
+    "half_pixel_symmetric": lambda p: (
+        (p.i + 0.5) / p.scale + p.given * 0.5 * (1.0 - p.wanted / (p.scale * p.given)) - 0.5
+    ),
+    "pytorch_half_pixel": lambda p: p.i * 0.0,  # of one output; otherwise as half_pixel
+    "align_corners": lambda p: p.i * (p.given - 1.0) / maximum(p.wanted - 1.0, 1.0),
+    "asymmetric": lambda p: p.i / p.scale,
+    # an axis that keeps its size is left alone, as ONNX Runtime does
+    "tf_half_pixel_for_nn": lambda p: where(
+        less(absolute(p.scale - 1.0), 1e-7), p.i, (p.i + 0.5) / p.scale
+    ),
+    "tf_crop_and_resize": lambda p: (
+        (p.given - 1.0) * p.roi[0]
+        + p.i * ((p.given - 1.0) * (p.roi[1] - p.roi[0])) / maximum(p.wanted - 1.0, 1.0)
+    ),
+}
+
+ROUNDINGS: dict[str, Callable[[Any], Any]] = {
+    "floor": lambda x: floor(x),
+    "ceil": lambda x: -floor(-x),
+    "round_prefer_floor": lambda x: -floor(0.5 - x),
+    "round_prefer_ceil": lambda x: floor(x + 0.5),
+}
+
+
+def keys_cubic(distance: Any, a: float) -> Any:
+    """Keys' kernel: one polynomial below 1, another below 2, zero beyond."""
+    d = distance
+    near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    far = ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+    return where(less(d, 1.0), near, where(less(d, 2.0), far, d * 0.0))
+
+
+def triangle(distance: Any, a: float) -> Any:
+    return maximum(1.0 - distance, 0.0)
+
+
+KERNELS: dict[str, Callable[[Any, float], Any]] = {"linear": triangle, "cubic": keys_cubic}
+TAPS = {"linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A graph value that adds and multiplies as a numpy array does; numbers become f32."""
+
+    g: GraphBuilder
+    value: Value
+
+    def __add__(self, other: Any) -> Term:
+        return self.with_("add", other)
+
+    def __sub__(self, other: Any) -> Term:
+        return self.with_("sub", other)
+
+    def __rsub__(self, other: Any) -> Term:
+        return self.lifted(other) - self
+
+    def __mul__(self, other: Any) -> Term:
+        return self.with_("mul", other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Any) -> Term:
+        return self.with_("div", other)
+
+    def __neg__(self) -> Term:
+        return Term(self.g, self.g.add("neg", [self.value]))
+
+    def lifted(self, other: Any) -> Term:
+        return other if isinstance(other, Term) else number(self.g, other)
+
+    def with_(self, op: str, *others: Any) -> Term:
+        values = [self.lifted(other).value for other in others]
+        return Term(self.g, self.g.add(op, [self.value, *values]))
+
+    def shaped(self, *shape: arith.IntLike) -> Term:
+        return Term(self.g, self.g.add("reshape", [self.value], shape=shape))
+
+
+def number(g: GraphBuilder, value: float) -> Term:
+    return Term(g, g.constant(np.array(value, np.float32)))
+
+
+def floor(x: Any) -> Any:
+    return x.with_("floor") if isinstance(x, Term) else np.floor(x)
+
+
+def maximum(x: Any, y: float) -> Any:
+    return x.with_("max", y) if isinstance(x, Term) else np.maximum(x, np.float32(y))
+
+
+def minimum(x: Any, y: Any) -> Any:
+    return x.with_("min", y) if isinstance(x, Term) else np.minimum(x, y)
+
+
+def less(x: Any, y: Any) -> Any:
+    return x.with_("lt", y) if isinstance(x, Term) else x < y
+
+
+def absolute(x: Any) -> Any:
+    return x.with_("abs") if isinstance(x, Term) else np.abs(x)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    return (
+        condition.with_("where", x, y) if isinstance(condition, Term) else np.where(condition, x, y)
+    )
+
+
+# --- attributes ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The attributes, with their defaults."""
+
+    mode: str = "nearest"
+    coordinates: str = "half_pixel"
+    rounding: str = "round_prefer_floor"
+    scale: float | None = None
+    cubic_a: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    roi: tuple[float, float] = (0.0, 1.0)
+    extrapolation: float | None = None
+
+    @classmethod
+    def of(cls, attrs: Attrs) -> Settings:
+        return cls(**{n: v for n, v in attrs.items() if n not in ("axis", "size")})
+
+    @property
+    def drops_outside(self) -> bool:
+        """Whether elements beyond the border have no weight, rather than the border's value."""
+        return self.mode == "cubic" and self.exclude_outside
+
+    def coordinates_of(self, place: Place, size: Dim | int) -> Any:
+        """Where in the input each output lies; of one output PyTorch takes the first element."""
+        formula = self.coordinates
+        if formula == "pytorch_half_pixel" and not arith.is_const(arith.wrap(size), 1):
+            half = COORDINATES["half_pixel"](place)
+            if arith.as_int(size) is not None:
+                return half
+            return where(less(place.wanted, 1.5), half * 0.0, half)
+        return COORDINATES[formula](place)
+
+
+# --- the reference's numbers --------------------------------------------------------------------
+
+
+def place_arrays(given: int, size: int, settings: Settings) -> Place:
+    one = np.float32
+    scale = one(size) / one(given) if settings.scale is None else one(settings.scale)
+    start, end = settings.roi
+    roi = (one(start), one(end))
+    return Place(np.arange(size, dtype=one), scale, one(given), one(size), roi)  # type: ignore[arg-type]
+
+
+def weight_rows(at: np.ndarray, given: int, size: int, settings: Settings) -> np.ndarray:
+    """The weight of every input element in every output: a matrix of (size, given)."""
+    rows = np.zeros((size, given))
+    kernel, a = KERNELS[settings.mode], settings.cubic_a
+    scale = size / given if settings.scale is None else settings.scale
+    shrink = min(scale, 1.0) if settings.antialias else 1.0
+    reach = int(np.ceil(max(TAPS[settings.mode]) / shrink)) + 1
+    for o, centre in enumerate(at.astype(np.float64)):
+        for j in range(int(np.floor(centre)) - reach, int(np.floor(centre)) + reach + 1):
+            weight = kernel(np.float64(abs(j - centre) * shrink), a)
+            if 0 <= j < given:
+                rows[o, j] += weight
+            elif not settings.drops_outside:
+                rows[o, min(max(j, 0), given - 1)] += weight
+    if settings.drops_outside or settings.antialias:
+        with np.errstate(all="ignore"):
+            rows /= rows.sum(1, keepdims=True)
+    return rows
+
+
+# --- the decomposition's parts ------------------------------------------------------------------
+
+
+def whole_factor(given: Dim, size: Dim, settings: Settings) -> int | None:
+    """k, where output i is input i // k for every i, whatever the input's size."""
+    alike = {
+        "asymmetric": ("floor",),
+        "tf_half_pixel_for_nn": ("floor",),
+        "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
+        "half_pixel_symmetric": ("round_prefer_floor", "round_prefer_ceil"),
+    }
+    if settings.mode != "nearest" or settings.rounding not in alike.get(settings.coordinates, ()):
+        return None
+    factor = arith.as_int(simplify(size // given)) if settings.scale is None else settings.scale
+    if not factor or factor != int(factor) or not common.same_dim(size, given * int(factor)):
+        return None
+    return int(factor)
+
+
+def repeated(g: GraphBuilder, x: Value, axis: int, factor: int) -> Value:
+    """Every element `factor` times."""
+    head, (given, *tail) = x.shape[:axis], x.shape[axis:]
+    column = g.add("reshape", [x], shape=(*head, given, 1, *tail))
+    wide = g.add("expand", [column], shape=(*head, given, factor, *tail))
+    return g.add("reshape", [wide], shape=(*head, simplify(given * factor), *tail))
+
+
+def cast(g: GraphBuilder, x: Value, to: DType) -> Value:
+    return x if x.dtype is to else g.add("cast", [x], to=to, mode="saturate")
+
+
+def as_float(g: GraphBuilder, size: Dim) -> Term:
+    """A size as an f32 value."""
+    count = g.add("index_tensor", [], values=(size,), shape=())
+    return Term(g, cast(g, count, dtypes.f32))
+
+
+class Line:
+    """One axis being resized: where its outputs lie, as graph values of shape (size,)."""
+
+    def __init__(self, g: GraphBuilder, given: Dim, size: Dim, settings: Settings):
+        self.g, self.given, self.size, self.settings = g, given, size, settings
+        self.extent, wanted = as_float(g, given), as_float(g, size)
+        scale = wanted / self.extent if settings.scale is None else number(g, settings.scale)
+        self.scale = scale
+        place = Place(self.counted(size), scale, self.extent, wanted, settings.roi)
+        self.at: Term = settings.coordinates_of(place, size)
+
+    def counted(self, size: Dim) -> Term:
+        """0, 1, 2, … as f32."""
+        g = self.g
+        zero, one = (g.constant(np.array(n, np.int64)) for n in (0, 1))
+        limit = g.add("index_tensor", [], values=(size,), shape=())
+        return Term(g, cast(g, g.add("range", [zero, limit, one], size=size), dtypes.f32))
+
+    def index(self, place: Term) -> Value:
+        """Places as indices, those outside moved to the border."""
+        inside = minimum(maximum(place, 0.0), self.extent - 1.0)
+        return cast(self.g, inside.value, dtypes.i64)
+
+    def nearest(self) -> Value:
+        return self.index(ROUNDINGS[self.settings.rounding](self.at))
+
+    def along(self, weights: Value, x: Value, axis: int) -> Value:
+        """Weights of shape (size,) beside a tensor whose `axis` they are for."""
+        weights = cast(self.g, weights, x.dtype)
+        return self.g.add(
+            "reshape", [weights], shape=(self.size, *[1] * (x.tensor.rank - axis - 1))
+        )
+
+    def by_taps(self, x: Value, axis: int) -> Value:
+        """Σ weight · x[neighbour], over the few neighbours of each place."""
+        low, terms = floor(self.at), []
+        part = self.at - low
+        weights = [
+            KERNELS[self.settings.mode](absolute(float(tap) - part), self.settings.cubic_a)
+            for tap in TAPS[self.settings.mode]
+        ]
+        if self.settings.drops_outside:
+            weights = self.without_outside(low, weights)
+        for tap, weight in zip(TAPS[self.settings.mode], weights):
+            taken = self.g.add("gather", [x, self.index(low + float(tap))], axis=axis)
+            terms.append(self.g.add("mul", [taken, self.along(weight.value, x, axis)]))
+        total = terms[0]
+        for term in terms[1:]:
+            total = self.g.add("add", [total, term])
+        return total
+
+    def without_outside(self, low: Term, weights: Sequence[Term]) -> list[Term]:
+        kept = []
+        for tap, weight in zip(TAPS[self.settings.mode], weights):
+            place = low + float(tap)
+            inside = minimum(place, self.extent - 1.0 - place)
+            kept.append(where(less(inside, 0.0), weight * 0.0, weight))
+        total = kept[0]
+        for weight in kept[1:]:
+            total = total + weight
+        return [weight / total for weight in kept]
+
+    def by_matrix(self, x: Value, axis: int) -> Value:
+        """A product with all weights: shrinking mixes many neighbours, those beyond the border
+        being the border's own."""
+        rank, reach = x.tensor.rank, self.reach()
+        span = simplify(self.given + reach * 2)
+        place = self.counted(span) - as_float(self.g, reach)
+        gap = place.shaped(span, 1) - self.at
+        shrink = minimum(self.scale, number(self.g, 1.0))
+        weights = KERNELS[self.settings.mode](absolute(gap) * shrink, self.settings.cubic_a)
+        total = self.g.add("reduce_sum", [weights.value], axes=(0,), keepdims=True)
+        matrix = cast(self.g, (weights / Term(self.g, total)).value, x.dtype)
+        last = (*range(axis), *range(axis + 1, rank), axis)
+        back = (*range(axis), rank - 1, *range(axis, rank - 1))
+        wide = self.g.add("gather", [x, self.index(place)], axis=axis)
+        turned = self.g.add("transpose", [wide], perm=last)
+        return self.g.add("transpose", [self.g.add("matmul", [turned, matrix])], perm=back)
+
+    def reach(self) -> Dim:
+        """How far beyond the border a weight may lie. A scale is at least 1 over the input's size,
+        so a kernel reaches at most that many of its own widths."""
+        width = max(TAPS[self.settings.mode])
+        if self.settings.drops_outside:
+            return arith.Const(0)
+        given, size = arith.as_int(self.given), arith.as_int(self.size)
+        if given is None or size is None:
+            return simplify(self.given * width)
+        scale = size / given if self.settings.scale is None else self.settings.scale
+        return arith.Const(math.ceil(width / min(scale, 1.0)) + 1)
+
+    def bordered(self, x: Value, axis: int) -> Value:
+        """x, with the extrapolation value wherever a place lies outside the input."""
+        if self.settings.extrapolation is None:
+            return x
+        depth = minimum(self.at, self.extent - 1.0 - self.at)
+        outside = less(depth, 0.0).shaped(self.size, *[1] * (x.tensor.rank - axis - 1))
+        fill = self.g.constant(np.array(self.settings.extrapolation, x.dtype.numpy))
+        return self.g.add("where", [outside.value, fill, x])
