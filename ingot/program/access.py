@@ -43,6 +43,7 @@ class Accesses:
         self.env = {s.name: Interval(s.low, s.high) for s in program.symbols}
         self._roles: dict[str, tuple[set[int], set[int]]] = {}
         self._order: dict[tuple[arith.Expr, arith.Expr], bool] = {}
+        self._fences: dict[str, _Fences] = {}
 
     def roles(self, kernel: str) -> tuple[set[int], set[int]]:
         """Positions of the parameters whose old content a kernel reads, and of those it writes. A
@@ -100,8 +101,21 @@ class Accesses:
         """Asked again for the same two buffers at every statement that follows."""
         key = (a.stop, b.start)
         if key not in self._order:
-            self._order[key] = prove("le", a.stop, b.start, self.env)
+            self._order[key] = self._is_fenced(a, b) or prove("le", a.stop, b.start, self.env)
         return self._order[key]
+
+    def _is_fenced(self, a: Access, b: Access) -> bool:
+        """Whether a ends before the next place of its arena, and b begins there or later."""
+        if a.root not in self._fences:
+            starts = [
+                buffer.place.offset
+                for buffer in self.program.buffers
+                if buffer.place is not None and buffer.place.arena == a.root
+                if arith.as_int(buffer.size_bytes) is None
+            ]
+            self._fences[a.root] = _Fences(starts, self.env)
+        following = self._fences[a.root].between(a.start, b.start)
+        return following is not None and prove("le", a.stop, following, self.env)
 
     def conflict(self, earlier: Access, later: Access) -> bool:
         """Whether two threads could meet on the same bytes, one of them writing."""
@@ -110,3 +124,35 @@ class Accesses:
         if earlier.who is Who.FIRST and later.who is Who.FIRST:
             return False
         return self.may_overlap(earlier, later)
+
+
+class _Fences:
+    """The places of an arena's buffers of open size, in order; those of known size come before.
+
+    Each offset is the one before it and a size, which is easy to show; that two far apart are in
+    order follows, and would be hard to show by itself."""
+
+    def __init__(self, starts: list[arith.Expr], env: dict[str, Interval]):
+        trials = [{name: _inside(range_, n) for name, range_ in env.items()} for n in (5, 77, 1009)]
+        known = {
+            s: tuple(arith.evaluate(s, trial) for trial in trials)
+            for s in starts
+            if arith.free_vars(s) <= env.keys()
+        }
+        self.starts = sorted(known, key=lambda s: known[s])
+        self.place = {s: index for index, s in enumerate(self.starts)}
+        pairs = zip(self.starts, self.starts[1:])
+        self.breaks = [k for k, (a, b) in enumerate(pairs) if not prove("le", a, b, env)]
+
+    def between(self, start: arith.Expr, later: arith.Expr) -> arith.Expr | None:
+        """The place after `start`, if `later` is that or one that follows it."""
+        first, last = self.place.get(start, -1), self.place.get(later, -1)
+        if first >= last or any(first < k < last for k in self.breaks):
+            return None
+        return self.starts[first + 1]
+
+
+def _inside(range_: Interval, number: int) -> int:
+    """A number of the range, apart from others as `number` is."""
+    low = range_.low or 0
+    return low + number if range_.high is None else min(range_.high, low + number)
