@@ -13,12 +13,18 @@ loop(trips?, cond?, *carried, *captures){body, carried: int, count | symbols}
     0. The size of that axis is `count` (an expression) where it is known beforehand, else the one
     symbol in `symbols`. Carried values keep their types.
 
-Lower turns both into program statements; there are no loops of their own. Called through the table.
+require(x, flag){expected, reason}
+    x, if the flag is as expected; otherwise the run fails with the reason. A front end that took
+    one branch while compiling holds the model to it.
+
+Lower turns `if` and `loop` into program statements; they have no loops of their own. Called through
+the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +32,13 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Node, Value, make_attrs
-from ingot.graph.opdef import Attrs, OpDef, RunGraph, Sample, register, type_error
+from ingot.graph.opdef import Attrs, Kind, OpDef, RunGraph, Sample, register, type_error
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Dim, TensorType, Type, tensor
 from ingot.graph.verify import bound_symbols, sizes_agree, types_agree
-from ingot.ops.common import floats, tensor_type
+from ingot.loops.build import Build
+from ingot.loops.ir import Buffer
+from ingot.ops.common import floats, run_failed, tensor_type, tensor_types
 
 SizePair = tuple[Dim, Dim]
 
@@ -200,6 +208,44 @@ class Loop(OpDef):
                 (np.array(0, np.int64), np.array(True), total, x),
                 {"body": _running_sum(), "carried": 1, "count": 0},
             ),
+        ]
+
+
+@register
+class Require(OpDef):
+    name = "require"
+    kind = Kind.ELEMENTWISE
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        x, flag = tensor_types(self.name, inputs, 2)
+        if not flag.dtype.is_bool or flag.rank:
+            raise type_error(self.name, f"the flag is {flag}, not a bool scalar")
+        return [x]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, flag = (np.asarray(v) for v in inputs)
+        if bool(flag) != attrs["expected"]:
+            raise run_failed(attrs["reason"])
+        return [x.copy()]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x, flag = inputs
+        assert x is not None and flag is not None
+        holds = flag[()]
+        b.check((), lambda: ~holds if attrs["expected"] else holds, attrs["reason"])
+        return [b.compute("require", x.shape, lambda *point: x[point])]
+
+    def samples(self) -> list[Sample]:
+        x, yes, no = floats(2, 3), np.array(True), np.array(False)
+        want: dict[str, Any] = {"expected": True, "reason": "it must be so"}
+        deny: dict[str, Any] = {"expected": False, "reason": "it must not be so"}
+        return [
+            Sample((x, yes), want),
+            Sample((floats(dtype=dtypes.f16), no), deny),
+            Sample((x, no), want, fails="it must be so"),
+            Sample((x, yes), deny, fails="it must not be so"),
         ]
 
 

@@ -20,7 +20,14 @@ from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
 from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
-from ingot.ops.common import floats, same_dim, tensor_type, widen_array
+from ingot.ops.common import (
+    SizeMismatch,
+    floats,
+    require_same_dim,
+    same_dim,
+    tensor_type,
+    widen_array,
+)
 from ingot.ops.rnn_parts import (
     ACTIVATIONS,
     Gate,
@@ -90,8 +97,12 @@ class Recurrent(OpDef):
         self.check("w", w, (directions, rows, x.shape[2]), x)
         self.check("r", r, (directions, rows, hidden), x)
         self.check("the bias", bias, (directions, rows * 2), x)
-        if lens is not None and tensor_type(self.name, lens).shape != (batch,):
-            raise type_error(self.name, f"sequence lengths are {lens}, not one for each of {batch}")
+        if lens is not None:
+            lengths = tensor_type(self.name, lens)
+            if lengths.rank != 1:
+                what = f"sequence lengths are {lens}, not one for each of {batch}"
+                raise type_error(self.name, what)
+            require_same_dim(self.name, lengths.shape[0], batch, "one length for each")
         first = attrs.get("layout", 0)
         shape = (batch, directions, hidden) if first else (directions, batch, hidden)
         for state in states[: self.states]:
@@ -106,10 +117,13 @@ class Recurrent(OpDef):
         if type is None:
             return
         t = tensor_type(self.name, type, what)
-        fits = t.rank == len(shape) and all(map(same_dim, t.shape, shape))
-        if not fits or t.dtype is not x.dtype:
-            dims = ", ".join(str(d) for d in shape)
+        dims = ", ".join(str(d) for d in shape)
+        if t.rank != len(shape) or t.dtype is not x.dtype:
             raise type_error(self.name, f"{what} is {t}, not {x.dtype}[{dims}]")
+        for size, wanted in zip(t.shape, shape):
+            if not same_dim(size, wanted):
+                what = f"{what} is {t}, not {x.dtype}[{dims}]"
+                raise SizeMismatch(size, arith.wrap(wanted), self.name, what)
 
     def steps_and_batch(self, shape: Sequence, attrs: Attrs) -> tuple:
         return (shape[1], shape[0]) if attrs.get("layout", 0) else (shape[0], shape[1])

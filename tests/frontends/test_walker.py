@@ -287,6 +287,41 @@ def test_a_size_stays_where_the_model_makes_sense() -> None:
         import_model(proto, ConstantStore(), {"n": 8})
 
 
+@pytest.mark.parametrize("squeezes_first", [True, False])
+def test_branches_of_different_ranks(squeezes_first: bool) -> None:
+    """PyTorch's squeeze: the branch that what follows can take is taken, and required."""
+    squeezed = graph("one", [node("Squeeze", "x one", "flat")], [], [info("flat", [None])])
+    kept = graph("many", [node("Identity", "x", "same")], [], [info("same", [None, None])])
+    names = ("then_branch", "else_branch")
+    branches = dict(zip(names if squeezes_first else names[::-1], (squeezed, kept)))
+    nodes = [
+        node("Shape", "x", "sizes"), node("Gather", "sizes one", "n"),
+        node("Equal", "n one", "is_one"), node("Not", "is_one", "is_more"),
+        node("If", "is_one" if squeezes_first else "is_more", "picked", **branches),
+        node("Concat", "picked tail", "y", axis=0),
+    ]  # fmt: skip
+    tail = np.ones(2, np.float32)
+    inputs, outputs = [info("x", ["m", "k"])], [info("y", [None])]
+    result, store = imported(simple(*nodes, inputs=inputs, outputs=outputs, one=[1], tail=tail))
+    got = run(result, store, [np.full((3, 1), 5, np.float32)])[0]
+    assert np.array_equal(got, [5, 5, 5, 1, 1])
+    with pytest.raises(IngotError, match=r"branch, which gives f32\[m, k\]"):
+        run(result, store, [np.ones((3, 2), np.float32)])
+
+
+def test_branches_of_which_neither_fits() -> None:
+    """The first error is the one that is told."""
+    one = graph("one", [node("Unsqueeze", "x axes", "high")], [], [info("high", [None] * 4)])
+    other = graph("two", [node("Identity", "x", "same")], [], [info("same", [None, None])])
+    nodes = [
+        node("ReduceMax", "x", "top", keepdims=0), node("Cast", "top", "flag", to=P.BOOL),
+        node("If", "flag", "picked", then_branch=one, else_branch=other),
+        node("Concat", "picked tail", "y", axis=0),
+    ]  # fmt: skip
+    proto = simple(*nodes, axes=[0, 1], tail=np.ones(2, np.float32))
+    assert "f32[1, 1, 2, 3] and f32[2] differ" in refused(proto, "bad-type").what
+
+
 def test_a_condition_that_comes_and_goes_is_no_range() -> None:
     """n % 2 is 1 for every second n: nothing is assumed."""
     odd = lambda n: n % 2 == 1  # noqa: E731

@@ -1,8 +1,9 @@
 """ONNX spellings of control flow: If, Loop, Scan.
 
 In: ONNX nodes with sub-graphs. Out: `if` and `loop` nodes (ops/control.py). Called by walker. An If
-whose condition is known is replaced by the branch taken; a Scan is a loop that gathers a slice of
-each scanned input in every step.
+whose condition is known is replaced by the branch taken, one whose branches differ in rank by the
+branch that the rest of the model can take; a Scan is a loop that gathers a slice of each scanned
+input in every step.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         taken = ctx.subgraph(node, "then_branch" if known.reshape(()) else "else_branch", [])
         return inline(ctx.g, taken.graph, taken.captures)
     then, other = (ctx.subgraph(node, name, []) for name in ("then_branch", "else_branch"))
+    if ranks_differ(ctx, node, then.graph, other.graph):
+        return chosen_branch(ctx, node, then, other)
     captures = list(dict.fromkeys((*then.captures, *other.captures)))
     branches = [with_captures(branch, captures) for branch in (then, other)]
-    check_branches(ctx, node, *branches)
     attrs: dict[str, Any] = dict(zip(("then_branch", "else_branch"), branches))
     pairs = open_sizes(*branches)
     if pairs:
@@ -44,12 +46,29 @@ def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return ctx.g.add_all("if", [as_scalar(ctx, ctx.value(node, 0)), *captures], **attrs)
 
 
-def check_branches(ctx: Importer, node: OnnxNode, then: Graph, other: Graph) -> None:
+def ranks_differ(ctx: Importer, node: OnnxNode, then: Graph, other: Graph) -> bool:
     for a, b in zip(then.outputs, other.outputs):
         if not isinstance(a.type, TensorType) or not isinstance(b.type, TensorType):
             raise ctx.unsupported(node, f"its branches give {a.type} and {b.type}, not tensors")
-        if a.type.rank != b.type.rank:
-            raise ctx.unsupported(node, f"its branches give {a.type} and {b.type}: ranks differ")
+    return any(a.tensor.rank != b.tensor.rank for a, b in zip(then.outputs, other.outputs))
+
+
+def chosen_branch(ctx: Importer, node: OnnxNode, then: SubGraph, other: SubGraph) -> list[Value]:
+    """One branch, where the two give tensors of different ranks: what follows can take only one (a
+    Squeeze that PyTorch wrote for the case that there is nothing to squeeze). The walker finds out
+    which; a run in which the condition is otherwise fails and says so."""
+    expected = ctx.choose(node)
+    taken, left = (then, other) if expected else (other, then)
+    flag = as_scalar(ctx, ctx.value(node, 0))
+    given = ", ".join(str(v.type) for v in left.graph.outputs)
+    reason = f"If takes its {'else' if expected else 'then'} branch, which gives {given}"
+
+    def required(values: Sequence[Value]) -> list[Value]:
+        return [ctx.g.add("require", [v, flag], expected=expected, reason=reason) for v in values]
+
+    if taken.captures:  # first of all, so that nothing in the branch fails with a lesser reason
+        return inline(ctx.g, taken.graph, required(taken.captures))
+    return required(inline(ctx.g, taken.graph, []))
 
 
 def with_captures(branch: SubGraph, captures: Sequence[Value]) -> Graph:

@@ -60,7 +60,7 @@ class Elements:
             "eq": self.equal, "lt": self.less, "le": self.at_most,
             "gt": lambda a, b: self.less(b, a), "ge": lambda a, b: self.at_most(b, a),
             "and": self.both, "or": self.either, "not": self.negation, "where": self.where,
-            "identity": lambda a: a,
+            "identity": lambda a: a, "require": lambda a, flag: a,
         }  # fmt: skip
 
     # what can be told about sizes

@@ -28,6 +28,29 @@ Function = onnx.FunctionProto
 Key = tuple[str, str, str]  # domain, name, overload
 
 SHOWN_NAMES = 5  # of the nodes with a missing operator
+MAX_ATTEMPTS = 64  # walks over a model whose branches must be chosen
+
+
+class Choices:
+    """Answers to questions that only the rest of the walk can judge. Each is yes at first; a walk
+    that fails is repeated with the last yes made a no."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, bool] = {}  # in the order in which they were asked
+        self._attempts = 0
+
+    def ask(self, question: str) -> bool:
+        return self._answers.setdefault(question, True)
+
+    def change(self) -> bool:
+        """Change the last answer that can be; False if there is none, or too many were tried."""
+        self._attempts += 1
+        while self._answers and self._attempts < MAX_ATTEMPTS:
+            question, answer = self._answers.popitem()
+            if answer:
+                self._answers[question] = False
+                return True
+        return False
 
 
 class Library:
@@ -36,6 +59,7 @@ class Library:
     def __init__(self, source: Source, hooks: Hooks | None = None):
         self.source = source
         self.hooks = hooks or Hooks({})
+        self.choices = Choices()
         self.refs: dict[str, ConstRef] = {}  # initializers already in the store
         self.local: dict[Key, Function] = {}
         for function in source.model.functions:

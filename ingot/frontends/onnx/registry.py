@@ -70,6 +70,11 @@ class Importer(Protocol):
         appended to its inputs and returned as captures."""
         ...
 
+    def choose(self, node: OnnxNode) -> bool:
+        """Yes or no, where only what follows can tell: if the walk fails it begins again, with
+        another answer."""
+        ...
+
     def unsupported(self, node: OnnxNode, why: str, hint: str = "") -> IngotError:
         """An error to raise for a variant of an operator that Ingot does not have."""
         ...

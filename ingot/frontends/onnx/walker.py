@@ -2,7 +2,8 @@
 
 Called by pipeline.STAGES["import"]. The file is loaded, its operators are counted (every missing
 one is named in one error), its inputs get types, and graph_walk goes over the nodes. Where two open
-sizes must be equal for the model to make sense, that is taken to be so and the walk begins again.
+sizes must be equal for the model to make sense, that is taken to be so and the walk begins again;
+so it does with another answer where a choice (`Importer.choose`) led nowhere.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def import_model(
     frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
     library.check_all(source.model.graph, frame)
     rules = SizeRules(sizes or {})
+    first: IngotError | None = None
     while True:
         table = SymbolTable(value_names(source.model.graph), rules)
         try:
@@ -51,9 +53,13 @@ def import_model(
             break
         except IngotError as error:
             learnt = _lesson(error, rules, table)
-            if learnt is None:
-                raise
-            rules = learnt
+            if learnt is not None:
+                rules = learnt
+                continue
+            first = first or error
+            if not library.choices.change():
+                raise first from first.__cause__
+            rules = SizeRules(sizes or {})  # what was learnt with another answer may not hold
     library.hooks.refuse_unused(node.op_type for node in source.model.graph.node)
     return graph
 
