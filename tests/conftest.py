@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ["INGOT_WORK_PER_THREAD_US"] = "0"  # small models must meet their second thread here
+os.environ["INGOT_CACHE_DIR"] = "off"  # tests of the caches say where; the others see every stage
 
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify

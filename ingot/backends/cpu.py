@@ -7,7 +7,6 @@ it needs llvmlite.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from ingot.runtime.package import (
 from ingot.runtime.pool import usable_cores
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
+from ingot.support.identity import cpu_caches
 
 
 class CpuBackend:
@@ -71,21 +71,7 @@ def host() -> targets.HostFeatures:
     features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
     # the features are spelled out, so the base CPU must not imply one that a hypervisor hides
     cpu = "x86-64" if triple.startswith("x86_64") else "generic"
-    return targets.HostFeatures(triple, cpu, features, usable_cores(), _caches())
-
-
-def _caches() -> tuple[int, ...]:
-    """Bytes of L1 data, L2 and L3 as the kernel tells them; empty where it does not."""
-    found: dict[int, int] = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            kind = (index / "type").read_text().strip()
-            level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
-        except (OSError, ValueError):
-            return ()
-        if kind in ("Data", "Unified") and size.endswith("K"):
-            found[level] = int(size[:-1]) << 10
-    return tuple(found[level] for level in sorted(found))
+    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches())
 
 
 def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) -> Package:

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 
 from ingot.codegen import llvm_object
+from ingot.codegen.kernel_cache import compile_cached
 from ingot.codegen.llvm_kernel import print_kernel
 from ingot.codegen.llvm_probe import probe_text
 from ingot.codegen.llvm_program import print_entry
@@ -54,7 +55,8 @@ def compile_program(
     if profile:
         jobs.append(Job("the probe of the peak", probe_text(target)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1
-    done = compile_all(jobs, machine_of(target), count)
+    machine = machine_of(target)
+    done = compile_cached(jobs, machine, lambda missing: compile_all(missing, machine, count))
     first = len(program.kernels)
     probe = done[first + 2] if profile else None
     return Objects(tuple(done[:first]), done[first], done[first + 1], probe)

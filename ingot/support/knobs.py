@@ -43,7 +43,10 @@ class Knobs:
     )
     verify: bool = _knob(True, "check the IRs between stages")
     dump_dir: str = _knob("", "folder for the text of every stage; empty: no dumps")
-    cache_dir: str = _knob("", "folder of the compiled-kernel cache; empty: no cache on disk")
+    cache_dir: str = _knob("", "folder of the caches; empty: ~/.cache/ingot; off: none")
+    cache_limit_bytes: int = _knob(
+        8 << 30, "size of the caches; what was not used for longest goes first", least=0
+    )
     codegen_timeout_s: float = _knob(120.0, "seconds one kernel may take in LLVM", least=0.1)
     fold_limit_bytes: int = _knob(64 << 20, "largest constant that folding may make", least=0)
     layouts: bool = _knob(
@@ -87,6 +90,17 @@ def fingerprint() -> tuple[tuple[str, Any], ...]:
     return tuple(
         (f.name, getattr(knobs, f.name)) for f in _FIELDS.values() if f.metadata["affects_code"]
     )
+
+
+def cache_folder() -> str | None:
+    """Where the caches are; None where they are switched off."""
+    asked = current().cache_dir
+    if asked.lower() in _FALSE:
+        return None
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(home):  # the standard says to ignore it then
+        home = os.path.expanduser("~/.cache")
+    return os.path.abspath(os.path.expanduser(asked)) if asked else os.path.join(home, "ingot")
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -1,0 +1,98 @@
+"""Objects come from the cache when text, machine, compiler and knobs are the same; only then."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+from ingot.codegen import kernel_cache
+from ingot.codegen.llvm import machine_of
+from ingot.codegen.workers import Job, compile_all
+from ingot.support import cache_folder, knobs, lazy
+from tests.models.build import residual_cnn
+
+TEXT = "define i32 @ingot_kernel() {\n ret i32 %d\n}\n"
+
+
+@pytest.fixture
+def cache(tmp_path: Path):
+    with knobs.override(cache_dir=str(tmp_path / "cache")):
+        yield tmp_path / "cache"
+
+
+def build(*numbers: int, machine=None) -> tuple[list[bytes], list[str]]:
+    """The objects, and the names of those that had to be made."""
+    machine = machine or machine_of(lazy.load("backends.cpu").target("cpu"))
+    made: list[str] = []
+
+    def compile_jobs(jobs):
+        made.extend(job.name for job in jobs)
+        return compile_all(jobs, machine, 1)
+
+    jobs = [Job(f"k{n}", TEXT % n) for n in numbers]
+    return kernel_cache.compile_cached(jobs, machine, compile_jobs), made
+
+
+def test_only_what_is_missing_is_made(cache):
+    first, made = build(1, 2, 1)
+    assert made == ["k1", "k2"]
+    assert first[0] == first[2] != first[1]
+    second, made = build(2, 3, 1)
+    assert made == ["k3"] and second[0] == first[1] and second[2] == first[0]
+
+
+def test_another_cpu_or_knob_is_another_key(cache):
+    target = lazy.load("backends.cpu").target("x86-64-v3")
+    machine = machine_of(target)
+    build(1, machine=machine)
+    assert build(1, machine=machine)[1] == []
+    fewer = ",".join(machine.features.split(",")[1:])
+    for other in (replace(machine, features=fewer), replace(machine, level=2)):
+        assert build(1, machine=other)[1] == ["k1"]
+    with knobs.override(cache_dir=str(cache), stack_limit_bytes=1024):
+        assert build(1, machine=machine)[1] == ["k1"]
+    with knobs.override(cache_dir=str(cache), jobs=7):  # changes no code
+        assert build(1, machine=machine)[1] == []
+
+
+def test_a_damaged_entry_is_made_again(cache):
+    """Any byte flipped, the file cut anywhere, or grown."""
+    (whole,), _ = build(1)
+    (path,) = (cache / "kernels").iterdir()
+    entry = path.read_bytes()
+    step = max(1, len(entry) // 60)
+    for place in (*range(48), *range(48, len(entry), step), len(entry) - 1):
+        damaged = bytearray(entry)
+        damaged[place] ^= 0x40
+        for data in (bytes(damaged), entry[:place], entry + entry[: place + 1]):
+            path.write_bytes(data)
+            objects, made = build(1)
+            assert made == ["k1"] and objects == [whole]
+            assert path.read_bytes() == entry
+
+
+def test_equal_kernels_of_other_models_are_found(cache):
+    """Names of nodes and tensors are not in the key."""
+    model, feeds = residual_cnn()
+    expected = ingot.compile(model, jobs=1)(**feeds)
+    count = len(os.listdir(cache / "kernels"))
+    for node in model.graph.node:
+        node.name = f"other_{node.name}"
+    again = ingot.compile(model, jobs=1)(**feeds)
+    new = len(os.listdir(cache / "kernels")) - count
+    assert new <= 1  # the entry, perhaps
+    assert all(np.array_equal(a, b) for a, b in zip(expected, again))
+
+
+def test_without_room_it_compiles_all_the_same(cache):
+    model, feeds = residual_cnn()
+    cache.parent.mkdir(exist_ok=True)
+    cache.write_text("a file where the folder should be")
+    cache_folder._warned.clear()
+    with pytest.warns(cache_folder.CacheWarning):
+        assert ingot.compile(model, jobs=1)(**feeds)[0].size
