@@ -10,7 +10,7 @@ The kernel language (`ingot.kernel`, `ingot.Schedule`) is loaded when it is firs
 
 from typing import TYPE_CHECKING, Any
 
-from ingot.api import compile
+from ingot.api import compile, load
 from ingot.runtime.executable import Executable
 from ingot.support import lazy
 from ingot.support.errors import IngotError
@@ -29,6 +29,7 @@ __all__ = [
     "compile",
     "kernel",
     "kernels",
+    "load",
 ]
 
 

@@ -1,14 +1,18 @@
-"""`ingot.compile`: the door. In: a model and options. Out: an Executable.
+"""`ingot.compile` and `ingot.load`: the doors. In: a model and options. Out: an Executable.
 
-The compiler itself is loaded on the first call, so that `import ingot` stays light.
+The compiler itself is loaded when something must be compiled, so that `import ingot` and a model
+that comes from the cache stay light.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+from ingot import cache
+from ingot.runtime import host, plan_file
 from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
@@ -41,7 +45,17 @@ def compile(
     jobs     processes for code generation; None: one a core
     profile  compile cycle counters in, for exe.profile(feeds)
     """
+    start = time.perf_counter()
     _check_count("threads", threads)
+    _check_sizes(shapes)
+    request = None
+    if not kernels:  # a function has no digest
+        request = cache.request(model, key_options(target, shapes, state, profile))
+    is_watched = dump is not None or bool(knobs.current().dump_dir)
+    if request is not None and not is_watched:
+        found = cache.lookup(request)
+        if found is not None:
+            return Executable(found, threads, {"cache": time.perf_counter() - start})
     session = make_session(target, shapes, state, jobs, dump, kernels)
     session.profile = profile
     obstacle = session.backend.why_not_here(session.target)
@@ -50,7 +64,41 @@ def compile(
         hint = "ingot compile on the command line shows what would be made"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
     package = lazy.load("pipeline").run_stages(model, session)
-    return Executable(package, threads)
+    if request is not None:
+        package = cache.keep(request, package, session.store.files)
+    return Executable(package, threads, session.dump.times_s)
+
+
+def load(path: str | PathLike, threads: int | None = None) -> Executable:
+    """An executable that `exe.save` wrote. It holds machine code: load only what you trust."""
+    start = time.perf_counter()
+    try:
+        package = plan_file.read(str(path)).package
+    except OSError as error:
+        what = f"the plan file cannot be read: {error.strerror or error}"
+        raise IngotError("bad-model", what, where=str(path)) from error
+    missing = host.missing_features(package.features)
+    if missing:
+        raise IngotError(
+            "bad-target",
+            "this plan is for another processor",
+            where=str(path),
+            why=f"this machine lacks {', '.join(missing)}",
+            hint='compile it for many machines with target="x86-64-v3", or "x86-64-v2"',
+        )
+    return Executable(package, threads, {"load": time.perf_counter() - start})
+
+
+def key_options(
+    target: str = "cpu",
+    shapes: Shapes | None = None,
+    state: Mapping[str, str] | None = None,
+    profile: bool = False,
+) -> dict[str, Any]:
+    """The options that a cache entry depends on, as ingot.cache takes them."""
+    pairs = {"shapes": shapes or {}, "state": state or {}}
+    named = {what: {str(k): v for k, v in given.items()} for what, given in pairs.items()}
+    return {"target": target, **named, "profile": profile}
 
 
 def make_session(
@@ -63,8 +111,7 @@ def make_session(
 ) -> Any:
     """What the stages share; the command line makes one too."""
     _check_count("jobs", jobs)
-    for name, size in (shapes or {}).items():
-        _check_size(name, size)
+    _check_sizes(shapes)
     backend = lazy.load("backends.cpu")
     return lazy.load("pipeline").Session(
         target=backend.target(target),
@@ -82,11 +129,12 @@ def _check_count(name: str, value: Any) -> None:
         raise IngotError("bad-option", f"{name}={value!r}", hint="give a number, 1 or more")
 
 
-def _check_size(name: str, size: Any) -> None:
-    is_range = isinstance(size, tuple) and len(size) == 2
-    if not all(map(_is_int, size if is_range else [size])):
-        what = f"shapes: {name!r} is {size!r}"
-        raise IngotError("bad-option", what, hint="give a number, or a pair (low, high)")
+def _check_sizes(shapes: Shapes | None) -> None:
+    for name, size in (shapes or {}).items():
+        is_range = isinstance(size, tuple) and len(size) == 2
+        if not all(map(_is_int, size if is_range else [size])):  # type: ignore[arg-type]
+            what = f"shapes: {name!r} is {size!r}"
+            raise IngotError("bad-option", what, hint="give a number, or a pair (low, high)")
 
 
 def _is_int(value: Any) -> bool:

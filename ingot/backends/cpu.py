@@ -63,7 +63,8 @@ class CpuBackend:
         probe = None
         if objects.probe is not None:
             probe = Probe(objects.probe, llvm_probe.flops_per_turn(target), target.caches)
-        return replace(package(program, store, objects), probe=probe)
+        made = package(program, store, objects)
+        return replace(made, probe=probe, features=target.features)
 
 
 def host() -> targets.HostFeatures:

@@ -3,25 +3,21 @@ whichever model the kernel is in.
 
 In: module texts and the machine. Out: objects. Called by codegen/llvm.py, around its workers. The
 key holds the text, the machine's full feature list, LLVM's version, Ingot's source and the knobs
-that change code. An entry says its length and digest; a damaged one is dropped and made again.
+that change code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from ingot.codegen import llvm_object
 from ingot.codegen.workers import Job, Machine
 from ingot.support import knobs
-from ingot.support.cache_folder import CacheFolder, open_folder
+from ingot.support.cache_folder import open_folder
 from ingot.support.identity import source_digest
-
-_MAGIC = b"INGOTOBJ"
-_HEAD = struct.Struct("<8sQ32s")
 
 Compile = Callable[[Sequence[Job]], list[bytes]]
 
@@ -32,11 +28,11 @@ def compile_cached(jobs: Sequence[Job], machine: Machine, compile_jobs: Compile)
     if folder is None:
         return compile_jobs(jobs)
     keys = [key_of(job.text, machine) for job in jobs]
-    found = {key: data for key in keys if (data := read(folder, key)) is not None}
+    found = {key: data for key in keys if (data := folder.get(key)) is not None}
     missing = {key: job for key, job in zip(keys, jobs) if key not in found}
     made = compile_jobs(list(missing.values())) if missing else []
     for key, data in zip(missing, made):
-        write(folder, key, data)
+        folder.put(key, data)
     found |= zip(missing, made)
     return [found[key] for key in keys]
 
@@ -51,27 +47,3 @@ def key_of(text: str, machine: Machine) -> str:
     digest = hashlib.blake2b(json.dumps(around, sort_keys=True).encode(), digest_size=20)
     digest.update(text.encode())
     return digest.hexdigest()
-
-
-def read(folder: CacheFolder, key: str) -> bytes | None:
-    path = folder.find(key)
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            entry = file.read()
-    except OSError:
-        return None
-    data = entry[_HEAD.size :]
-    if entry[: _HEAD.size] != _head(data):
-        folder.drop(key)
-        return None
-    return data
-
-
-def write(folder: CacheFolder, key: str, data: bytes) -> None:
-    folder.store(key, _HEAD.size + len(data), lambda file: file.write(_head(data) + data))
-
-
-def _head(data: bytes) -> bytes:
-    return _HEAD.pack(_MAGIC, len(data), hashlib.blake2b(data, digest_size=32).digest())

@@ -18,6 +18,7 @@ from ingot.support.errors import IngotError
 class ConstantStore:
     def __init__(self) -> None:
         self._arrays: dict[str, np.ndarray] = {}
+        self.files: set[str] = set()  # beside the model, that constants were read from
 
     def add(self, array: np.ndarray) -> ConstRef:
         array = np.asarray(array)

@@ -9,16 +9,18 @@ where they lie when they are C-contiguous and aligned; others are copied. One fo
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.runtime import report
+from ingot.runtime import plan_file, report
 from ingot.runtime.arrays import address_of, as_array, refuse_shared_state
 from ingot.runtime.context import Context
 from ingot.runtime.failure import no_memory, run_error
@@ -37,10 +39,17 @@ _PLANS_KEPT = 256
 
 
 class Executable:
-    """`threads` may be changed between calls; answers do not depend on it."""
+    """`threads` may be changed between calls; answers do not depend on it. `times_s` says where
+    the time went that it took to get here, stage by stage."""
 
-    def __init__(self, package: Package, threads: int | None = None):
+    def __init__(
+        self,
+        package: Package,
+        threads: int | None = None,
+        times_s: Mapping[str, float] | None = None,
+    ):
         self.package = package
+        self.times_s = dict(times_s or {})
         self.threads = threads  # type: ignore[assignment]
         self._services = services(package.support_object)
         self._code = [LoadedObject(data) for data in package.kernel_objects]
@@ -107,7 +116,11 @@ class Executable:
 
     def report(self) -> str:
         """Each kernel: what it came from, how it is parallel and wide, and why not if it is not."""
-        return report.table(self.package.report)
+        return "\n".join([*self.package.notes, report.table(self.package.report)])
+
+    def save(self, path: str | PathLike) -> None:
+        """Write the compiled model to one file, which `ingot.load` reads without the compiler."""
+        plan_file.save(os.fspath(path), self.package)
 
     def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
         """Where the time of a run goes, launch by launch. Needs ingot.compile(…, profile=True)."""

@@ -1,6 +1,6 @@
 """What the compiler hands to the runtime: code, tables and facts, as pure data.
 
-In: filled by backends/cpu.py. Out: read by executable.py; a plan file is this, serialised. Sizes
+In: filled by backends/cpu.py. Out: read by executable.py; a plan file holds one. Sizes
 are integer expressions over the package's symbols.
 """
 
@@ -99,6 +99,8 @@ class Package:
     doubtful: tuple[tuple[str, Expr], ...] = ()  # tensors, and sizes of theirs that may be negative
     probe: Probe | None = None  # there if the entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())
+    features: tuple[str, ...] = ()  # that the code needs of the processor, in LLVM's words
+    notes: tuple[str, ...] = ()  # what the report says before its table
 
     @property
     def is_profiled(self) -> bool:

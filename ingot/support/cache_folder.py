@@ -1,20 +1,22 @@
 """A folder of cache entries that many processes share. In: keys and bytes. Out: files, whole ones.
 
     folder = open_folder("kernels")        None where caches are off or the folder is not safe
-    folder.store(key, len(data), lambda file: file.write(data))
-    folder.find(key)                       the entry's path, marked as used now
+    folder.put(key, data)                  folder.get(key)      small entries, checked here
+    folder.store(key, size, write)         folder.find(key)     files that check themselves
 
 An entry is written under a temporary name and renamed, so a reader sees all of it or nothing, and
 of two writers the last one wins. The writer holds a lock on its temporary file: one without a lock
-was left by a process that died, and is swept. What an entry holds is its reader's to check (it may
-be damaged, so nothing is fsynced). A disk that refuses is a warning, once, and never an error.
+was left by a process that died, and is swept. Entries are checked when they are read, so nothing is
+fsynced. A disk that refuses is a warning, once, and never an error.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
+import struct
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +26,9 @@ from typing import BinaryIO
 
 from ingot.support import knobs
 
-KINDS = ("kernels", "models")
+KINDS = ("files", "kernels", "models")
+_HEAD = struct.Struct("<8sQ32s")  # of a small entry: magic, length and digest of the rest
+_MAGIC = b"INGOTENT"
 _TEMPORARY = ".tmp-"
 _GRACE_S = 60.0  # a temporary file this young may have a writer that has not locked it yet
 _warned: set[str] = set()
@@ -64,6 +68,25 @@ class CacheFolder:
             return path if os.path.exists(path) else None
         return path
 
+    def get(self, key: str) -> bytes | None:
+        """What was put; a damaged entry is dropped, as if it had never been."""
+        path = self.find(key)
+        if path is None:
+            return None
+        try:
+            with open(path, "rb") as file:
+                head, data = file.read(_HEAD.size), file.read()
+        except OSError:
+            return None
+        if head != _head(data):
+            self.drop(key)
+            return None
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        whole = _head(data) + data
+        self.store(key, len(whole), lambda file: file.write(whole))
+
     def drop(self, key: str) -> None:
         with suppress(OSError):
             os.unlink(self.path(key))
@@ -93,6 +116,10 @@ class CacheFolder:
             trim(self.root, limit)
             written = 0
         _written_bytes[self.root] = written
+
+
+def _head(data: bytes) -> bytes:
+    return _HEAD.pack(_MAGIC, len(data), hashlib.blake2b(data, digest_size=32).digest())
 
 
 def open_folder(kind: str) -> CacheFolder | None:

@@ -51,6 +51,19 @@ def test_an_entry_comes_back_and_is_private(folder):
         assert os.stat(private).st_mode & 0o777 == 0o700
 
 
+def test_a_damaged_entry_is_dropped(folder):
+    """Any byte flipped, the file cut anywhere, or grown."""
+    folder.put("a", b"some data")
+    path = Path(folder.path("a"))
+    entry = path.read_bytes()
+    assert folder.get("a") == b"some data"
+    for place in range(len(entry)):
+        flipped = entry[:place] + bytes([entry[place] ^ 0x40]) + entry[place + 1 :]
+        for data in (flipped, entry[:place], entry + entry[: place + 1]):
+            path.write_bytes(data)
+            assert folder.get("a") is None and not path.exists()
+
+
 @pytest.mark.parametrize("word", ["off", "0", "no"])
 def test_the_knob_switches_it_off(word):
     with knobs.override(cache_dir=word):

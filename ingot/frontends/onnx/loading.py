@@ -10,7 +10,7 @@ link that leads elsewhere, no file with a second name (a hard link hides where i
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
@@ -31,6 +31,7 @@ class Source:
     model: onnx.ModelProto
     name: str
     folder: Path | None
+    opened: set[str] = field(default_factory=set)  # files with outside data, within the folder
 
     def outside_bytes(self, tensor: onnx.TensorProto, byte_count: int) -> np.ndarray:
         """The `byte_count` bytes of a tensor kept in another file, mapped read-only."""
@@ -61,6 +62,7 @@ class Source:
                 what = f"bytes {offset} to {offset + length} lie outside {path.name!r}"
                 what += f" ({stat.st_size} bytes)"
                 raise IngotError("bad-model", what, where=where, hint="is the file complete?")
+            self.opened.add(location)
             if length == 0:
                 return np.empty(0, np.uint8)
             return np.memmap(file, np.uint8, "r", offset=offset, shape=(length,))

@@ -50,6 +50,7 @@ def import_model(
         table = SymbolTable(value_names(source.model.graph), rules)
         try:
             graph = _import(library, frame, table, store)
+            store.files |= source.opened
             break
         except IngotError as error:
             learnt = _lesson(error, rules, table)

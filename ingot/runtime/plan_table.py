@@ -1,0 +1,141 @@
+"""A package's tables as plain lists and dicts, and back: what a plan file keeps as JSON.
+
+In: a Package. Out: numbers, texts, lists and dicts; code and constants stay outside. Called by
+plan_file.py. An integer expression is a number, or a list of tokens, operands before operators:
+3*n + 1 is [3, "$n", "*", 1, "+"].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from typing import Any
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.runtime.package import ArenaSpec, LaunchInfo, Package, Place, Port, SizeSymbol
+from ingot.runtime.report import LaunchRow
+
+_SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
+_PLAIN = (
+    "name", "kernel_symbol", "entry_symbol", "slot_count", "dynamic_count", "max_threads",
+    "is_profiled",
+)  # fmt: skip
+
+
+def table_of(package: Package) -> dict[str, Any]:
+    """Everything but the objects and the constants."""
+    table = {name: getattr(package, name) for name in _PLAIN}
+    return table | {
+        "inputs": [_from_port(port) for port in package.inputs],
+        "outputs": [_from_port(port) for port in package.outputs],
+        "features": list(package.features),
+        "notes": list(package.notes),
+        "state": [list(pair) for pair in package.state],
+        "symbols": [list(astuple(symbol)) for symbol in package.symbols],
+        "arenas": [[a.name, from_expr(a.size_bytes), a.is_host_reserved] for a in package.arenas],
+        "scratch_bytes": from_expr(package.scratch_bytes),
+        "launches": [[x.kernel, x.origin, list(x.reasons), x.is_kernel] for x in package.launches],
+        "work_ns": from_expr(package.work_ns),
+        "doubtful": [[name, from_expr(size)] for name, size in package.doubtful],
+        "report": [[_from_cell(row, f.name) for f in fields(row)] for row in package.report],
+    }
+
+
+def package_of(
+    table: dict[str, Any],
+    kernels: Sequence[bytes],
+    entry: bytes,
+    support: bytes,
+    constants: np.ndarray,
+) -> Package:
+    """The package again; KeyError, TypeError or ValueError if the table is not one of ours."""
+    return Package(
+        **{name: table[name] for name in _PLAIN},
+        kernel_objects=tuple(kernels),
+        entry_object=entry,
+        support_object=support,
+        constants=constants,
+        inputs=tuple(map(_to_port, table["inputs"])),
+        outputs=tuple(map(_to_port, table["outputs"])),
+        features=tuple(table["features"]),
+        notes=tuple(table["notes"]),
+        state=tuple((old, new) for old, new in table["state"]),
+        symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
+        arenas=tuple(
+            ArenaSpec(name, to_expr(size), reserved) for name, size, reserved in table["arenas"]
+        ),
+        scratch_bytes=to_expr(table["scratch_bytes"]),
+        launches=tuple(
+            LaunchInfo(kernel, origin, tuple(reasons), is_kernel)
+            for kernel, origin, reasons, is_kernel in table["launches"]
+        ),
+        work_ns=_to_optional(table["work_ns"]),
+        doubtful=tuple((name, to_expr(size)) for name, size in table["doubtful"]),
+        report=tuple(map(_to_row, table["report"])),
+    )
+
+
+def from_expr(e: arith.Expr | None) -> int | list | None:
+    """The tokens of an expression; without recursion, since a long sum is a deep tree."""
+    if e is None or isinstance(e, arith.Const):
+        return None if e is None else e.value
+    tokens: list[int | str] = []
+    pending: list[arith.Expr] = [e]
+    while pending:  # the operator first, then the right operand, then the left: reversed below
+        match pending.pop():
+            case arith.Const(value=value):
+                tokens.append(value)
+            case arith.Var(name=name):
+                tokens.append(f"${name}")
+            case arith.Binary(a=a, b=b) as binary:
+                tokens.append(binary.symbol)
+                pending += [a, b]
+            case other:
+                raise TypeError(f"no size of a package: {other!r}")
+    return tokens[::-1]
+
+
+def to_expr(tokens: int | list) -> arith.Expr:
+    if isinstance(tokens, int):
+        return arith.Const(tokens)
+    stack: list[arith.Expr] = []
+    for token in tokens:
+        if isinstance(token, int):
+            stack.append(arith.Const(token))
+        elif token.startswith("$"):
+            stack.append(arith.Var(token[1:]))
+        else:
+            b, a = stack.pop(), stack.pop()
+            stack.append(_SYMBOLS[token](a, b))
+    (whole,) = stack
+    return whole
+
+
+def _to_optional(tokens: int | list | None) -> arith.Expr | None:
+    return None if tokens is None else to_expr(tokens)
+
+
+def _from_port(port: Port) -> list:
+    place = [port.place.kind, port.place.number, from_expr(port.place.offset)]
+    return [port.name, port.dtype, [from_expr(dim) for dim in port.shape], place]
+
+
+def _to_port(row: list) -> Port:
+    name, dtype, shape, (kind, number, offset) = row
+    place = Place(kind, number, _to_optional(offset))
+    return Port(name, dtype, tuple(map(to_expr, shape)), place)
+
+
+_SIZES = [f.name in ("pieces", "flops", "arg_bytes") for f in fields(LaunchRow)]
+
+
+def _from_cell(row: LaunchRow, name: str) -> Any:
+    value = getattr(row, name)
+    return from_expr(value) if isinstance(value, arith.Expr) else value
+
+
+def _to_row(cells: list) -> LaunchRow:
+    values: list[Any] = [_to_optional(c) if is_size else c for c, is_size in zip(cells, _SIZES)]
+    return LaunchRow(*values)
