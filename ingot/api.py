@@ -58,6 +58,7 @@ def compile(
             return Executable(found, threads, {"cache": time.perf_counter() - start})
     session = make_session(target, shapes, state, jobs, dump, kernels)
     session.profile = profile
+    session.store.is_frugal = not session.dump.wants_text
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:  # an instruction that is not there would end the process
         what = f"code for {target!r} cannot run here"

@@ -19,7 +19,7 @@ from typing import Any
 from ingot import ops as _ops
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify
-from ingot.graph.ir import Graph
+from ingot.graph.ir import ConstRef, Graph
 from ingot.graph.store import ConstantStore
 from ingot.legalize.program import legalize_program, separate_nests, share_kernels
 from ingot.loops import verify as loops_verify
@@ -157,9 +157,24 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
     with session.dump.stage(stage.name) as record:
         value = stage.run(value, session)
         record.show(partial(show, value))
+    session.store.retain(_constants(value))
     if knobs.current().verify:
         check(value)
     return value
+
+
+def _constants(value: Any) -> Iterator[ConstRef]:
+    """The constants an IR still refers to."""
+    match value:
+        case program_ir.Program():
+            yield from (b.constant for b in value.buffers if b.constant is not None)
+        case Graph():
+            yield from _constants([attr for n in value.nodes for _, attr in n.attrs])
+        case list() | tuple():
+            for item in value:
+                yield from _constants(item)
+        case ConstRef():
+            yield value
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.backends.report import report, work_ns
 from ingot.codegen import llvm, llvm_object, llvm_probe
+from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.program import ir
@@ -144,18 +145,18 @@ def _port(program: ir.Program, table: Tables, name: str, label: str) -> Port:
 
 def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
     """All constants in one aligned block, each where the plan put it."""
-    placed = [b for b in program.buffers if b.constant is not None]
     size = ALIGNMENT
-    for buffer in placed:
-        assert buffer.place is not None and buffer.constant is not None
-        size = max(size, arith.evaluate(buffer.place.offset + buffer.size_bytes, {}))
+    places: dict[ConstRef, list[int]] = {}
+    for buffer in program.buffers:
+        if buffer.constant is not None:
+            assert buffer.place is not None
+            start = arith.evaluate(buffer.place.offset, {})
+            places.setdefault(buffer.constant, []).append(start)
+            size = max(size, start + arith.evaluate(buffer.size_bytes, {}))
     raw = np.zeros(size + ALIGNMENT, np.uint8)
     blob = raw[-raw.ctypes.data % ALIGNMENT :][:size]
-    for buffer in placed:
-        assert buffer.place is not None and buffer.constant is not None
-        data = store.get(buffer.constant).reshape(-1).view(np.uint8)
-        start = arith.evaluate(buffer.place.offset, {})
-        blob[start : start + data.nbytes] = data
+    for constant, starts in places.items():
+        store.move(constant, blob, starts)
     blob.flags.writeable = False
     return blob
 

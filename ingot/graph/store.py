@@ -1,12 +1,16 @@
 """Constants, kept outside the IR: digest → array. Graphs hold `ConstRef`s into a store.
 
-Equal bytes are stored once. Arrays are read-only; a large one may be a view of a mapped file.
+Equal bytes are stored once. Arrays are read-only; a large one may be a view of a mapped file, and
+is not kept in memory for having been looked at. A frugal store forgets what is not needed any more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +18,14 @@ from ingot import dtypes
 from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
+_PIECE_BYTES = 32 << 20
+
 
 class ConstantStore:
-    def __init__(self) -> None:
+    """`is_frugal`: `retain` and `move` forget; else constants stay for as long as the store."""
+
+    def __init__(self, is_frugal: bool = False) -> None:
+        self.is_frugal = is_frugal
         self._arrays: dict[str, np.ndarray] = {}
         self.files: set[str] = set()  # beside the model, that constants were read from
 
@@ -26,7 +35,8 @@ class ConstantStore:
         dtype = dtypes.from_numpy(data.dtype)
         head = f"{dtype.name}{data.shape}".encode()
         digest = hashlib.blake2b(head, digest_size=12)
-        digest.update(data.reshape(-1).view(np.uint8).data)
+        for piece in _pieces(data):
+            digest.update(piece.data)
         ref = ConstRef(digest.hexdigest(), dtype.name, tuple(data.shape))
         if ref.digest not in self._arrays:
             view = data.view()
@@ -43,6 +53,21 @@ class ConstantStore:
                 f"constant @{ref.digest} is not in the store",
                 hint="an IR read from text needs the constants that were saved beside it",
             ) from None
+
+    def retain(self, refs: Iterable[ConstRef]) -> None:
+        """Only these are still needed."""
+        if self.is_frugal:
+            kept = {ref.digest for ref in refs}
+            self._arrays = {d: array for d, array in self._arrays.items() if d in kept}
+
+    def move(self, ref: ConstRef, blob: np.ndarray, places: Iterable[int]) -> None:
+        """Copy a constant's bytes to places in a blob; here it is not needed any more."""
+        for start in places:
+            for piece in _pieces(self.get(ref)):
+                blob[start : start + piece.nbytes] = piece
+                start += piece.nbytes
+        if self.is_frugal:
+            del self._arrays[ref.digest]
 
     def __contains__(self, ref: ConstRef) -> bool:
         return ref.digest in self._arrays
@@ -67,6 +92,27 @@ class ConstantStore:
             for key in data.files:
                 dtype = dtypes.of(key.partition(":")[2])
                 self.add(data[key].view(dtype.numpy))
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The array's bytes, some at a time. Those of a mapped file leave memory when they are done
+    with: they are in the file, and reading a model must not take twice its size."""
+    flat = array.reshape(-1).view(np.uint8)
+    mapped = _mapping(array)
+    for start in range(0, flat.nbytes, _PIECE_BYTES):
+        yield flat[start : start + _PIECE_BYTES]
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: np.ndarray) -> mmap.mmap | None:
+    """The read-only file mapping an array looks into."""
+    base: Any = array
+    mode = ""
+    while isinstance(base, np.ndarray):
+        mode = base.mode if isinstance(base, np.memmap) else mode
+        base = base.base
+    return base if isinstance(base, mmap.mmap) and mode == "r" else None
 
 
 def _storage(dtype: np.dtype) -> np.dtype:

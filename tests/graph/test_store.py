@@ -1,0 +1,69 @@
+"""The store of constants: equal bytes once, mapped files left in their files, and thrift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+from ingot import api, pipeline
+from ingot.graph.store import _PIECE_BYTES, ConstantStore
+from tests.small import small_model
+
+
+def resident_file_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(x.split()[1]) << 10 for x in lines if x.startswith("RssFile"))
+
+
+def test_looking_at_a_mapped_constant_does_not_keep_it_in_memory(tmp_path):
+    size = 3 * _PIECE_BYTES
+    path = tmp_path / "weights"
+    np.arange(size // 4, dtype=np.int32).tofile(path)
+    array = np.memmap(path, np.int32, "r").reshape(16, -1)
+    store, before = ConstantStore(is_frugal=True), resident_file_bytes()
+    ref = store.add(array)
+    assert resident_file_bytes() - before < _PIECE_BYTES
+    blob = np.zeros(size + 64, np.uint8)
+    store.move(ref, blob, [64])
+    assert resident_file_bytes() - before < _PIECE_BYTES
+    assert ref not in store
+    np.testing.assert_array_equal(blob[64:].view(np.int32), np.arange(size // 4))
+
+
+@pytest.mark.parametrize("make", [np.array, lambda a: a.copy().T])
+def test_a_constant_in_memory_is_moved_whole(make):
+    array = make(np.arange(12, dtype=np.float32).reshape(3, 4))
+    store = ConstantStore()
+    blob = np.zeros(200, np.uint8)
+    ref = store.add(array)
+    store.move(ref, blob, [0, 100])
+    for start in (0, 100):
+        np.testing.assert_array_equal(blob[start : start + 48].view(np.float32), array.ravel())
+    assert ref in store  # a store that is not frugal keeps what it has
+
+
+def test_only_a_frugal_store_forgets():
+    for is_frugal in (False, True):
+        store = ConstantStore(is_frugal)
+        kept, other = store.add(np.zeros(3)), store.add(np.ones(3))
+        store.retain([kept])
+        assert kept in store and (other in store) is not is_frugal
+
+
+def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path):
+    path = tmp_path / "weights"
+    np.zeros(5000, np.int32).tofile(path)
+    array = np.memmap(path, np.int32, "c")
+    array[:] = 7
+    store = ConstantStore()
+    assert (store.get(store.add(array)) == 7).all()
+
+
+def test_compiling_a_session_of_ones_own_keeps_its_constants():
+    session = api.make_session()
+    pipeline.run_stages(small_model(), session)
+    assert len(session.store) >= 2
+    assert ingot.compile(small_model(), jobs=1).package.constants.nbytes >= 60
