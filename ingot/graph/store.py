@@ -54,6 +54,11 @@ class ConstantStore:
                 hint="an IR read from text needs the constants that were saved beside it",
             ) from None
 
+    def release(self, ref: ConstRef) -> None:
+        """A mapped constant that was read leaves memory; it is still in its file."""
+        if (mapped := _mapping(self._arrays[ref.digest])) is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
     def retain(self, refs: Iterable[ConstRef]) -> None:
         """Only these are still needed."""
         if self.is_frugal:

@@ -141,11 +141,7 @@ class Lowering:
         """Lower a graph's groups in order. `wanted` gives the storage of outputs made in place."""
         for symbol in graph.symbols:
             self.symbols[symbol.name] = wider(self.symbols.get(symbol.name, symbol), symbol)
-        for node in graph.nodes:
-            if node.op == "constant":
-                self.home[node.outputs[0].name] = self.constant(node.outputs[0], node.attr("value"))
-            elif node.op == "relayout" and (ref := self.packed(node)) is not None:
-                self.home[node.outputs[0].name] = self.constant(node.outputs[0], ref)
+        self.place_constants(graph)
         groups = fuse(graph)
         for position, group in enumerate(groups):
             node = group.nodes[-1]
@@ -160,23 +156,39 @@ class Lowering:
             else:
                 self.launch_group(group, wanted, groups[position + 1 :])
 
+    def place_constants(self, graph: Graph) -> None:
+        """A buffer for each constant that is read as it is, and for each one packed."""
+        refs = {n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"}
+        packings: dict[str, Node] = {}
+        read = {value.name for value in graph.outputs}
+        for node in graph.nodes:
+            names = [value.name for value in node.inputs if value is not None]
+            if node.op == "relayout" and names[0] in refs and node.outputs[0].tensor.layout:
+                packings[node.outputs[0].name] = node
+            else:
+                read.update(names)
+        for node in graph.nodes:
+            out = node.outputs[0]
+            if out.name in packings:
+                assert node.inputs[0] is not None
+                self.home[out.name] = self.constant(
+                    out, self.packed(refs[node.inputs[0].name], out)
+                )
+            elif out.name in refs and out.name in read:
+                self.home[out.name] = self.constant(out, refs[out.name])
+
+    def packed(self, ref: ConstRef, out: Value) -> ConstRef:
+        """A constant in the layout of `out`."""
+        assert out.tensor.layout is not None
+        made = self.store.add(pack(out.tensor.layout, self.store.get(ref)))
+        self.store.release(ref)
+        return made
+
     def constant(self, value: Value, ref: ConstRef) -> str:
         """The buffer of a constant; equal ones share it."""
         if ref not in self.constants:
             self.constants[ref] = self.buffer(value.name, value, ir.Storage.CONSTANT, ref)
         return self.constants[ref]
-
-    def packed(self, relayout: Node) -> ConstRef | None:
-        """A constant in another layout, packed now; None if the operand is no constant."""
-        (source,) = relayout.inputs
-        assert source is not None
-        home = self.buffers.get(self.home.get(source.name, ""))
-        layout = relayout.outputs[0].tensor.layout
-        if home is None or home.constant is None or layout is None:
-            return None
-        shape = source.tensor.static_shape
-        assert shape is not None, "a constant's sizes are numbers"
-        return self.store.add(pack(layout, self.store.get(home.constant).reshape(shape)))
 
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
