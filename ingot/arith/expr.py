@@ -21,9 +21,10 @@ IntLike = Union[int, "Expr"]
 class Expr:
     """Base of the integer grammar; compare with `==` (structural; a Const also equals its int)."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_names")
     _fields: tuple[str, ...] = ()
     _hash: int
+    _names: frozenset[str]
 
     def _key(self) -> tuple:
         return tuple(getattr(self, field) for field in self._fields)
@@ -344,16 +345,28 @@ def substitute(
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Every sub-expression, the whole one first."""
-    yield expr
-    if isinstance(expr, Binary):
-        yield from walk(expr.a)
-        yield from walk(expr.b)
+    todo = [expr]  # a stack: generators in generators would take the depth again for each part
+    while todo:
+        part = todo.pop()
+        yield part
+        if isinstance(part, Binary):
+            todo.append(part.b)
+            todo.append(part.a)
+
+
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 def free_vars(expr: IntLike) -> frozenset[str]:
-    if isinstance(expr, int):
-        return frozenset()
-    return frozenset(e.name for e in walk(expr) if isinstance(e, Var))
+    """The names an expression depends on; found once for each node."""
+    if isinstance(expr, int | Const):
+        return _NO_NAMES
+    try:
+        return expr._names
+    except AttributeError:
+        names = frozenset(e.name for e in walk(expr) if isinstance(e, Var))
+        object.__setattr__(expr, "_names", names)
+        return names
 
 
 _PRECEDENCE = {Add: 1, Sub: 1, Mul: 2, FloorDiv: 2, Mod: 2}

@@ -201,18 +201,30 @@ def walk_exprs(e: Expr) -> Iterator[Expr]:
 
 def sub_exprs(e: Expr) -> list[Expr]:
     """The direct operands of a value, those inside its indices included, in order."""
-    found: list[Expr] = []
-
-    def on_expr(x: Expr) -> Expr:
-        found.append(x)
-        return x
-
-    def on_index(i: arith.Expr) -> arith.Expr:
-        found.extend(opaque_values(i))
-        return i
-
-    rebuild_expr(e, on_expr, on_index)
-    return found
+    match e:
+        case ir.Lit() | ir.Ref():
+            return []
+        case ir.Index(expr=i):
+            return opaque_values(i)
+        case (
+            ir.Unary(a=a) | ir.Bitcast(a=a) | ir.Cast(a=a) | ir.Broadcast(a=a) | ir.LaneReduce(a=a)
+        ):
+            return [a]
+        case ir.Binary(a=a, b=b) | ir.Compare(a=a, b=b) | ir.Shuffle(a=a, b=b):
+            return [a, b]
+        case ir.Math(args=items) | ir.Lanes(items=items):
+            return list(items)
+        case ir.Select(cond=cond, a=a, b=b):
+            return [cond, a, b]
+        case ir.Fma(a=a, b=b, c=c):
+            return [a, b, c]
+        case ir.Load(indices=indices, stride=stride, mask=mask, other=other):
+            inside = [x for i in (*indices, stride) for x in opaque_values(i)]
+            return [*inside, *(x for x in (mask, other) if x is not None)]
+        case ir.Ramp(base=base, stride=stride):
+            return [*opaque_values(base), *opaque_values(stride)]
+        case _:
+            assert_never(e)  # type: ignore[arg-type]
 
 
 def opaque_values(i: arith.Expr) -> list[Expr]:
@@ -370,14 +382,18 @@ def read_first(body: Stmt) -> set[str]:
 
 def _change(n, **fields):
     """`replace`, but the same object when nothing changed."""
-    if all(getattr(n, name) is value for name, value in fields.items()):
-        return n
-    return ir.replace(n, **fields)
+    for name, value in fields.items():
+        if getattr(n, name) is not value:
+            return ir.replace(n, **fields)
+    return n
 
 
 def _each(items, fn):
-    new = tuple(fn(x) for x in items)
-    return items if all(a is b for a, b in zip(items, new)) else new
+    new = [fn(x) for x in items]
+    for old, changed in zip(items, new):
+        if old is not changed:
+            return tuple(new)
+    return items
 
 
 def _map_axis(axis: ir.Axis, on_index: IndexFn) -> ir.Axis:
