@@ -17,6 +17,7 @@ from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
+from ingot.support.limits import Limits
 
 Shapes = Mapping[str, int | tuple[int, int]]
 
@@ -32,6 +33,8 @@ def compile(
     jobs: int | None = None,
     profile: bool = False,
     dump: Dump | None = None,
+    time_limit_s: float | None = None,
+    memory_limit_bytes: int | None = None,
 ) -> Executable:
     """Compile a model into one native function.
 
@@ -44,9 +47,12 @@ def compile(
              kernel, or a function from the node's attributes to one
     jobs     processes for code generation; None: one a core
     profile  compile cycle counters in, for exe.profile(feeds)
+    time_limit_s, memory_limit_bytes  of compiling; past one the rest gets plain schedules and less
+             of LLVM, and exe.report() says so
     """
     start = time.perf_counter()
     _check_count("threads", threads)
+    limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)
     request = None
     if not kernels:  # a function has no digest
@@ -57,7 +63,7 @@ def compile(
         if found is not None:
             return Executable(found, threads, {"cache": time.perf_counter() - start})
     session = make_session(target, shapes, state, jobs, dump, kernels)
-    session.profile = profile
+    session.profile, session.limits = profile, limits
     session.store.is_frugal = not session.dump.wants_text
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:  # an instruction that is not there would end the process
@@ -65,7 +71,7 @@ def compile(
         hint = "ingot compile on the command line shows what would be made"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
     package = lazy.load("pipeline").run_stages(model, session)
-    if request is not None:
+    if request is not None and not limits.notes:  # another call may have more time
         package = cache.keep(request, package, session.store.files)
     return Executable(package, threads, session.dump.times_s)
 
@@ -123,6 +129,15 @@ def make_session(
         jobs=jobs,
         dump=dump or Dump(knobs.current().dump_dir),
     )
+
+
+def _limits(time_limit_s: float | None, memory_limit_bytes: int | None) -> Limits:
+    _check_count("memory_limit_bytes", memory_limit_bytes)
+    is_number = isinstance(time_limit_s, int | float) and not isinstance(time_limit_s, bool)
+    if time_limit_s is not None and not (is_number and time_limit_s >= 0):
+        what = f"time_limit_s={time_limit_s!r}"
+        raise IngotError("bad-option", what, hint="give a number of seconds, 0 or more")
+    return Limits(time_limit_s, memory_limit_bytes)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -44,6 +44,7 @@ from ingot.schedule.program import schedule_program
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
+from ingot.support.limits import Limits
 from ingot.target import Target
 
 _loaded = (_ops, _control)  # imported for their tables
@@ -60,6 +61,7 @@ class Session:
     kernels: Mapping[str, Any] = field(default_factory=dict)
     jobs: int | None = None
     profile: bool = False
+    limits: Limits = field(default_factory=Limits)
     store: ConstantStore = field(default_factory=ConstantStore)
     dump: Dump = field(default_factory=Dump)
 
@@ -114,7 +116,7 @@ STAGES: tuple[Stage, ...] = (
           "fuse nodes into groups; each group is a kernel in formulas, launched in order"),
     Stage("share", lambda p, s: share_kernels(p), "program", "program",
           "kernels that are equal but for names become one"),
-    Stage("schedule", lambda p, s: schedule_program(p, s.target), "program", "program",
+    Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
           "mark loops: tiles, vectors, threads; by the rule of the kernel's family"),
     Stage("separate", lambda p, s: separate_nests(p), "program", "program",
           "one kernel for each loop nest, so that each has one parallel loop"),
@@ -126,7 +128,8 @@ STAGES: tuple[Stage, ...] = (
           "every buffer gets its place in an arena"),
     Stage("barriers", lambda p, s: insert_barriers(p), "program", "program",
           "a barrier wherever two launches' bytes conflict"),
-    Stage("codegen", lambda p, s: s.backend.build(p, s.store, s.target, s.jobs, s.profile),
+    Stage("codegen",
+          lambda p, s: s.backend.build(p, s.store, s.target, s.jobs, s.profile, s.limits),
           "program", "package",
           "LLVM text, objects, and the tables the runtime reads"),
 )  # fmt: skip

@@ -33,6 +33,7 @@ from ingot.runtime.pool import usable_cores
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
 from ingot.support.identity import cpu_caches
+from ingot.support.limits import Limits
 
 
 class CpuBackend:
@@ -58,14 +59,16 @@ class CpuBackend:
         target: targets.Target,
         jobs: int | None,
         profile: bool = False,
+        limits: Limits | None = None,
     ) -> Package:
         """A planned program → everything the runtime needs; `profile` puts cycle counters in."""
-        objects = llvm.compile_program(program, target, jobs, profile)
+        limits = limits or Limits()
+        objects = llvm.compile_program(program, target, jobs, profile, limits)
         probe = None
         if objects.probe is not None:
             probe = Probe(objects.probe, llvm_probe.flops_per_turn(target), target.caches)
         made = package(program, store, objects)
-        return replace(made, probe=probe, features=target.features)
+        return replace(made, probe=probe, features=target.features, notes=tuple(limits.notes))
 
 
 def host() -> targets.HostFeatures:

@@ -7,7 +7,8 @@ reaches kernels through ctx's table, so no object has an undefined symbol.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ingot.codegen import llvm_object
 from ingot.codegen.kernel_cache import compile_cached
@@ -19,11 +20,14 @@ from ingot.codegen.workers import Job, Machine, compile_all
 from ingot.loops import ir as loops
 from ingot.program import ir
 from ingot.support import knobs
+from ingot.support.limits import Limits
 from ingot.target import Target
 
 ENTRY = "ingot_run"
 KERNEL = "ingot_kernel"
 VERSION = llvm_object.VERSION
+QUICK_LEVEL = 1  # of LLVM's optimiser, past a limit
+BATCH = 4  # jobs a process between two looks at a limit
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,11 @@ def entry_text(program: ir.Program, target: Target, profile: bool = False) -> st
 
 
 def compile_program(
-    program: ir.Program, target: Target, processes: int | None, profile: bool = False
+    program: ir.Program,
+    target: Target,
+    processes: int | None,
+    profile: bool = False,
+    limits: Limits | None = None,
 ) -> Objects:
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
     jobs.append(Job("the entry", entry_text(program, target, profile)))
@@ -55,11 +63,26 @@ def compile_program(
     if profile:
         jobs.append(Job("the probe of the peak", probe_text(target)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1
-    machine = machine_of(target)
-    done = compile_cached(jobs, machine, lambda missing: compile_all(missing, machine, count))
+    done = _compile(jobs, machine_of(target), count, limits or Limits())
     first = len(program.kernels)
     probe = done[first + 2] if profile else None
     return Objects(tuple(done[:first]), done[first], done[first + 1], probe)
+
+
+def _compile(jobs: list[Job], machine: Machine, count: int, limits: Limits) -> list[bytes]:
+    """All jobs at once; with a limit some at a time, and past it LLVM is asked for less."""
+    at_once = BATCH * count if limits.is_set else len(jobs)
+    made: list[bytes] = []
+    while len(made) < len(jobs):
+        reached = limits.reached()
+        if reached and machine.level > QUICK_LEVEL:
+            left = len(jobs) - len(made)
+            limits.note(f"{reached}: LLVM's level {QUICK_LEVEL} for {left} of {len(jobs)} objects")
+            machine = replace(machine, level=QUICK_LEVEL)
+        batch = jobs[len(made) : len(made) + at_once]
+        compile_jobs = partial(compile_all, machine=machine, processes=count)
+        made += compile_cached(batch, machine, compile_jobs)
+    return made
 
 
 def kernel_assembly(kernel: loops.Kernel, target: Target) -> str:

@@ -23,4 +23,14 @@ def schedule_kernel(kernel: Kernel, target: Target, family: str | None) -> Sched
     return sch
 
 
-__all__ = ["schedule_kernel"]
+def schedule_plainly(kernel: Kernel) -> Schedule:
+    """The kernel as written, its outermost loops shared between threads where they may be."""
+    sch = Schedule(kernel)
+    for block in sch.blocks() if kernel.family not in AS_WRITTEN else ():
+        for outermost in sch.loops(block)[:1]:
+            with sch.attempt():
+                sch.parallel(outermost)
+    return sch
+
+
+__all__ = ["schedule_kernel", "schedule_plainly"]

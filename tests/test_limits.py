@@ -1,0 +1,79 @@
+"""Limits on compiling: past one the code is simpler, the answers are equal, the report says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import ingot
+from ingot import api, cache, pipeline
+from ingot.support import knobs
+from ingot.support.limits import Limits, resident_bytes
+from tests.models.build import HARD
+from tests.small import small_model
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "lstm", "dynamic_sequence", "nonzero_gather"])
+def test_no_time_at_all_gives_the_same_answers(name):
+    model, feeds = HARD[name]()
+    quick = ingot.compile(model, jobs=1, time_limit_s=0)
+    report = quick.report().splitlines()
+    assert "time_limit_s=0 was reached" in report[0] and "kernels are left plain" in report[0]
+    assert "LLVM's level 1" in report[1]
+    for threads in (1, 2):
+        quick.threads = threads
+        for a, b in zip(quick.run(None, feeds), ingot.compile(model, jobs=1).run(None, feeds)):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_limit_that_is_not_reached_changes_nothing():
+    far = ingot.compile(small_model(), jobs=1, time_limit_s=1e6, memory_limit_bytes=1 << 50)
+    plain = ingot.compile(small_model(), jobs=1)
+    assert far.package.notes == ()
+    assert far.package.kernel_objects == plain.package.kernel_objects
+    assert far.report() == plain.report()
+
+
+def test_memory_is_a_limit_too():
+    held = resident_bytes()
+    exe = ingot.compile(small_model(), jobs=1, memory_limit_bytes=held // 2)
+    assert f"memory_limit_bytes={held // 2} was reached" in exe.report()
+
+
+def test_a_limit_may_be_reached_on_the_way():
+    """Between two batches of kernels: some are made with all of LLVM, the rest with less."""
+    answers = iter([""] * 7 + ["enough"] * 100)
+
+    class Soon(Limits):
+        is_set = True
+
+        def reached(self) -> str:
+            return next(answers)
+
+    model, _ = HARD["residual_cnn"]()
+    session = api.make_session(jobs=1)
+    session.limits = Soon()
+    package = pipeline.run_stages(model, session)
+    left = [note for note in package.notes if "left plain" in note]
+    assert left and not left[0].startswith("enough: 10 of 10")
+
+
+def test_what_was_made_in_haste_is_not_kept(tmp_path):
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    with knobs.override(cache_dir=str(tmp_path / "cache")):
+        ingot.compile(tmp_path / "model.onnx", jobs=1, time_limit_s=0)
+        assert cache.size().kinds["models"] == (0, 0)
+        ingot.compile(tmp_path / "model.onnx", jobs=1)
+        found = ingot.compile(tmp_path / "model.onnx", time_limit_s=0)
+        assert list(found.times_s) == ["cache"] and not found.package.notes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"time_limit_s": -1}, {"time_limit_s": "1"}, {"time_limit_s": float("nan")},
+     {"memory_limit_bytes": 0}, {"memory_limit_bytes": 1.5}],
+)  # fmt: skip
+def test_a_limit_that_is_none_is_refused(options):
+    with pytest.raises(ingot.IngotError, match="bad-option"):
+        ingot.compile(small_model(), **options)
