@@ -1,51 +1,109 @@
 """Inputs for a run from the command line: files where given, seeded random numbers otherwise.
 
-In: an Executable, files and a seed. Out: an array for every input. Called by main.py's `run`.
+In: a model's inputs, its open sizes, and what was asked (`Wanted`). Out: an array for every input.
+Called by run.py, profile.py and bench.py.
 """
 
 from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.runtime.executable import Executable
 from ingot.runtime.package import Port
 from ingot.support.errors import IngotError
 
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-def read_feeds(
-    exe: Executable, files: Mapping[str, str], bundle: Path | None,
-    shapes: Mapping[str, int | tuple[int, int]], seed: int,
-) -> dict[str, np.ndarray]:  # fmt: skip
+class OpenSize(Protocol):
+    """A size that the model leaves open, of a graph or of a package."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def divisor(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was said about the inputs."""
+
+    files: Mapping[str, str] = field(default_factory=dict)  # .npy by name
+    bundle: Path | None = None  # .npz
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    seed: int = 0
+
+
+def make_feeds(
+    ports: Sequence[Port], open_sizes: Iterable[OpenSize], sizes: Mapping[str, Any], wanted: Wanted
+) -> dict[str, np.ndarray]:
     """Arrays by name; one that the model does not have is an error before anything runs."""
-    given = {} if bundle is None else _read_bundle(bundle)
-    given |= {name: _read_array(name, file) for name, file in files.items()}
-    known = {port.name for port in exe.inputs}
-    unknown = [name for name in given if name not in known]
+    given = {} if wanted.bundle is None else read_bundle(wanted.bundle, "--feeds")
+    given |= {name: _read_array(name, file) for name, file in wanted.files.items()}
+    known = {port.name for port in ports}
+    unknown = [name for name in (*given, *wanted.ranges) if name not in known]
     if unknown:
         raise IngotError(
             "bad-input",
             f"no input is called {', '.join(map(repr, unknown))}",
-            hint="the inputs are " + ", ".join(map(str, exe.inputs)),
+            hint="the inputs are " + ", ".join(map(str, ports)),
         )
-    rng = np.random.default_rng(seed)
-    sizes = _sizes(exe, given, shapes)
+    chosen = choose_sizes(ports, open_sizes, sizes, given)
+    rng = np.random.default_rng(wanted.seed)
     return {
-        port.name: given[port.name] if port.name in given else _random(port, sizes, rng)
-        for port in exe.inputs
+        port.name: given[port.name]
+        if port.name in given
+        else _random(port, chosen, rng, wanted.ranges.get(port.name))
+        for port in ports
     }
 
 
-def _read_bundle(file: Path) -> dict[str, np.ndarray]:
+def choose_sizes(
+    ports: Iterable[Port], open_sizes: Iterable[OpenSize], sizes: Mapping[str, Any],
+    given: Mapping[str, np.ndarray],
+) -> dict[str, int]:  # fmt: skip
+    """Sizes from the arrays given, then those asked for, then the least that is allowed."""
+    chosen: dict[str, int] = {}
+    for port in ports:
+        if port.name in given:
+            for dim, size in zip(port.shape, given[port.name].shape):
+                if isinstance(dim, arith.Var):
+                    chosen.setdefault(dim.name, size)
+    for symbol in open_sizes:
+        asked = sizes.get(symbol.name)
+        least = max(1, symbol.low, symbol.divisor)
+        chosen.setdefault(symbol.name, asked if isinstance(asked, int) else least)
+    return chosen
+
+
+def _random(
+    port: Port, sizes: Mapping[str, int], rng: np.random.Generator, span: tuple[float, float] | None
+) -> np.ndarray:
+    """Normal floats; zeros and ones for integers: in range for any table they may index."""
+    shape = tuple(arith.evaluate(dim, sizes) for dim in port.shape)
+    dtype = dtypes.of(port.dtype)
+    if dtype.is_float:
+        drawn = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)
+        return np.asarray(drawn).astype(dtype.numpy)
+    low, high = span or (0, 2)
+    return rng.integers(int(low), max(int(high), int(low) + 1), shape).astype(dtype.numpy)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def read_bundle(file: Path, option: str) -> dict[str, np.ndarray]:
+    """The arrays of a .npz, by name."""
     try:
         data = np.load(file, allow_pickle=False)
         if isinstance(data, np.ndarray):
@@ -53,7 +111,7 @@ def _read_bundle(file: Path) -> dict[str, np.ndarray]:
         with data:
             return {name: data[name] for name in data.files}
     except _UNREADABLE as error:
-        raise _unreadable(f"--feeds {file}", error) from error
+        raise _unreadable(f"{option} {file}", error) from error
 
 
 def _read_array(name: str, file: str) -> np.ndarray:
@@ -72,27 +130,3 @@ def _unreadable(what: str, error: BaseException) -> IngotError:
     if "pickle" in why:  # numpy's word for anything that it does not know
         why = "it is neither a .npy nor a .npz file, or it holds Python objects"
     return IngotError("bad-input", f"{what} cannot be read", why=why)
-
-
-def _sizes(exe: Executable, given: Mapping[str, np.ndarray], shapes: Mapping[str, Any]) -> dict:
-    """Sizes from the arrays given, then the low end of each symbol's range (at least 1)."""
-    sizes: dict[str, int] = {}
-    for port in exe.inputs:
-        if port.name in given:
-            for dim, size in zip(port.shape, given[port.name].shape):
-                if isinstance(dim, arith.Var):
-                    sizes.setdefault(dim.name, size)
-    for symbol in exe.package.symbols:
-        chosen = shapes.get(symbol.name)
-        low = max(1, symbol.low, symbol.divisor)
-        sizes.setdefault(symbol.name, chosen if isinstance(chosen, int) else low)
-    return sizes
-
-
-def _random(port: Port, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
-    """Normal floats, zeros and ones for integers: in range for any table they may index."""
-    shape = tuple(arith.evaluate(dim, sizes) for dim in port.shape)
-    dtype = dtypes.of(port.dtype)
-    if dtype.is_float:
-        return rng.standard_normal(shape).astype(dtype.numpy)
-    return rng.integers(0, 2, shape).astype(dtype.numpy)

@@ -1,6 +1,6 @@
 """What the commands share: options about the model, NAME=VALUE pairs, and errors for people.
 
-Exit codes: 0 done; 1 the model, its inputs or its run are at fault; 2 the command line is.
+In: a command's function. Out: a click command whose errors are messages and exit codes.
 """
 
 from __future__ import annotations
@@ -13,47 +13,65 @@ from typing import Any
 
 import click
 
-from ingot import pipeline
+from ingot.cli.output import print_json
+from ingot.support import lazy
 from ingot.support.errors import IngotError
 
+FAILED = 1  # the model, its inputs or its run are at fault
+USAGE = 2  # the command line is
+DISAGREE = 3  # answers are not what they should be
+INTERRUPTED = 130  # as a shell says it
+
 USAGE_CODES = ("bad-option", "bad-target")
-Shapes = dict[str, int | tuple[int, int]]
+Size = int | tuple[int, int]  # a number, or a range
+Shapes = dict[str, Any]  # a Size by a size's name, a Shape by an input's
 
 
-def told(command: Callable) -> Callable:
-    """Errors are for people: a message on stderr and an exit code, no traceback."""
+class Shape(tuple[int, ...]):
+    """All sizes of one input: 1x3x224x224."""
 
-    @functools.wraps(command)
+
+def command(name: str, has_model: bool = True) -> Callable[[Callable], click.Command]:
+    """A command that takes --json and, mostly, a model; its errors are told, not raised."""
+
+    def wrap(function: Callable) -> click.Command:
+        options = [*(MODEL_OPTIONS if has_model else ()), JSON_OPTION]
+        wrapped = told(function)
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return click.command(name)(wrapped)
+
+    return wrap
+
+
+def told(function: Callable) -> Callable:
+    """Errors are for people: a message on stderr and an exit code, no traceback. With --json the
+    error is an object on stdout too."""
+
+    @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            function(*args, **kwargs)
         except IngotError as error:
-            click.echo(str(error), err=True)
-            sys.exit(2 if error.code in USAGE_CODES else 1)
+            stop(error, kwargs.get("as_json", False))
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
         except BrokenPipeError:
             raise  # click knows what to do when the reader has gone
         except OSError as error:
-            click.echo(f"[bad-option] {error}", err=True)
-            sys.exit(2)
+            stop(IngotError("bad-option", str(error)), kwargs.get("as_json", False))
 
     return run
 
 
-def model_options(command: Callable) -> Callable:
-    for option in (
-        click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-        click.option("--target", default="cpu", show_default=True,
-                     help="This machine, or a named CPU such as x86-64-v3."),
-        click.option("--shape", "shapes", multiple=True, metavar="NAME=N|LOW:HIGH",
-                     callback=_shapes, help="A symbolic size, or its range."),
-        click.option("--state", multiple=True, metavar="INPUT=OUTPUT", callback=pairs,
-                     help="An input updated in place."),
-        click.option("--threads", type=click.IntRange(min=1),
-                     help="Threads of a call; default: every core."),
-        click.option("--jobs", type=click.IntRange(min=1), help="Processes for code generation."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+def stop(error: IngotError, as_json: bool) -> None:
+    code = USAGE if error.code in USAGE_CODES else FAILED
+    if as_json:
+        parts = {key: getattr(error, key) for key in ("code", "what", "where", "why", "hint")}
+        print_json({"error": parts, "exit_code": code})
+    click.echo(str(error), err=True)
+    sys.exit(code)
 
 
 def pairs(context: click.Context, option: click.Parameter, items: Iterable[str]) -> dict[str, str]:
@@ -69,23 +87,90 @@ def pairs(context: click.Context, option: click.Parameter, items: Iterable[str])
     return found
 
 
-def _shapes(context: click.Context, option: click.Parameter, items: Iterable[str]) -> Shapes:
-    shapes: Shapes = {}
+def shapes(context: click.Context, option: click.Parameter, items: Iterable[str]) -> Shapes:
+    """batch=8, a range batch=1:512, or all sizes of an input: image=1x3x224x224."""
+    return {
+        name: _size(name, text, context, option)
+        for name, text in pairs(context, option, items).items()
+    }
+
+
+def _size(name: str, text: str, context: click.Context, option: click.Parameter) -> Any:
+    low, colon, high = text.partition(":")
+    try:
+        if "x" in text:
+            return Shape(map(int, text.split("x")))
+        return (int(low), int(high)) if colon else int(low)
+    except ValueError:
+        what = (
+            f"{name}={text!r} is no size: give {name}=8, a range {name}=1:512, "
+            "or an input's shape INPUT=1x128"
+        )
+        raise click.BadParameter(what, context, option) from None
+
+
+def ranges(
+    context: click.Context, option: click.Parameter, items: Iterable[str]
+) -> dict[str, tuple[float, float]]:
+    """NAME=LOW:HIGH: what random values are drawn from."""
+    found = {}
     for name, text in pairs(context, option, items).items():
-        low, colon, high = text.partition(":")
+        low, _, high = text.partition(":")
         try:
-            shapes[name] = (int(low), int(high)) if colon else int(low)
+            found[name] = (float(low), float(high))
         except ValueError:
-            what = f"{name}={text!r} is no size: give {name}=8 or a range {name}=1:512"
+            what = f"{name}={text!r} is no range: give {name}=0:1000"
             raise click.BadParameter(what, context, option) from None
-    return shapes
+        if not found[name][0] < found[name][1]:
+            raise click.BadParameter(f"{name}={text!r} holds no value", context, option)
+    return found
 
 
 def stage(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
     """A stage of the table; an unknown one is an error that lists them."""
     if name is not None:
         try:
-            pipeline.takes(name)
+            lazy.load("pipeline").takes(name)
         except IngotError as error:
             raise click.BadParameter(f"{error.what}; {error.hint}", context, option) from None
     return name
+
+
+def complete_stage(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
+    return [name for name in lazy.load("pipeline").NAMES if name.startswith(begun)]
+
+
+def some_file(**options: Any) -> click.Path:
+    return click.Path(dir_okay=False, path_type=Path, **options)
+
+
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+MODEL_OPTIONS = (
+    click.argument("model", type=some_file(exists=True)),
+    click.option("--target", default="cpu", show_default=True,
+                 help="This machine, or a named CPU such as x86-64-v3."),
+    click.option("--shape", "--size", "shapes", multiple=True, callback=shapes,
+                 metavar="NAME=N|LOW:HIGH|AxB",
+                 help="An open size, its range, or all sizes of an input."),
+    click.option("--state", multiple=True, metavar="INPUT=OUTPUT", callback=pairs,
+                 help="An input updated in place."),
+    click.option("--threads", type=click.IntRange(min=1),
+                 help="Threads of a call; default: every core."),
+    click.option("--jobs", type=click.IntRange(min=1), help="Processes for code generation."),
+)  # fmt: skip
+
+FEED_OPTIONS = (
+    click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", callback=pairs,
+                 help="An input from a file."),
+    click.option("--feeds", type=some_file(exists=True), help="Inputs by name in a .npz."),
+    click.option("--range", "ranges", multiple=True, metavar="NAME=LOW:HIGH", callback=ranges,
+                 help="Draw a random input from this range, its upper end excluded."),
+    click.option("--seed", default=0, show_default=True, help="For inputs that are not given."),
+)  # fmt: skip
+
+
+def feed_options(function: Callable) -> Callable:
+    for option in reversed(FEED_OPTIONS):
+        function = option(function)
+    return function

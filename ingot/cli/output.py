@@ -1,53 +1,121 @@
-"""How the commands print: rich tables on a terminal, aligned plain text anywhere else."""
+"""How the commands print: rich tables and bars on a terminal, aligned plain text or JSON elsewhere.
+
+rich is loaded only for a terminal (terminal.py): a pipe and --help do without.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from ingot.runtime.executable import Executable
+from ingot.arith import expr as arith
+from ingot.runtime.package import Port
+from ingot.support import lazy
 from ingot.support.dump import Dump
 from ingot.support.text import columns
 
 Rows = Iterable[Sequence[str]]
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( %|×)?|-|inf|nan")
 
 
 def print_table(head: Sequence[str], rows: Rows) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        for line in columns([tuple(head), *map(tuple, rows)]):
-            click.echo(line)
+    """Columns of numbers are flush right."""
+    body = [tuple(row) for row in rows]
+    if sys.stdout.isatty():
+        lazy.load("cli.terminal").print_table(head, body, numeric_columns(body))
         return
-    table = Table(*head)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table, markup=False)
+    for line in columns(flush([tuple(head), *body], numeric_columns(body))):
+        click.echo(line)
+
+
+def numeric_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
+    return [all(_NUMBER.fullmatch(cell.strip()) for cell in column) for column in zip(*rows)]
+
+
+def flush(rows: list[tuple[str, ...]], is_number: list[bool]) -> list[tuple[str, ...]]:
+    """Rows with the cells of number columns padded on the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(is_number))]
+    return [
+        tuple(c.rjust(w) if n else c for c, w, n in zip(row, widths, is_number)) for row in rows
+    ]
+
+
+def print_json(data: dict[str, Any]) -> None:
+    click.echo(json.dumps(plain(data), indent=2, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """What JSON can say: sizes that are formulas as text, numbers that are none as null."""
+    match value:
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case arith.Expr():
+            number = arith.as_int(value)
+            return str(value) if number is None else number
+        case Path():
+            return str(value)
+        case float():
+            return value if math.isfinite(value) else None
+    return value
+
+
+def ports(items: Iterable[Port]) -> list[dict[str, Any]]:
+    return [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in items]
+
+
+def compile_record(folder: Path | str = "") -> AbstractContextManager[Dump]:
+    """The record of a compilation; on a terminal it moves a progress bar."""
+    if sys.stderr.isatty():
+        return lazy.load("cli.terminal").StageBar(folder)
+    return nullcontext(Dump(folder))
+
+
+def steps(total: int, what: str) -> AbstractContextManager[Any]:
+    """A function to call with the name of each step; on a terminal it moves a progress bar."""
+    if sys.stderr.isatty():
+        return lazy.load("cli.terminal").step_bar(total, what)
+    return nullcontext(lambda name: None)
 
 
 def print_times(record: Dump) -> None:
-    rows = [(name, f"{time_s * 1e3:9.1f}") for name, time_s in record.times_s.items()]
-    print_table(("stage", "       ms"), rows)
+    rows = [(name, f"{time_s * 1e3:.1f}") for name, time_s in record.times_s.items()]
+    print_table(("stage", "ms"), rows)
 
 
-def print_memory(exe: Executable) -> None:
-    print_table(("memory", "bytes"), [(name, str(size)) for name, size in exe.memory.items()])
-
-
-def print_outputs(exe: Executable, outputs: Sequence[np.ndarray]) -> None:
+def describe_outputs(outputs: Iterable[tuple[Port, np.ndarray]]) -> list[dict[str, Any]]:
     """Name, type and a few figures; who wants the numbers takes --save."""
-    rows = [
-        (port.name, f"{port.dtype}{list(array.shape)}", *_figures(array))
-        for port, array in zip(exe.outputs, outputs)
+    return [
+        {"name": port.name, "dtype": port.dtype, "shape": list(array.shape)} | _figures(array)
+        for port, array in outputs
     ]
-    print_table(("output", "type", "min", "mean", "max"), rows)
 
 
-def _figures(array: np.ndarray) -> list[str]:
+def print_outputs(rows: Iterable[dict[str, Any]]) -> None:
+    head = ("output", "type", "min", "mean", "max")
+    cells = [
+        (row["name"], f"{row['dtype']}{row['shape']}", *(_short(row[k]) for k in head[2:]))
+        for row in rows
+    ]
+    print_table(head, cells)
+
+
+def _short(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.6g}"
+
+
+def _figures(array: np.ndarray) -> dict[str, float | None]:
     if not array.size:
-        return ["-", "-", "-"]
+        return {"min": None, "mean": None, "max": None}
     wide = array.astype(np.float64)
-    return [f"{figure(wide):.6g}" for figure in (np.min, np.mean, np.max)]
+    return {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}

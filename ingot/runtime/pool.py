@@ -25,11 +25,11 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # no affinity on this system
         cores = os.cpu_count() or 1
-    quota = _cgroup_quota()
+    quota = cgroup_quota()
     return max(1, min(cores, math.ceil(quota)) if quota else cores)
 
 
-def _cgroup_quota() -> float | None:
+def cgroup_quota() -> float | None:
     try:
         text = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return None if text[0] == "max" else int(text[0]) / int(text[1])

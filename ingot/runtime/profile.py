@@ -71,15 +71,18 @@ class Profile:
     threads: int
     runs: int
 
-    def __str__(self) -> str:
-        table = [HEAD, *(row.cells(self.run_us) for row in self.rows)]
+    @property
+    def summary(self) -> str:
         inside = sum(row.time_us for row in self.rows)
         waits = sum(row.wait_us for row in self.rows)
-        last = (
+        return (
             f"{self.run_us:.1f} µs a run, threads: {self.threads} (mean of {self.runs} runs): "
             f"{inside:.1f} in kernels, {waits:.1f} in barriers"
         )
-        return "\n".join([*columns(table), last, str(self.peak)])
+
+    def __str__(self) -> str:
+        table = [HEAD, *(row.cells(self.run_us) for row in self.rows)]
+        return "\n".join([*columns(table), self.summary, str(self.peak)])
 
 
 Counts = Sequence[tuple[int, int]]  # (busy, wait) cycles of each launch, for one thread

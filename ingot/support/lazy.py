@@ -17,6 +17,14 @@ TABLE: dict[str, str] = {
     "pipeline": "ingot.pipeline",
     "kernels": "ingot.kernels",
     "kernels.hooks": "ingot.kernels.hooks",
+    "loops.script": "ingot.loops.script_print",
+    "cli.compile": "ingot.cli.compile:compile_command",
+    "cli.run": "ingot.cli.run:run_command",
+    "cli.profile": "ingot.cli.profile:profile_command",
+    "cli.show": "ingot.cli.show:show_command",
+    "cli.doctor": "ingot.cli.doctor:doctor_command",
+    "cli.machine": "ingot.cli.machine",
+    "cli.terminal": "ingot.cli.terminal",
 }
 
 _PACKAGES = {"onnx": "onnx", "torch": "torch", "llvmlite": "llvmlite"}

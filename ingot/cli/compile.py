@@ -1,0 +1,119 @@
+"""`ingot compile model.onnx --shape batch=1`: what was made, and how long each stage took.
+
+In: a model, or the dumped text of an IR. Out: the IR after a stage, or the executable described.
+"""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ingot import api
+from ingot.cli.options import Shapes, command, complete_stage, stage
+from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
+from ingot.cli.sizes import named_sizes
+from ingot.runtime import report
+from ingot.runtime.executable import Executable
+from ingot.runtime.package import Package
+from ingot.support import knobs, lazy
+from ingot.support.dump import Dump
+from ingot.support.errors import IngotError
+
+
+@command("compile")
+@click.option(
+    "--dump",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the IR after each stage; default: INGOT_DUMP_DIR.",
+)
+@click.option(
+    "--stop-after",
+    metavar="STAGE",
+    callback=stage,
+    shell_complete=complete_stage,
+    help="Print the IR after this stage and stop.",
+)
+@click.option(
+    "--start-from",
+    metavar="STAGE",
+    callback=stage,
+    shell_complete=complete_stage,
+    help="MODEL is the dumped text of the IR this stage takes.",
+)
+def compile_command(
+    model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
+    jobs: int | None, dump: Path | None, stop_after: str | None, start_from: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Compile MODEL and say what was made."""
+    start = time.perf_counter()
+    pipeline = lazy.load("pipeline")
+    first, last = start_from or pipeline.NAMES[0], stop_after or pipeline.NAMES[-1]
+    with compile_record(dump or knobs.current().dump_dir) as record:
+        sizes = shapes if start_from else named_sizes(model, shapes)
+        session = api.make_session(target, sizes, state, jobs, record)
+        made = pipeline.run_stages(_read(model, start_from, session), session, first, last)
+    seconds = time.perf_counter() - start
+    if not isinstance(made, Package):
+        text = pipeline.show(made)
+        print_json({"stage": last, "text": text}) if as_json else click.echo(text, nl=False)
+        return
+    obstacle = session.backend.why_not_here(session.target)
+    exe = None if obstacle else Executable(made, threads)
+    if as_json:
+        print_json(_described(made, exe, obstacle, record, seconds))
+    else:
+        _tell(made, exe, obstacle, record, seconds)
+
+
+def _read(model: Path, start_from: str | None, session: Any) -> Any:
+    """What to begin with: a model, or the dumped text of an IR with its constants beside it."""
+    pipeline = lazy.load("pipeline")
+    kind = "model" if start_from is None else pipeline.takes(start_from)
+    if kind == "model":
+        return model
+    constants = model.parent / pipeline.CONSTANTS_FILE
+    try:
+        if constants.exists():
+            session.store.load(constants)
+        return pipeline.parse(model.read_text(encoding="utf-8"), kind)
+    except (UnicodeDecodeError, ValueError, zipfile.BadZipFile) as error:
+        what = f"{model} is no dump of a {kind}"
+        raise IngotError("bad-text", what, where=start_from or "", why=str(error)) from error
+
+
+def _tell(
+    made: Package, exe: Executable | None, obstacle: str, record: Dump, seconds: float
+) -> None:
+    if exe is None:
+        click.echo(f"package {made.name}, not for this machine: {obstacle}\n")
+    else:
+        click.echo(f"{exe!r}\n")
+        print_table(("memory", "bytes"), [(name, str(n)) for name, n in exe.memory.items()])
+        click.echo()
+    print_times(record)
+    click.echo()
+    print_table(report.HEAD, [row.cells() for row in made.report])
+    click.echo(f"\ncompiled in {seconds:.2f} s")
+
+
+def _described(
+    made: Package, exe: Executable | None, obstacle: str, record: Dump, seconds: float
+) -> dict[str, Any]:
+    names = ("kernel", "family", "pieces", "lanes", "flops", "arg_bytes", "why_serial",
+             "why_scalar", "origin")  # fmt: skip
+    return {
+        "name": made.name,
+        "runs_here": exe is not None,
+        "why_not": obstacle,
+        "inputs": ports(made.inputs),
+        "outputs": ports(made.outputs),
+        "memory_bytes": exe.memory if exe is not None else None,
+        "stages_s": record.times_s,
+        "kernels": [{name: getattr(row, name) for name in names} for row in made.report],
+        "seconds": seconds,
+    }

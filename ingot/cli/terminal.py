@@ -1,0 +1,72 @@
+"""Tables and bars for a terminal, with rich. Loaded by output.py only where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ingot.support import lazy
+from ingot.support.dump import Dump
+
+
+def print_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], is_number: Sequence[bool]
+) -> None:
+    table = Table()
+    for name, number in zip(head, [*is_number, *[False] * len(head)]):
+        table.add_column(Text(name), justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))  # as Text: a name may look like markup
+    Console(highlight=False).print(table)
+
+
+def _bar() -> Progress:
+    """On stderr, and gone when it is done: stdout is for what was asked."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+class StageBar(Dump):
+    """A record of a compilation that moves a bar with every stage."""
+
+    def __init__(self, folder: str | Path = ""):
+        super().__init__(folder)
+        self._bar = _bar()
+        self._task = self._bar.add_task("compiling", total=None)
+
+    def __enter__(self) -> StageBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self._bar.stop()
+
+    def record(self, stage: str, *args: Any, **options: Any) -> None:
+        super().record(stage, *args, **options)
+        names = lazy.load("pipeline").NAMES  # a stage has run, so the table is here
+        following = names.index(stage) + 1 if stage in names else len(names)
+        said = names[following] if following < len(names) else "loading"
+        self._bar.update(self._task, total=len(names), completed=following, description=said)
+
+
+@contextmanager
+def step_bar(total: int, what: str) -> Iterator[Callable[[str], None]]:
+    with _bar() as bar:
+        task = bar.add_task(what, total=total)
+
+        def step(name: str) -> None:
+            bar.update(task, advance=1, description=f"{what}: {name}")
+
+        yield step

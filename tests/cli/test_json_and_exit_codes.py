@@ -1,0 +1,185 @@
+"""What scripts rely on: --json is one object, exit codes say what happened, --help is quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ingot.cli.main import COMMANDS, main
+from tests.small import answers, small_model
+
+ROOT = Path(__file__).parents[2]
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def ingot(*args: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, args)])
+
+
+def said(*args: object, exit_code: int = 0) -> dict:
+    done = ingot(*args, "--json")
+    assert done.exit_code == exit_code, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "small.onnx"
+    path.write_bytes(small_model().SerializeToString())
+    np.save(path.with_name("x.npy"), X)
+    y, z = answers(X)
+    np.savez(path.with_name("good.npz"), y=y, z=z)
+    np.savez(path.with_name("bad.npz"), y=y, z=z + 1)
+    np.savez(path.with_name("other.npz"), q=z)
+    return path
+
+
+# --- json -----------------------------------------------------------------------------------------
+
+
+def test_compile_as_json(small: Path):
+    made = said("compile", small, "--shape", "x=2x4")
+    assert made["inputs"] == [{"name": "x", "dtype": "f32", "shape": [2, 4]}]
+    assert made["runs_here"] and made["memory_bytes"]["weights"] > 0 and made["seconds"] > 0
+    assert {"import", "codegen"} <= made["stages_s"].keys()
+    assert made["kernels"][0]["kernel"] == "matmul_add_relu"
+    assert said("compile", small)["inputs"][0]["shape"] == ["batch", 4]
+    assert "return %y" in said("compile", small, "--stop-after", "import")["text"]
+
+
+def test_show_and_profile_as_json(small: Path):
+    assert said("show", small, "--stage", "import")["text"].startswith("graph small(")
+    found = said("profile", small, "--runs", 2, "--size", "batch=16")
+    assert found["runs"] == 2 and found["run_us"] > 0
+    assert "matmul_add_relu" in found["launches"][0]["kernel"]
+    assert len(said("profile", small, "--runs", 1, "--top", 1)["launches"]) == 1
+
+
+def test_run_as_json(small: Path):
+    outputs = said("run", small, "--input", f"x={small.with_name('x.npy')}")["outputs"]
+    assert [o["name"] for o in outputs] == ["y", "z"] and outputs[0]["shape"] == [2, 3]
+    assert outputs[1]["max"] == pytest.approx(answers(X)[1].max())
+
+
+def test_what_json_cannot_say_is_null(small: Path, tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.full((1, 4), np.inf, np.float32))
+    assert said("run", small, "--input", f"x={tmp_path}/x.npy")["outputs"][0]["max"] is None
+
+
+def test_an_error_as_json(small: Path):
+    error = said("run", small, "--shape", "bath=1", exit_code=2)
+    assert error["error"]["code"] == "bad-option" and "batch" in error["error"]["hint"]
+    missing = said("run", small, "--input", "x=nowhere.npy", exit_code=1)
+    assert missing["error"]["code"] == "bad-input" and missing["exit_code"] == 1
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def test_expected_answers(small: Path):
+    words = ["run", small, "--input", f"x={small.with_name('x.npy')}", "--expect"]
+    good = said(*words, small.with_name("good.npz"))
+    assert good["agrees"] and good["distance"] < 1e-6
+    bad = said(*words, small.with_name("bad.npz"), exit_code=3)
+    assert not bad["agrees"] and bad["farthest"] == "z"
+    assert said(*words, small.with_name("bad.npz"), "--tolerance", 2)["agrees"]
+    assert not said(*words, small.with_name("other.npz"), exit_code=3)["agrees"]
+    assert "NOT as expected: 'z'" in ingot(*words, small.with_name("bad.npz")).stdout
+
+
+def test_random_inputs_have_a_range(small: Path):
+    def highest(span: str) -> float:
+        words = ["--range", f"x={span}", "--shape", "batch=64"]
+        return said("run", small, *words)["outputs"][0]["max"]
+
+    assert highest("0:1000") > 100 > highest("0:1")
+    assert ingot("run", small, "--range", "x=1:0").exit_code == 2
+    assert ingot("run", small, "--range", "q=0:1").exit_code == 1
+
+
+@pytest.mark.parametrize("words, expected", [
+    (["--shape", "x=2x5"], ["4 is not 5"]),
+    (["--shape", "x=2x4x1"], ["2 dimensions"]),
+    (["--shape", "q=2x4"], ["no input is called 'q'", "x: f32[batch, 4]"]),
+    (["--shape", "x=2xy"], ["INPUT=1x128"]),
+])  # fmt: skip
+def test_shapes_that_do_not_fit(small: Path, words: list[str], expected: list[str]):
+    done = ingot("run", small, *words)
+    assert done.exit_code == 2
+    assert all(text in done.stderr for text in expected), done.stderr
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+def test_doctor_says_what_there_is():
+    found = {f["name"]: f for f in said("doctor")["findings"]}
+    assert found["compile and run"]["state"] == "ok" and "LLVM" in found["LLVM"]["value"]
+    assert found["onnxruntime"]["state"] == "ok"
+    assert 1 <= int(found["threads of a call"]["value"]) <= int(found["allowed"]["value"])
+    assert "Models compile and run here." in ingot("doctor").stdout
+
+
+def test_doctor_says_why_not(tmp_path: Path):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("INGOT_")}
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-m", "ingot.cli", "doctor"],
+        capture_output=True, text=True, cwd=ROOT, timeout=120,
+        env={**kept, "INGOT_CACHE_DIR": str(open_to_all), "INGOT_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "others may write to it" in done.stdout and "INGOT_THREADS says so" in done.stdout
+
+
+# --- help and completion --------------------------------------------------------------------------
+
+
+def python(code: str, **environ: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environ}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)])
+def test_help_loads_no_compiler(words: list[str]):
+    code = (
+        "import sys\nfrom ingot.cli.main import main\n"
+        f"main({[*words, '--help']!r}, standalone_mode=False)\n"
+        "print('LOADED', sorted({'onnx', 'llvmlite', 'rich', 'ingot.pipeline', 'ingot.ops'}"
+        " & set(sys.modules)))"
+    )
+    out = python(code)
+    assert "Usage:" in out and "LOADED []" in out
+
+
+def test_every_command_is_listed_with_its_help():
+    listed = ingot("--help").stdout
+    for name, help_text in COMMANDS.items():
+        assert name in listed and help_text.split(":")[0][:30] in listed
+        assert "--json" in ingot(name, "--help").stdout
+
+
+@pytest.mark.parametrize("words, expected", [
+    ("ingot pro", "profile"),
+    ("ingot show m.onnx --stage sched", "schedule"),
+    ("ingot show m.onnx --as as", "asm"),
+])  # fmt: skip
+def test_shell_completion(words: str, expected: str):
+    last = len(words.split()) - 1
+    code = "from ingot.cli.main import main; main(prog_name='ingot')"
+    ask = f"import sys\ntry:\n {code}\nexcept SystemExit: pass"
+    out = python(ask, _INGOT_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(last))
+    assert f"plain,{expected}" in out.split()
