@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types check clean long math-long
+.PHONY: demo test bench clean long math-long
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -13,7 +13,7 @@ $(VENV)/.base: pyproject.toml
 # torch is installed by its pinned version first, so that nothing pulls in a CUDA build
 $(VENV)/.test: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
 	touch $@
 
 demo: $(VENV)/.base
@@ -24,6 +24,10 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Ingot beside its peers; some models: make bench MODELS="digits resnet50"
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/peers.py $(MODELS)
 
 # suites too long for every change
 long: $(VENV)/.test

@@ -3,23 +3,30 @@
     python docs/make_pages.py            rewrite the pages that have made parts
     python docs/make_pages.py --check    say which are out of date, change nothing
 
-A made part follows a line `<!-- made: name -->`: a code block, a table, or a line that begins with
-a number. The tour's target is a named CPU, so its text is the same on every machine. tests/docs/
-checks that the pages are current.
+A made part follows a line `<!-- made: name -->`: a code block, a table, a line that begins with a
+number, or headings to the end of the page. The tour's target is a named CPU, so its text is the
+same on every machine. tests/docs/ checks that the pages are current.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
+from click.testing import CliRunner
 
 import ingot
 from ingot import api, pipeline
+from ingot.cli.main import COMMANDS
+from ingot.cli.main import main as command_line
+from ingot.cli.options import FAILED, USAGE, USAGE_CODES
 from ingot.codegen.llvm import kernel_text
 from ingot.frontends.onnx import registry as spellings
 from ingot.graph.opdef import TABLE as OPERATORS
@@ -29,10 +36,14 @@ from ingot.runtime.report import table
 from ingot.schedule.rules import schedule_kernel
 from ingot.support import abi, knobs
 from ingot.support.dump import Dump
+from ingot.support.errors import CODES, IngotError
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from error_examples import EXAMPLES  # noqa: E402  # it lies beside this file
+
 DIGITS = HERE.parent / "examples" / "digits"
-PAGES = ("tour.md", "pipeline.md", "program.md", "../README.md")
+PAGES = ("tour.md", "pipeline.md", "program.md", "cli.md", "errors.md", "../README.md")
 TARGET, SHAPES, KERNEL = "x86-64-v3", {"batch": 1}, "matmul_add_relu"
 
 
@@ -140,6 +151,44 @@ def abi_table() -> str:
     return "\n".join(rows)
 
 
+def help_of(name: str) -> Callable[[], str]:
+    def made() -> str:
+        done = CliRunner().invoke(command_line, [name, "--help"], prog_name="ingot")
+        return done.stdout.rstrip()
+
+    return made
+
+
+def errors() -> str:
+    """An entry for each code: meaning, advice, the example and what it says."""
+    return "\n\n".join(_error_entry(code) for code in CODES)
+
+
+def _error_entry(code: str) -> str:
+    example = EXAMPLES[code]
+    try:
+        example()
+    except IngotError as error:
+        said = str(error).replace(str(HERE.parent) + "/", "")
+    else:
+        raise AssertionError(f"the example of {code} raises nothing")
+    advice = " ".join((example.__doc__ or "").split())
+    exit_code = USAGE if code in USAGE_CODES else FAILED
+    meaning = f"*{CODES[code][0].upper()}{CODES[code][1:]}.* Exit code {exit_code}. {advice}"
+    return (
+        f"## {code}\n\n{textwrap.fill(meaning, 118, break_on_hyphens=False)}\n\n"
+        f"```python\n{_body(example)}\n```\n\n```\n{said}\n```"
+    )
+
+
+def _body(function: Callable) -> str:
+    """The statements of a function as they are written, without its docstring."""
+    source = textwrap.dedent(inspect.getsource(function))
+    first = ast.parse(source).body[0].body[1]  # type: ignore[attr-defined]
+    line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+    return textwrap.dedent("\n".join(source.splitlines()[line - 1 :])).strip()
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "import": imported,
     "simplified": simplified,
@@ -156,10 +205,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "knobs": knob_table,
     "counts": counts,
     "abi": abi_table,
+    "errors": errors,
+    **{f"help_{name}": help_of(name) for name in COMMANDS},
 }
 _PART = re.compile(
     r"(?P<mark><!-- made: (?P<name>\w+) -->\n)"
-    r"(?P<body>```\w*\n.*?^```$|(?:\|[^\n]*\n?)+|\d[^\n]*\n)",
+    r"(?P<body>```\w*\n.*?^```$|(?:\|[^\n]*\n?)+|\d[^\n]*\n|## .*?\Z)",
     re.DOTALL | re.MULTILINE,
 )
 

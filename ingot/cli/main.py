@@ -15,6 +15,7 @@ from ingot.support import lazy
 COMMANDS: dict[str, str] = {
     "compile": "Compile a model and say what was made.",
     "run": "Run a model once: inputs from files, or random.",
+    "bench": "Time a model in Ingot and in every other runtime installed here.",
     "profile": "Say where the time of a run goes, kernel by kernel.",
     "show": "Print a model after a stage of the compiler, or one of its kernels.",
     "doctor": "Say what this machine can do, and why not.",

@@ -20,14 +20,21 @@ TABLE: dict[str, str] = {
     "loops.script": "ingot.loops.script_print",
     "cli.compile": "ingot.cli.compile:compile_command",
     "cli.run": "ingot.cli.run:run_command",
+    "cli.bench": "ingot.cli.bench:bench_command",
     "cli.profile": "ingot.cli.profile:profile_command",
     "cli.show": "ingot.cli.show:show_command",
     "cli.doctor": "ingot.cli.doctor:doctor_command",
     "cli.machine": "ingot.cli.machine",
     "cli.terminal": "ingot.cli.terminal",
+    "peer.ingot": "ingot.cli.peers.with_ingot:Runtime",
+    "peer.onnxruntime": "ingot.cli.peers.with_onnxruntime:Runtime",
+    "peer.openvino": "ingot.cli.peers.with_openvino:Runtime",
+    "peer.torch": "ingot.cli.peers.with_torch:Runtime",
 }
 
-_PACKAGES = {"onnx": "onnx", "torch": "torch", "llvmlite": "llvmlite"}
+_PACKAGES = {
+    name: name for name in ("onnx", "torch", "llvmlite", "onnxruntime", "openvino", "rich")
+}
 
 
 def load(name: str) -> Any:
