@@ -14,13 +14,20 @@ from typing import Any
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.runtime.package import ArenaSpec, LaunchInfo, Package, Place, Port, SizeSymbol
+from ingot.runtime.package import (
+    ArenaSpec,
+    LaunchInfo,
+    Package,
+    Place,
+    Port,
+    Probe,
+    SizeSymbol,
+)
 from ingot.runtime.report import LaunchRow
 
 _SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
 _PLAIN = (
     "name", "kernel_symbol", "entry_symbol", "slot_count", "dynamic_count", "max_threads",
-    "is_profiled",
 )  # fmt: skip
 
 
@@ -38,6 +45,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "scratch_bytes": from_expr(package.scratch_bytes),
         "launches": [[x.kernel, x.origin, list(x.reasons), x.is_kernel] for x in package.launches],
         "work_ns": from_expr(package.work_ns),
+        "probe": _from_probe(package.probe),
         "doubtful": [[name, from_expr(size)] for name, size in package.doubtful],
         "report": [[_from_cell(row, f.name) for f in fields(row)] for row in package.report],
     }
@@ -72,6 +80,7 @@ def package_of(
             for kernel, origin, reasons, is_kernel in table["launches"]
         ),
         work_ns=_to_optional(table["work_ns"]),
+        probe=_to_probe(table["probe"]),
         doubtful=tuple((name, to_expr(size)) for name, size in table["doubtful"]),
         report=tuple(map(_to_row, table["report"])),
     )
@@ -139,3 +148,15 @@ def _from_cell(row: LaunchRow, name: str) -> Any:
 def _to_row(cells: list) -> LaunchRow:
     values: list[Any] = [_to_optional(c) if is_size else c for c, is_size in zip(cells, _SIZES)]
     return LaunchRow(*values)
+
+
+def _from_probe(probe: Probe | None) -> list[Any] | None:
+    """Code as hexadecimal digits: there is little of it, and only in a profiled build."""
+    return None if probe is None else [probe.code.hex(), probe.flops_per_turn, list(probe.caches)]
+
+
+def _to_probe(parts: list[Any] | None) -> Probe | None:
+    if parts is None:
+        return None
+    code, flops, caches = parts
+    return Probe(bytes.fromhex(code), flops, tuple(caches))
