@@ -36,6 +36,7 @@ from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
 MAX_UNROLL = 16
+NARROW = 64  # elements of a row that need no packing
 PACK_ROWS = 24  # rows that pay for copying an operand into panels first
 
 
@@ -94,7 +95,7 @@ def _pack_operand(sch: Schedule, target: Target, stage: Stage) -> Roles | None:
     (operand, *others) = [x for x in stage.loads if _mentions(x, roles.lanes)]
     shared = any(x.buffer == operand.buffer and x != operand for x in stage.loads)
     order = _panel_order(stage, roles, operand)
-    if others or shared or order is None:
+    if others or shared or order is None or _is_narrow(operand, roles.lanes):
         return None
     tile = _tile(target, stage, roles)
     layout, name = order.format(width=tile.columns), operand.buffer.name
@@ -105,6 +106,12 @@ def _pack_operand(sch: Schedule, target: Target, stage: Stage) -> Roles | None:
             sch.cache_read(stage.ref, name, layout=layout)
         return roles
     return None
+
+
+def _is_narrow(load: Load, lanes: Axis) -> bool:
+    """Are its rows so short that they are as good as a panel?"""
+    size = arith.as_int(load.buffer.shape[-1])
+    return load.indices[-1] == arith.Var(lanes.var) and size is not None and size <= NARROW
 
 
 def _panel_order(stage: Stage, roles: Roles, load: Load) -> str | None:
@@ -232,6 +239,8 @@ def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
     rows = 1 if roles.rows is None else arith.as_int(roles.rows.extent)
     columns = arith.as_int(roles.lanes.extent)
     lanes, panel = target.lanes(stage.dtype), panel_of(stage, roles.lanes)
+    if panel is not None and panel % lanes:
+        panel = None  # it was not made for tiles
     if panel is None and columns is not None and columns < lanes:
         lanes = max(columns, 1)
     return tiles.register_tile(rows, columns, lanes, target.vector_registers, panel)
