@@ -3,7 +3,7 @@
 In: a kernel whose stages are plain nests, and the layouts of its parameters. Out: parameters of
 physical shape, every access mapped, and each nest in the order in which it now writes, so that the
 schedule rules find the contiguous axis last. Intermediates of an output's rank lie as the output
-does. Called by lower/kernels.py.
+does, but for copies of what is plain. Called by lower/kernels.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import AxisKind, Block, Buffer, Kernel, Stmt
 
+SHORT = 8  # channels: a padded image of fewer stays plain, whole rows are moved fastest
 Layouts = Mapping[str, Layout]  # buffer name → layout
 
 
@@ -34,7 +35,29 @@ def _inner_layouts(kernel: Kernel, layouts: Layouts, outputs: int) -> dict[str, 
     laid = [layouts[p.name] for p in kernel.params[-outputs:] if p.name in layouts]
     by_rank = {len(x.axes): x for x in laid if is_permutation(x)}
     made = [s.buffer for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
-    return {b.name: by_rank[b.rank] for b in made if b.rank in by_rank}
+    plain = _plain_copies(kernel, layouts)
+    return {
+        b.name: by_rank[b.rank]
+        for b in made
+        if b.rank in by_rank and not (b.name in plain and _is_short(b, by_rank[b.rank]))
+    }
+
+
+def _is_short(buffer: Buffer, layout: Layout) -> bool:
+    """Would the rows be shorter than a vector?"""
+    size = arith.as_int(buffer.shape[layout.axes[-1][0]])
+    return size is not None and size < SHORT
+
+
+def _plain_copies(kernel: Kernel, layouts: Layouts) -> set[str]:
+    """What a stage makes of parameters in plain order alone: a padded image."""
+    params = {p.name for p in kernel.params} - layouts.keys()
+    found: set[str] = set()
+    for block in visit.blocks(kernel.body):
+        loads = [x.buffer for x in visit.loads(block.body)]
+        if block.init is None and loads and all(b.name in params for b in loads):
+            found |= {s.buffer.name for s in visit.stores(block.body)}
+    return found
 
 
 def _physical(buffer: Buffer, layouts: Layouts) -> Buffer:
