@@ -117,7 +117,7 @@ class Pool(OpDef):
         x = inputs[0]
         assert x is not None
         slide, wide = window(self.name, attrs, x.rank - 2), wide_dtype(x.dtype)
-        kernel, shape = [arith.Const(k) for k in attrs["kernel"]], outputs[0].shape
+        kernel, shape = useful_taps(x, slide, attrs), outputs[0].shape
         start = identity(self.combine, wide)
         raw = identity(self.combine, x.dtype)
 
@@ -150,6 +150,7 @@ class Pool(OpDef):
             case(floats(1, 2, 2, 2), (1, 1), strides=(2, 2), ceil_mode=True, pads=(0, 0, 1, 1)),
             case(floats(1, 1, 5, 6), (2, 3), strides=(3, 3), ceil_mode=True, pads=(1, 1, 1, 1)),
             case(floats(1, 1, 1, 1), (1, 1)),
+            case(floats(1, 2, 3, 4), (90, 90), strides=(90, 90), ceil_mode=True),
             case(floats(1, 2, 4, 4, dtype=dtypes.f16), (2, 2), strides=(2, 2)),
         ]
 
@@ -160,6 +161,17 @@ def _dims(shape: Sequence[int]) -> tuple[Dim, ...]:
 
 def needs_guard(attrs: Attrs, slide: Window) -> bool:
     return slide.padded or bool(attrs.get("ceil_mode", False))
+
+
+def useful_taps(x: Buffer, slide: Window, attrs: Attrs) -> list[Dim]:
+    """The kernel's sizes, cut to what some window has inside the input: exporters write "all of it"
+    as a huge kernel in ceil_mode."""
+    sizes: list[Dim] = []
+    rows = zip(attrs["kernel"], x.shape[2:], slide.begins, slide.dilations)
+    for k, n, begin, step in rows:
+        reach = arith.as_int((n + begin - 1) // step + 1)
+        sizes.append(arith.Const(k if reach is None else max(1, min(k, reach))))
+    return sizes
 
 
 def window_load(
@@ -257,7 +269,7 @@ class MaxPool(Pool):
             take = take if load.mask is None else load.mask & take
             return [ir.Select(take, value, best), ir.Select(take, place, where)]
 
-        over = [arith.Const(k) for k in attrs["kernel"]]
+        over = useful_taps(x, slide, attrs)
         start = [identity("max", wide_dtype(x.dtype)), none]
         best, where = b.fold(["best", "place"], outputs[0].shape, over, start, update)
         if attrs.get("storage_order", 0):
