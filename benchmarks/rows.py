@@ -29,10 +29,9 @@ from ingot.script import alloc, block, exp, f32, grid, inf, init, rsqrt
 ROWS, COLUMNS = 4096, 1024
 MANY_ROWS = 32 * 1024  # 128 MB
 ROUNDS = 60
-LANES = 8
-# as wide as four registers: each step of a long formula is then four instructions that do not wait
-# for each other
-WIDE = 4 * LANES
+# four registers of eight lanes: each step of a long formula is then four instructions that do not
+# wait for each other
+WIDE = 4 * 8
 STEPS = COLUMNS // WIDE
 EPSILON = 1e-5
 
@@ -109,15 +108,9 @@ def copy_of(rows: int) -> ingot.KernelFunction:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def in_lanes(sch: ingot.Schedule, name: str) -> list:
-    """A reduction along the row → WIDE partial ones side by side, then LANES of them, then one."""
-    wide = sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, WIDE)[-1], axis=1)
-    return [wide, *of_lanes(sch, name)]
-
-
-def of_lanes(sch: ingot.Schedule, name: str) -> list:
-    """A reduction over WIDE values: registers meet each other first, and then the lanes of one."""
-    return [sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, LANES)[-1], axis=1)]
+def in_lanes(sch: ingot.Schedule, name: str):
+    """A reduction along the row → WIDE partial ones side by side, and a reduction of those."""
+    return sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, WIDE)[-1], axis=1)
 
 
 def by_rows(sch: ingot.Schedule, stages: list) -> None:
@@ -129,36 +122,29 @@ def by_rows(sch: ingot.Schedule, stages: list) -> None:
     sch.parallel(row)
 
 
-def accumulate(sch: ingot.Schedule, stage, lane, step) -> None:
-    """Partial results stay in registers while the row goes by."""
+def accumulate(sch: ingot.Schedule, partial, lane, step, whole: str) -> None:
+    """Partial results stay in registers while the row goes by; in the end lanes meet in a tree."""
     sch.reorder(step, lane)
     sch.vectorize(lane)
-    sch.set_scope(sch.at_block(stage).name, "register")
-    if sch.at_loop(step).extent != STEPS:
-        sch.unroll(step)
+    sch.set_scope(partial, "register")
+    sch.vectorize(sch.loops(sch.block(whole))[-1])
 
 
 def schedule_softmax(sch: ingot.Schedule) -> None:
-    tops, totals = in_lanes(sch, "top"), of_lanes(sch, "total")
-    top, sums, total = sch.block("top"), sch.block("sums"), sch.block("total")
-    by_rows(sch, [*tops, top, sums, *totals, total, sch.block("scale")])
-    accumulate(sch, sums, *sch.loops(sums)[-2:])
-    finish(sch, [*tops, *totals], [top, total])
+    tops, sums = in_lanes(sch, "top"), sch.block("sums")
+    by_rows(sch, [tops, sch.block("top"), sums, sch.block("total"), sch.block("scale")])
+    lane, _, step = sch.loops(tops)[-3:]
+    accumulate(sch, "top_rf", lane, step, "top")
+    accumulate(sch, "sums", *sch.loops(sums)[-2:], "total")
 
 
 def schedule_layer_norm(sch: ingot.Schedule) -> None:
     totals, spreads = in_lanes(sch, "total"), in_lanes(sch, "spread")
-    total, spread = sch.block("total"), sch.block("spread")
-    by_rows(sch, [*totals, total, sch.block("mean"), *spreads, spread, sch.block("scale")])
-    finish(sch, [*totals, *spreads], [total, spread])
-
-
-def finish(sch: ingot.Schedule, partial: list, last: list) -> None:
-    for stage in partial:
+    mean, scale = sch.block("mean"), sch.block("scale")
+    by_rows(sch, [totals, sch.block("total"), mean, spreads, sch.block("spread"), scale])
+    for name, stage in (("total", totals), ("spread", spreads)):
         lane, _, step = sch.loops(stage)[-3:]
-        accumulate(sch, stage, lane, step)
-    for stage in last:
-        sch.unroll(sch.loops(stage)[-1])
+        accumulate(sch, f"{name}_rf", lane, step, name)
 
 
 # --- numpy ----------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], ...]] = {
     "transform_layout": (
         _of(PRODUCT, "Y", lambda sch, y, at: sch.transform_layout("Y", "i, j -> i")),
     ),
-    "pad": (_of(PRODUCT, "Y", lambda sch, y, at: sch.pad(y, 4, 1, 1)),),
+    "pad": (_of(PRODUCT, "Y", lambda sch, y, at: sch.pad(y, 1, 1, 4)),),
     "storage_align": (_of(PRODUCT, "Y", lambda sch, y, at: sch.storage_align("Y", 1, 8)),),
 }
 
