@@ -187,3 +187,17 @@ def test_opaque_nests_stay_serial():
     b.emit(ir.serial("i", 1 << 16, ir.Block("Z", (axis,), ir.Store(z, (v,), x[v]))))
     sch = schedule_kernel(b.finish([z]), parse("x86-64-v3"), None)
     assert kinds(sch) == {LoopKind.SERIAL}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_panels_narrower_than_a_vector(target):
+    """Attention with heads of four elements: an operand's index is j % 4 along the lanes."""
+    b = Build("heads")
+    x, w = b.param("X", f32, (9, 6)), b.param("W", f32, (3, 6, 4))
+    y = b.reduce("Y", (9, 12), (6,), "add", lambda i, j, k: x[i, k] * w[j // 4, k, j % 4])
+    kernel = b.finish([y])
+    made = schedule_kernel(kernel, parse(target), "matmul").kernel
+    assert_same(kernel, made)
+    assert any(
+        s.kind is LoopKind.VECTOR for s in visit.walk_stmts(made.body) if isinstance(s, ir.For)
+    )
