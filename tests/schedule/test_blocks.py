@@ -120,6 +120,24 @@ def test_inline_refuses(make, block, why):
     assert sch.kernel is kernel
 
 
+def test_inline_refuses_a_reader_that_was_padded_beyond_the_block():
+    """The row that `total` takes beyond the end of `power` holds anything; X has no such row."""
+    sch = Schedule(softmax(3, 4))
+    row, column = sch.loops(sch.block("total"))
+    sch.reorder(column, row)
+    sch.split(row, None, 2, 2, tail="pad")
+    with pytest.raises(IngotError, match="total is not shown to read only what it makes of power"):
+        sch.compute_inline(sch.block("power"))
+
+
+def test_inline_of_a_buffer_with_room_to_spare():
+    kernel = elementwise(6, 5)
+    sch = Schedule(kernel)
+    sch.storage_align("S", 0, 8)
+    sch.compute_inline(sch.block("S"))
+    assert_same(kernel, sch.kernel)
+
+
 def test_inline_refuses_a_store_that_is_not_at_its_axes():
     b = Build("shifted")
     x, s = b.param("X", f32, (4,)), b.buffer("S", f32, (5,))

@@ -10,6 +10,7 @@ from ingot.loops.script_parse import parse
 from ingot.schedule import Schedule
 from ingot.support.errors import IngotError
 from tests.legalize.common import check, widths
+from tests.schedule.agree import assert_everywhere
 from tests.schedule.common import (
     assert_same,
     conv1d,
@@ -42,11 +43,31 @@ def test_parallel_on_spatial_loops():
 @pytest.mark.parametrize("mark", ["parallel", "vectorize"])
 def test_a_reduce_loop_is_refused(mark):
     sch = Schedule(matmul())
-    k = sch.loops(sch.block("Y"))[2]
+    i, _, k = sch.loops(sch.block("Y"))
+    sch.reorder(k, i)
     with pytest.raises(IngotError) as caught:
         getattr(sch, mark)(k)
     assert "k feeds the reduce axis vk of block Y" in caught.value.why
     assert "for k in range(5):  ← here" in caught.value.where
+
+
+@pytest.mark.parametrize("depth", [5, 8])
+def test_the_innermost_loop_of_a_reduction_may_be_lanes(depth):
+    """A vector of terms is reduced in one step; the init comes before it."""
+    kernel = matmul(3, 4, depth)
+    sch = Schedule(kernel)
+    i, _, k = sch.loops(sch.block("Y"))
+    sch.vectorize(k)
+    sch.parallel(i)
+    assert_everywhere(kernel, sch)
+
+
+def test_a_guarded_reduction_has_no_lanes():
+    sch = Schedule(matmul(3, 4, 7))
+    k = sch.loops(sch.block("Y"))[2]
+    _, lane = sch.split(k, None, 4)
+    with pytest.raises(IngotError, match="feeds the reduce axis"):
+        sch.vectorize(lane)
 
 
 def test_an_ordered_loop_is_refused():

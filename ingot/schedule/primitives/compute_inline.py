@@ -3,18 +3,20 @@
     Y[i] = X[i] * 2;  Z[i] = Y[i] + 1   →   Z[i] = X[i] * 2 + 1
 
 Legal for an intermediate written by one plain store, at its own spatial axes, whose inputs nobody
-overwrites later. A guarded load becomes a Select, and the guard goes into every load of the
-formula, so nothing is touched that was not touched before.
+overwrites later, and of which no element is read that the block does not make. A guarded load
+becomes a Select, and the guard goes into every load of the formula, so nothing is touched that was
+not touched before.
 """
 
 from __future__ import annotations
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.loops import ir, visit
+from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import AxisKind, Block, Expr, Kernel, Stmt
 from ingot.schedule import access, checks, guards, tree
 from ingot.schedule.checks import Problem
+from ingot.schedule.facts import Facts
 from ingot.schedule.primitives.base import Result, insist, put, with_body
 from ingot.schedule.primitives.recheck import recheck
 
@@ -25,6 +27,7 @@ def compute_inline(kernel: Kernel, block: Block) -> Result:
     what = f"compute_inline({block.name})"
     insist(kernel, block, what, checks.only_writer(kernel, block) or _not_formula(block))
     insist(kernel, block, what, checks.inputs_settled(kernel, block))
+    insist(kernel, block, what, _read_beyond(kernel, block))
     store = block.body
     assert isinstance(store, ir.Store)
     without = put(kernel, tree.own_nest(kernel.body, block), None)
@@ -68,6 +71,29 @@ def _not_formula(block: Block) -> Problem | None:
     if any(a.buffer.name == store.buffer.name for a in access.reads(block)):
         return Problem("it reads its own output", "leave it where it is")
     return None
+
+
+def _read_beyond(kernel: Kernel, block: Block) -> Problem | None:
+    """A padded reader takes whatever lies beyond the domain; the formula has nothing to give there,
+    and would look for its own inputs beyond their ends."""
+    store = block.body
+    assert isinstance(store, ir.Store)
+    name, extents = store.buffer.name, {a.var: a.extent for a in block.axes}
+    made = [extents[i.name] for i in store.indices if isinstance(i, arith.Var)]
+    if all(map(Facts(kernel).equal, made, store.buffer.shape)):
+        return None
+    for reader in dependences.readers(kernel.body, name):
+        loops = [ir.serial(a.var, a.extent, ir.Seq(())) for a in reader.axes]
+        facts = Facts(kernel, loops)
+        for load in visit.loads(reader):
+            if load.buffer.name == name and not _is_inside(load, made, facts):
+                why = f"block {reader.name} is not shown to read only what it makes of {name}"
+                return Problem(why, "inline it before padding its readers")
+    return None
+
+
+def _is_inside(load: ir.Load, made: list[arith.Expr], facts: Facts) -> bool:
+    return all(facts.at_most(i + 1, n) for i, n in zip(load.indices, made))
 
 
 def _formula(load: ir.Load, store: ir.Store) -> Expr:
