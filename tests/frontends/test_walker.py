@@ -170,6 +170,13 @@ def test_sizes_that_nothing_can_hold(sizes: list[int]) -> None:
     assert "TB" in error.what and "ConstantOfShape_y" in error.where
 
 
+def test_sizes_that_come_out_negative() -> None:
+    depth, values = np.array(-3), np.array([0, 1], np.float32)
+    proto = simple(node("OneHot", "i depth values", "y"), i=[0, 1], depth=depth, values=values)
+    error = refused(proto)
+    assert "negative" in error.what and "OneHot_y" in error.where
+
+
 def test_tensors_of_very_many_axes() -> None:
     axes = simple(node("Unsqueeze", "x axes", "y"), axes=np.arange(40))
     error = refused(axes, "limit")

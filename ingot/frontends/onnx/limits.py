@@ -27,8 +27,8 @@ def check_count(nodes: int, where: str) -> None:
 
 
 def check_size(type: Type, where: str) -> None:
-    """Refuse a tensor of too many axes or bytes. Open sizes count as 1: the run checks them. So do
-    empty axes: the products of the others are strides all the same."""
+    """Refuse a tensor of a negative size, or of too many axes or bytes. Open sizes count as 1: the
+    run checks them. So do empty axes: the products of the others are strides all the same."""
     if not isinstance(type, TensorType):
         return
     check_rank(type.rank, where)
@@ -36,6 +36,9 @@ def check_size(type: Type, where: str) -> None:
         what = f"the size of a tensor is a formula of more than {MAX_TERMS} terms, or overflows"
         raise IngotError("limit", what, where=where)
     known = [size for size in map(arith.as_int, type.shape) if size]
+    if min(known, default=0) < 0:
+        what = f"a tensor of type {type} would have a negative size"
+        raise IngotError("bad-model", what, where=where)
     if math.prod(known) * type.dtype.storage_bytes > MAX_TENSOR_BYTES:
         raise IngotError(
             "limit",
