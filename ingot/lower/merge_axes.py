@@ -44,7 +44,8 @@ def _find(kernel: Kernel) -> set[Pair] | None:
 
 
 def _is_plain(s: Stmt) -> bool:
-    """Nests of one block each, as the builder makes them, around loads and stores alone."""
+    """Nests of one block each, as the builder makes them, around loads and stores alone. None has
+    an axis of no steps: nothing is divided by its extent."""
     match s:
         case ir.Seq(stmts=stmts):
             return all(map(_is_plain, stmts))
@@ -55,6 +56,7 @@ def _is_plain(s: Stmt) -> bool:
             return (
                 isinstance(inner, Block)
                 and inner.where is None
+                and not any(arith.is_const(a.extent, 0) for a in inner.axes)
                 and [a.binding for a in inner.axes] == [arith.Var(n) for n in loops]
                 and all(isinstance(x, PLAIN) for x in visit.walk_stmts(inner.body))
             )

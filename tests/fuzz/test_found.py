@@ -148,3 +148,11 @@ def test_points_of_a_tensor_without_elements() -> None:
         return [g.add("tanh", [g.add("cast", [points], to=dtypes.f32)])]
 
     check([Case("points", [np.zeros((0, 3), np.float32), np.float32(0).reshape(())], build)])
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 0), (0, 3, 4), (2, 0, 4)])
+def test_axes_without_elements_are_not_merged(shape: tuple[int, ...]) -> None:
+    def build(g: GraphBuilder, v: list[Value]) -> list[Value]:
+        return [g.add("sin", v)]
+
+    check([Case("empty", [np.zeros(shape, np.float32)], build)])
