@@ -170,6 +170,19 @@ def test_sizes_that_nothing_can_hold(sizes: list[int]) -> None:
     assert "TB" in error.what and "ConstantOfShape_y" in error.where
 
 
+def test_counts_that_lie() -> None:
+    """They are checked before anything of that length is made."""
+    split = node("Split", "x", "y z", axis=1, num_outputs=1 << 53)
+    proto = simple(split)
+    proto.opset_import[0].version = 18
+    error = refused(proto)
+    assert "num_outputs is 9007199254740992" in error.what and "Split_y" in error.where
+    body = graph("b", [node("Identity", "r", "z")], [info("r", [3])], [info("z", [3])])
+    for count in (1 << 53, 0, -1):
+        error = refused(simple(node("Scan", "x", "y", body=body, num_scan_inputs=count)))
+        assert "num_scan_inputs" in error.what and "Scan_y" in error.where
+
+
 def test_sizes_that_come_out_negative() -> None:
     depth, values = np.array(-3), np.array([0, 1], np.float32)
     proto = simple(node("OneHot", "i depth values", "y"), i=[0, 1], depth=depth, values=values)

@@ -207,6 +207,9 @@ def scan(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """State and scanned inputs, a body over one slice of each, outputs stacked along an axis."""
     operands = [ctx.value(node, i) for i in range(len(node.inputs))]
     count = node.attr("num_scan_inputs")
+    if not 1 <= count <= len(operands):
+        what = f"num_scan_inputs is {count}, there are {len(operands)} operands"
+        raise bad_model(node, what)
     states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
     given = node.attr("scan_input_axes") or [0] * count
     axes = [axis_of(node, axis, v.tensor.rank) for axis, v in zip(given, scanned, strict=True)]

@@ -324,6 +324,8 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
     axis = axis_of(node, node.attr("axis", 0), x.tensor.rank)
     extent, count = x.shape[axis], node.attr("num_outputs", len(node.outputs))
     are_given = given is not None
+    if count != len(node.outputs):
+        raise bad_model(node, f"num_outputs is {count}, there are {len(node.outputs)} outputs")
     if given is None:
         given = equal_parts(ctx, extent, count)
     total = tidy(ctx, sum((arith.wrap(s) for s in given), arith.Const(0)))
