@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = ("cli.md", "first-model.md", "../README.md")
 WIDTH = 118
-HOME = "/home/you/ingot"  # where the reader's clone is
+HOME, CACHE = "/home/you/ingot", "~/.cache/ingot"  # where the reader has them
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -65,7 +65,7 @@ def run(command: str, folder: Path) -> Step:
         env={**kept, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "COLUMNS": "100",
              "INGOT_CACHE_DIR": str(folder / "cache")},
     )  # fmt: skip
-    printed = done.stdout.replace(str(ROOT), HOME)
+    printed = done.stdout.replace(str(ROOT), HOME).replace(str(folder / "cache"), CACHE)
     return Step(command, "\n".join(map(_cut, printed.splitlines())), done.returncode)
 
 

@@ -1,6 +1,7 @@
 """`ingot compile model.onnx --shape batch=1`: what was made, and how long each stage took.
 
-In: a model, or the dumped text of an IR. Out: the IR after a stage, or the executable described.
+In: a model, or the dumped text of an IR. Out: the IR after a stage, or the executable described. It
+always compiles, so that there is something to tell; what it made is in the cache afterwards.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 import click
 
-from ingot import api
-from ingot.cli.options import Shapes, command, complete_stage, stage
+from ingot import api, cache
+from ingot.cli.options import Shapes, command, complete_stage, some_file, stage
 from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
 from ingot.cli.sizes import named_sizes
-from ingot.runtime import report
+from ingot.runtime import plan_file, report
 from ingot.runtime.executable import Executable
 from ingot.runtime.package import Package
 from ingot.support import knobs, lazy
@@ -44,10 +45,13 @@ from ingot.support.errors import IngotError
     shell_complete=complete_stage,
     help="MODEL is the dumped text of the IR this stage takes.",
 )
+@click.option(
+    "--save", type=some_file(), help="Write what was made to a plan file, for ingot run or load."
+)
 def compile_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
     jobs: int | None, dump: Path | None, stop_after: str | None, start_from: str | None,
-    as_json: bool,
+    save: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL and say what was made."""
     start = time.perf_counter()
@@ -58,10 +62,15 @@ def compile_command(
         session = api.make_session(target, sizes, state, jobs, record)
         made = pipeline.run_stages(_read(model, start_from, session), session, first, last)
     seconds = time.perf_counter() - start
+    request = None if start_from else cache.request(model, api.key_options(target, sizes, state))
+    if request is not None and isinstance(made, Package):
+        made = cache.keep(request, made, session.store.files)
     if not isinstance(made, Package):
         text = pipeline.show(made)
         print_json({"stage": last, "text": text}) if as_json else click.echo(text, nl=False)
         return
+    if save is not None:
+        plan_file.save(str(save), made)
     obstacle = session.backend.why_not_here(session.target)
     exe = None if obstacle else Executable(made, threads)
     if as_json:

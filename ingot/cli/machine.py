@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingot import api
+from ingot import api, cache
 from ingot.backends.cpu import BACKEND
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
@@ -137,11 +137,13 @@ def _memory() -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
-    part, folder = "folders", knobs.current().cache_dir
-    if not folder:
-        yield Finding(part, "cache", "none", "off", "INGOT_CACHE_DIR is not set")
+    part, found = "folders", cache.size()
+    if found.folder is None:
+        yield Finding(part, "cache", "none", "off", "INGOT_CACHE_DIR says so")
     else:
-        yield _folder(part, "cache", Path(folder))
+        yield _folder(part, "cache", Path(found.folder))
+        limit = f"at most {_bytes(found.limit_bytes)}"
+        yield Finding(part, "cached", "note", _bytes(found.total_bytes), limit)
     if knobs.current().dump_dir:
         yield _folder(part, "dumps", Path(knobs.current().dump_dir))
 
@@ -159,7 +161,8 @@ def _folder(part: str, name: str, path: Path) -> Finding:
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
         return Finding(part, name, "none", str(path), "it is no folder that may be written to")
     if mode & 0o022:
-        return Finding(part, name, "note", str(path), f"mode {mode:o}: others may write to it")
+        why = f"mode {mode:o}: others may write to it; a cache is not used then (chmod go-w)"
+        return Finding(part, name, "none", str(path), why)
     return Finding(part, name, "ok", str(path), f"mode {mode:o}")
 
 

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Time a model in Ingot and in every other runtime installed here.",
     "profile": "Say where the time of a run goes, kernel by kernel.",
     "show": "Print a model after a stage of the compiler, or one of its kernels.",
+    "cache": "Say what the caches hold, and why a model is not in them; empty them.",
     "doctor": "Say what this machine can do, and why not.",
 }
 

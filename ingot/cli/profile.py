@@ -9,13 +9,11 @@ from pathlib import Path
 
 import click
 
-from ingot import api
 from ingot.cli.feeds import Wanted, make_feeds
+from ingot.cli.model import open_model
 from ingot.cli.options import Shapes, command, feed_options
-from ingot.cli.output import compile_record, print_json, print_table
-from ingot.cli.sizes import named_sizes
+from ingot.cli.output import print_json, print_table
 from ingot.runtime.profile import HEAD
-from ingot.support import knobs
 
 KEYS = ("kernel", "origin", "time_us", "wait_us", "flops", "bytes", "lanes", "gflops", "gbytes")
 
@@ -31,10 +29,7 @@ def profile_command(
     runs: int, top: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL with cycle counters, run it, and say where the time went."""
-    sizes = named_sizes(model, shapes)
-    with compile_record(knobs.current().dump_dir) as record:
-        exe = api.compile(model, target, threads, shapes=sizes, state=state, jobs=jobs,
-                          profile=True, dump=record)  # fmt: skip
+    exe, sizes = open_model(model, target, threads, shapes, state, jobs, profile=True)
     wanted = Wanted(inputs, feeds, ranges, seed)
     found = exe.profile(make_feeds(exe.inputs, exe.package.symbols, sizes, wanted), runs)
     rows = found.rows

@@ -13,13 +13,11 @@ from typing import Any
 import click
 import numpy as np
 
-from ingot import api
 from ingot.cli.compare import TOLERANCE, worst_distance
 from ingot.cli.feeds import Wanted, make_feeds, read_bundle
+from ingot.cli.model import open_model
 from ingot.cli.options import DISAGREE, Shapes, command, feed_options, some_file
-from ingot.cli.output import compile_record, describe_outputs, print_json, print_outputs
-from ingot.cli.sizes import named_sizes
-from ingot.support import knobs
+from ingot.cli.output import describe_outputs, print_json, print_outputs
 
 
 @command("run")
@@ -41,10 +39,9 @@ def run_command(
     jobs: int | None, inputs: dict[str, str], feeds: Path | None, ranges: dict, seed: int,
     save: Path | None, expect: Path | None, tolerance: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compile MODEL, run it once, and show its outputs. Inputs that are not given are random."""
-    sizes = named_sizes(model, shapes)
-    with compile_record(knobs.current().dump_dir) as record:
-        exe = api.compile(model, target, threads, shapes=sizes, state=state, jobs=jobs, dump=record)
+    """Run MODEL once and show its outputs. Inputs that are not given are random. MODEL may also be
+    what `ingot compile --save` wrote."""
+    exe, sizes = open_model(model, target, threads, shapes, state, jobs)
     wanted = Wanted(inputs, feeds, ranges, seed)
     outputs = exe.run(None, make_feeds(exe.inputs, exe.package.symbols, sizes, wanted))
     answers = {port.name: array for port, array in zip(exe.outputs, outputs)}

@@ -71,6 +71,12 @@ def write(file: BinaryIO, package: Package, about: dict[str, Any] | None = None)
     file.write(facts + _digest(facts, text))
 
 
+def is_plan(path: str) -> bool:
+    """Does the file begin as a plan does?"""
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
 def save(path: str, package: Package) -> None:
     """Write a plan for good: whatever happens, there is the whole file or what was there before."""
     temporary = f"{path}.{os.urandom(6).hex()}.tmp"

@@ -24,6 +24,7 @@ TABLE: dict[str, str] = {
     "cli.profile": "ingot.cli.profile:profile_command",
     "cli.show": "ingot.cli.show:show_command",
     "cli.doctor": "ingot.cli.doctor:doctor_command",
+    "cli.cache": "ingot.cli.cache:cache_command",
     "cli.machine": "ingot.cli.machine",
     "cli.terminal": "ingot.cli.terminal",
     "peer.ingot": "ingot.cli.peers.with_ingot:Runtime",

@@ -169,7 +169,11 @@ def test_every_command_is_listed_with_its_help():
     listed = ingot("--help").stdout
     for name, help_text in COMMANDS.items():
         assert name in listed and help_text.split(":")[0][:30] in listed
-        assert "--json" in ingot(name, "--help").stdout
+    parts = [["cache", part] for part in ("why", "size", "clear")]
+    for words in ([name] for name in COMMANDS if name != "cache"):
+        assert "--json" in ingot(*words, "--help").stdout
+    for words in parts:
+        assert "--json" in ingot(*words, "--help").stdout
 
 
 @pytest.mark.parametrize("words, expected", [

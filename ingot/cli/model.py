@@ -1,0 +1,47 @@
+"""A model that a command wants to call: from the cache, compiled, or a plan file.
+
+In: a file and options. Out: an Executable, and what its open sizes shall be. Called by run.py and
+profile.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from ingot import api, cache
+from ingot.cli.options import Shape, Shapes
+from ingot.cli.output import compile_record
+from ingot.cli.sizes import named_sizes, solve
+from ingot.runtime import plan_file
+from ingot.runtime.executable import Executable
+from ingot.support import knobs
+from ingot.support.errors import IngotError
+
+
+def open_model(
+    model: Path, target: str, threads: int | None, shapes: Shapes, state: dict[str, str],
+    jobs: int | None, profile: bool = False,
+) -> tuple[Executable, Shapes]:  # fmt: skip
+    """As ingot.compile, or ingot.load for a plan; on a terminal a compilation moves a bar."""
+    if plan_file.is_plan(str(model)):
+        if state or profile or target != "cpu":
+            what = f"{model} is a plan: its target, state and counters are what they are"
+            raise IngotError("bad-option", what, hint="give the model it was made from")
+        exe = api.load(model, threads)
+        return exe, _plan_sizes(exe, shapes)
+    sizes = named_sizes(model, shapes)
+    make = partial(api.compile, model, target, threads, shapes=sizes, state=state, jobs=jobs,
+                   profile=profile)  # fmt: skip
+    options = api.key_options(target, sizes, state, profile)
+    if not sys.stderr.isatty() or cache.why(model, options).is_found:
+        return make(), sizes
+    with compile_record(knobs.current().dump_dir) as record:
+        return make(dump=record), sizes
+
+
+def _plan_sizes(exe: Executable, shapes: Shapes) -> Shapes:
+    """For random inputs: a plan's own sizes are fixed, or open for good."""
+    given = {name: size for name, size in shapes.items() if not isinstance(size, Shape)}
+    return given | solve(exe.inputs, {n: s for n, s in shapes.items() if isinstance(s, Shape)})
