@@ -70,7 +70,7 @@ def compare(entry: Entry, mode: str, folder: Path | None = None) -> Result:
             )
             if not result.compile_s:
                 result.compile_s = time.perf_counter() - start
-                result.stages_s = {n: round(t, 2) for n, t in dump.times_s().items()}
+                result.stages_s = {n: round(t, 2) for n, t in dump.times_s.items()}
                 result.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         feeds = entry.feeds(sizes)
         result.difference = max(result.difference, largest_difference(exe, path, feeds))

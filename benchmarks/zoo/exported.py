@@ -122,14 +122,21 @@ def _export(network: Network, path: Path) -> None:
     }
     torch.onnx.export(
         module,
-        kwargs=example,
+        kwargs=_nested(example),
         f=str(path),
         dynamo=True,
-        dynamic_shapes=shapes,
+        dynamic_shapes=_nested(shapes),
         input_names=list(example),
         external_data=False,
         verbose=False,
     )
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the module takes them: all that are past in one dictionary."""
+    past = {name: value for name, value in values.items() if name.startswith("past_")}
+    plain = {name: value for name, value in values.items() if name not in past}
+    return {**plain, "past": past} if past else plain
 
 
 def _example(network: Network) -> Feeds:

@@ -17,7 +17,9 @@ class CachedGpt2(nn.Module):
         super().__init__()
         self.model = GPT2LMHeadModel(GPT2Config(attn_implementation="eager"))
 
-    def forward(self, input_ids: torch.Tensor, **past: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        self, input_ids: torch.Tensor, past: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         from transformers import DynamicCache
 
         cache: Any = DynamicCache()

@@ -329,6 +329,23 @@ def test_branches_of_different_ranks(squeezes_first: bool) -> None:
         run(result, store, [np.ones((3, 2), np.float32)])
 
 
+def test_a_branch_for_other_sizes() -> None:
+    """It cannot run at the sizes at hand; the model runs as long as the other is taken."""
+    fits = graph("fits", [node("MatMul", "x w3", "a")], [], [info("a", [2, 4])])
+    wide = graph("wide", [node("MatMul", "x w5", "b")], [], [info("b", [2, 4])])
+    nodes = [
+        node("Cast", "rate", "flag", to=P.BOOL),
+        node("If", "flag", "y", then_branch=wide, else_branch=fits),
+    ]
+    inputs = (X, info("rate", [], P.INT64))
+    weights = {f"w{n}": np.ones((n, 4), np.float32) for n in (3, 5)}
+    result, store = imported(simple(*nodes, inputs=inputs, outputs=[info("y", [2, 4])], **weights))
+    x = np.ones((2, 3), np.float32)
+    assert np.array_equal(run(result, store, [x, np.array(0)])[0], np.full((2, 4), 3))
+    with pytest.raises(IngotError, match="then branch, which does not fit"):
+        run(result, store, [x, np.array(1)])
+
+
 def test_branches_of_which_neither_fits() -> None:
     """The first error is the one that is told."""
     one = graph("one", [node("Unsqueeze", "x axes", "high")], [], [info("high", [None] * 4)])
@@ -348,6 +365,15 @@ def test_a_condition_that_comes_and_goes_is_no_range() -> None:
     assert only_run(odd, Symbol("n", 1, 9)) is None
     assert only_run(lambda n: n > 3, Symbol("n", 1)) == (4, None)
     assert only_run(lambda n: n < 0, Symbol("n", 1)) is None
+
+
+def test_a_limit_far_away_is_learnt() -> None:
+    """A slice up to a very large number, as TensorFlow writes "to the end"."""
+    inputs, outputs = [info("x", ["n", 3])], [info("y", [None, 3])]
+    nodes = [node("Slice", "x zero far", "part"), node("Add", "x part", "y")]
+    proto = simple(*nodes, inputs=inputs, outputs=outputs, zero=[0], far=[10**9])
+    (symbol,) = imported(proto)[0].symbols
+    assert (symbol.low, symbol.high) == (1, 10**9)
 
 
 def test_nameless_sizes() -> None:

@@ -1,9 +1,9 @@
 """ONNX spellings of control flow: If, Loop, Scan.
 
 In: ONNX nodes with sub-graphs. Out: `if` and `loop` nodes (ops/control.py). Called by walker. An If
-whose condition is known is replaced by the branch taken, one whose branches differ in rank by the
-branch that the rest of the model can take; a Scan is a loop that gathers a slice of each scanned
-input in every step.
+whose condition is known is replaced by the branch taken, one of whose branches only one makes sense
+(by its own sizes, or because they differ in rank and the rest can take one) by that; a Scan is a
+loop that gathers a slice of each scanned input in every step.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType, tensor
 from ingot.graph.verify import types_agree
 from ingot.ops.control import local_symbols, open_sizes
+from ingot.support.errors import IngotError
 
 COUNTER, FLAG = tensor(dtypes.i64), tensor(dtypes.bool_)
 
@@ -34,7 +35,9 @@ def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     if known is not None:
         taken = ctx.subgraph(node, "then_branch" if known.reshape(()) else "else_branch", [])
         return inline(ctx.g, taken.graph, taken.captures)
-    then, other = (ctx.subgraph(node, name, []) for name in ("then_branch", "else_branch"))
+    then, other = (branch_of(ctx, node, name) for name in ("then_branch", "else_branch"))
+    if then is None or other is None:
+        return only_branch(ctx, node, then, other)
     if ranks_differ(ctx, node, then.graph, other.graph):
         return chosen_branch(ctx, node, then, other)
     captures = list(dict.fromkeys((*then.captures, *other.captures)))
@@ -53,15 +56,44 @@ def ranks_differ(ctx: Importer, node: OnnxNode, then: Graph, other: Graph) -> bo
     return any(a.tensor.rank != b.tensor.rank for a, b in zip(then.outputs, other.outputs))
 
 
+def branch_of(ctx: Importer, node: OnnxNode, name: str) -> SubGraph | None:
+    """A branch, or None where it makes no sense at the sizes at hand and the walk has come back for
+    that: the model is for other sizes there (silero's two sample rates)."""
+    try:
+        return ctx.subgraph(node, name, [])
+    except IngotError:
+        if ctx.choose(node, f"{name} can run"):
+            raise
+        return None
+
+
+def only_branch(
+    ctx: Importer, node: OnnxNode, then: SubGraph | None, other: SubGraph | None
+) -> list[Value]:
+    taken = other if then is None else then
+    if taken is None:
+        raise bad_model(node, "neither of its branches can run")
+    missing = "then" if then is None else "else"
+    reason = f"If takes its {missing} branch, which does not fit the sizes compiled for"
+    return required_branch(ctx, node, taken, then is not None, reason)
+
+
 def chosen_branch(ctx: Importer, node: OnnxNode, then: SubGraph, other: SubGraph) -> list[Value]:
     """One branch, where the two give tensors of different ranks: what follows can take only one (a
     Squeeze that PyTorch wrote for the case that there is nothing to squeeze). The walker finds out
-    which; a run in which the condition is otherwise fails and says so."""
-    expected = ctx.choose(node)
+    which."""
+    expected = ctx.choose(node, "then_branch fits what follows")
     taken, left = (then, other) if expected else (other, then)
-    flag = as_scalar(ctx, ctx.value(node, 0))
     given = ", ".join(str(v.type) for v in left.graph.outputs)
     reason = f"If takes its {'else' if expected else 'then'} branch, which gives {given}"
+    return required_branch(ctx, node, taken, expected, reason)
+
+
+def required_branch(
+    ctx: Importer, node: OnnxNode, taken: SubGraph, expected: bool, reason: str
+) -> list[Value]:
+    """The branch in place of the If; a run in which the condition is otherwise fails."""
+    flag = as_scalar(ctx, ctx.value(node, 0))
 
     def required(values: Sequence[Value]) -> list[Value]:
         return [ctx.g.add("require", [v, flag], expected=expected, reason=reason) for v in values]

@@ -326,8 +326,9 @@ class Walker:
         self._reserve(graph.symbols)
         return SubGraph(graph, tuple(child.captures))
 
-    def choose(self, node: OnnxNode) -> bool:
-        return self.library.choices.ask(f"{self.scope.frame.path}{node.where} → {node.outputs}")
+    def choose(self, node: OnnxNode, question: str) -> bool:
+        place = f"{self.scope.frame.path}{node.where} → {node.outputs}"
+        return self.library.choices.ask(f"{place}: {question}")
 
     def _reserve(self, symbols: Iterable[Symbol]) -> None:
         """Keep a sub-graph's symbols out of the names this graph may still give."""

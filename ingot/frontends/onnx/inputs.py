@@ -64,10 +64,20 @@ class SizeRules:
         if len(names) != 1 or not names <= symbols.keys():
             return None
         (name,) = names
+        before = (symbols[name].low, symbols[name].high)
         found = only_run(lambda n: _is_equal_at(a, b, name, n), symbols[name])
-        if found is None or found == (symbols[name].low, symbols[name].high):
+        if found == before:  # as far as was tried: a limit beyond that stands in a min
+            found = _both(before, (0, _smallest_limit(a, b)))
+        if found is None or found == before:
             return None
         return replace(self, ranges={**self.ranges, name: found})
+
+
+def _smallest_limit(*sizes: Dim) -> int | None:
+    """The smallest number that a min holds one of the sizes to."""
+    mins = [part for size in sizes for part in arith.walk(size) if isinstance(part, arith.Min)]
+    limits = [arith.as_int(side) for part in mins for side in (part.a, part.b)]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _is_equal_at(a: Dim, b: Dim, name: str, number: int) -> bool:

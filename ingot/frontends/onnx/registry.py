@@ -70,8 +70,8 @@ class Importer(Protocol):
         appended to its inputs and returned as captures."""
         ...
 
-    def choose(self, node: OnnxNode) -> bool:
-        """Yes or no, where only what follows can tell: if the walk fails it begins again, with
+    def choose(self, node: OnnxNode, question: str) -> bool:
+        """Yes or no, where only the rest of the walk can tell: if it fails it begins again, with
         another answer."""
         ...
 
