@@ -26,6 +26,22 @@ def panels(order: Sequence[int], axis: int, width: int) -> Layout:
     return Layout(((axis, 0), *((other, 0) for other in order), (axis, width)))
 
 
+def order(type: TensorType) -> tuple[int, ...] | None:
+    """The logical axes in the order in which they lie in memory; None where some are in blocks."""
+    if type.layout is None:
+        return tuple(range(type.rank))
+    return tuple(a for a, _ in type.layout.axes) if is_permutation(type.layout) else None
+
+
+def transposed(type: TensorType, perm: Sequence[int]) -> Layout | None:
+    """How transpose(x, perm) lies if not a byte moves; None for the plain order, or in blocks."""
+    axes = order(type)
+    if axes is None:
+        return None
+    moved = tuple(list(perm).index(axis) for axis in axes)
+    return None if moved == tuple(range(type.rank)) else Layout(tuple((a, 0) for a in moved))
+
+
 def is_permutation(layout: Layout) -> bool:
     return all(block == 0 for _, block in layout.axes)
 

@@ -4,19 +4,21 @@
                     a constant w lies in panels of output channels, as the register tile reads it
     matmul(x, w)  → a constant w lies in panels of columns
 
-Inputs and outputs of the graph keep the plain order: one that has another is converted by an
-explicit `relayout`. Operators see logical shapes only; lower realises the rest. tiles.py says how
-wide a panel is. Called by the pipeline; INGOT_LAYOUTS=0 leaves everything plain.
+A transpose between the two orders moves nothing: it is a view. Inputs and outputs of the graph keep
+the plain order: one that has another is converted by an explicit `relayout`. Operators see logical
+shapes only; lower realises the rest. tiles.py says how wide a panel is. Called by the pipeline;
+INGOT_LAYOUTS=0 leaves everything plain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ingot import tiles
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value, make_attrs
-from ingot.graph.layouts import channels_last, panels
+from ingot.graph.layouts import channels_last, panels, transposed
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
@@ -31,11 +33,12 @@ def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     if not knobs.current().layouts:
         return graph
     edit = Editor(graph, store)
+    uses = graph.uses()
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
         edit.g.origin = node.origin
         packed = _packed(edit, node, target)
-        _keep(edit, packed, _layout(packed))
+        _keep(edit, packed, _layout(packed) or _as_view(edit, packed, uses))
     _restore_outputs(edit)
     return edit.finish()
 
@@ -52,6 +55,26 @@ def _layout(node: Node) -> Layout | None:
     tensors = [v.tensor for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
     laid = [t.layout for t in tensors if t.layout is not None and t.rank == rank]
     return laid[0] if laid else None
+
+
+def _as_view(edit: Editor, node: Node, uses: Mapping[str, list[Node]]) -> Layout | None:
+    """The layout that makes a transpose a view, if it is one that its readers want."""
+    if not defn(node).permutes or node.inputs[0] is None:
+        return None
+    layout = transposed(node.inputs[0].tensor, node.attr("perm"))
+    out = node.outputs[0]
+    if layout is None or layout != channels_last(out.tensor.rank):
+        return None
+    readers = uses.get(out.name, [])
+    return layout if any(_wants(edit, reader, layout) for reader in readers) else None
+
+
+def _wants(edit: Editor, reader: Node, layout: Layout) -> bool:
+    if defn(reader).channels_last:
+        return True
+    others = [edit.latest(v).type for v in reader.inputs if v is not None]
+    laid = any(isinstance(t, TensorType) and t.layout == layout for t in others)
+    return laid and defn(reader).kind_of(reader) is Kind.ELEMENTWISE
 
 
 def _keep(edit: Editor, node: Node, layout: Layout | None) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value
+from ingot.graph.layouts import order
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import TensorType, Type
 from ingot.graph.verify import bound_symbols
@@ -264,12 +265,25 @@ class _Fusion:
 
 def is_view(node: Node) -> bool:
     """Whether a node only gives its operand's bytes another shape: no kernel is needed for it."""
+    if defn(node).permutes:
+        return _moves_nothing(node)
     if not defn(node).is_view or node.inputs[0] is None:
         return False
     if any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs)):
         return False
     before, after = _numel(node.inputs[0].type), _numel(node.outputs[0].type)
     return before is not None and after is not None and same_size(before, after)
+
+
+def _moves_nothing(transpose: Node) -> bool:
+    """Whether the layouts on both sides make a transpose the same bytes."""
+    source, (out,) = transpose.inputs[0], transpose.outputs
+    assert source is not None
+    before, after = order(source.tensor), order(out.tensor)
+    if before is None or after is None:
+        return False
+    perm = transpose.attr("perm")
+    return tuple(perm[axis] for axis in after) == before
 
 
 def _fusion_kind(node: Node) -> Kind:

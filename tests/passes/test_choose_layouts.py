@@ -14,6 +14,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType, tensor
 from ingot.graph.verify import verify
 from ingot.passes.choose_layouts import choose_layouts
+from ingot.passes.fuse import is_view
 from ingot.runtime.executable import Executable
 from ingot.support import knobs
 from ingot.target import Target, parse
@@ -91,3 +92,41 @@ def test_the_answers_stay(channels: int, layouts: bool):
     got = Executable(package).run(None, {"x": x})
     for a, b in zip(got, want):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def block(channels: int = 16) -> tuple[Graph, ConstantStore]:
+    """As in ConvNeXt: a convolution, a norm and a product over channels that are last, a sum."""
+    g = GraphBuilder("block", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, 4, 9, 7))
+    first = g.add("conv", [x, g.constant(numbers(channels, 4, 1, 1))])
+    taps = g.constant(numbers(channels, 1, 3, 3))
+    deep = g.add("conv", [first, taps], pads=(1,) * 4, group=channels)
+    last = g.add("transpose", [deep], perm=(0, 2, 3, 1))
+    mixed = g.add("matmul", [last, g.constant(numbers(channels, channels))])
+    back = g.add("transpose", [mixed], perm=(0, 3, 1, 2))
+    total = g.add("add", [first, back])
+    return g.finish([g.add("conv", [total, g.constant(numbers(5, channels, 2, 2))])]), store
+
+
+def test_transposes_between_the_two_orders_are_views():
+    graph, store = block()
+    made = choose_layouts(graph, store, V3)
+    verify(made)
+    assert layout_of(made, "transpose") == [None, channels_last(4)]
+    assert all(is_view(n) for n in made.nodes if n.op == "transpose")
+    plain = [n for n in graph.nodes if n.op == "transpose"]
+    assert not any(is_view(n) for n in plain)
+    x = numbers(1, 4, 9, 7)
+    (want,) = interpret(graph, store, [x])
+    session = api.make_session("cpu", {}, jobs=1)
+    session.store = store
+    (got,) = Executable(pipeline.run_stages(graph, session)).run(None, {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_transpose_that_nobody_wants_otherwise_moves():
+    g = GraphBuilder("k", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 2, 5, 6, 3))
+    y = g.add("softmax", [g.add("transpose", [x], perm=(0, 3, 1, 2))], axis=-1)
+    made = choose_layouts(g.finish([y]), store, V3)
+    assert layout_of(made, "transpose") == [None]

@@ -179,16 +179,32 @@ graph g(%x: f32[4, 5], %mask: f32[5]) {
     assert names(graph(behind)) == ["t", "a s y"]
 
 
-def test_only_cheap_work_on_constants_goes_into_a_contraction():
+def test_only_cheap_work_on_constants_goes_into_a_contraction_of_windows():
     text = """
-graph g(%x: f32[4, 5]) {
-  %w: f16[5, 6] = @w
-  %v: f32[5, 6] = cast(%w) {to=f32}
-  %a: f32[4, 5] = relu(%x)
-  %y: f32[4, 6] = matmul(%a, %v)
+graph g(%x: f32[1, 4, 5]) {
+  %w: f16[6, 4, 3] = @w
+  %v: f32[6, 4, 3] = cast(%w) {to=f32}
+  %a: f32[1, 4, 5] = relu(%x)
+  %y: f32[1, 6, 3] = conv(%a, %v)
   return %y
 }"""
-    assert names(graph(text, w=np.ones((5, 6), np.float16))) == ["a", "v y"]
+    assert names(graph(text, w=np.ones((6, 4, 3), np.float16))) == ["a", "v y"]
+
+
+@pytest.mark.parametrize(
+    ("op", "want"),
+    [("neg(%x)", ["t a y"]), ("tanh(%x)", ["a", "t y"]), ("reduce_sum(%z)", ["a", "t y"])],
+)
+def test_cheap_work_and_transposes_go_into_a_product(op: str, want: list[str]):
+    text = """
+graph g(%x: f32[4, 5], %z: f32[2, 4, 5], %w: f32[6, 5]) {
+  %t: f32[5, 6] = transpose(%w) {perm=[1, 0]}
+  %a: f32[4, 5] = OP
+  %y: f32[4, 6] = matmul(%a, %t)
+  return %y
+}"""
+    attrs = " {axes=[0], keepdims=false}" if "reduce" in op else ""
+    assert names(graph(text.replace("OP", op + attrs))) == want
 
 
 def test_costly_work_is_not_repeated_by_a_broadcast():
