@@ -2,9 +2,9 @@
 
 In: path, bytes or ModelProto, untrusted. Out: `Source`. Called by walker.import_model.
 
-Only the protobuf parser touches the file; onnx's C++ checker, shape inference and version converter
-never do. Outside data must lie in the model's own folder: no absolute path, no `..`, no symbolic
-link that leads elsewhere, no file with a second name (a hard link hides where it comes from).
+Only slim.py and the protobuf parser touch the file; onnx's C++ checker, shape inference and version
+converter never do. Outside data must lie in the model's own folder: no absolute path, no `..`, no
+symbolic link that leads elsewhere, no file with a second name (a hard link hides where it is from).
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
 from ingot.frontends.onnx.limits import check_count
+from ingot.frontends.onnx.slim import slim
 from ingot.support.errors import IngotError
 
 SHOWN_PATH = 200  # characters
+LARGE_FILE_BYTES = 8 << 20  # read in two steps, so that its tensors stay where they are
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,20 @@ class Source:
     name: str
     folder: Path | None
     opened: set[str] = field(default_factory=set)  # files with outside data, within the folder
+    file: np.ndarray | None = None  # the model's own bytes, mapped
+    own_key: str = ""  # of the entry that says where in them a tensor's data lies
 
     def outside_bytes(self, tensor: onnx.TensorProto, byte_count: int) -> np.ndarray:
         """The `byte_count` bytes of a tensor kept in another file, mapped read-only."""
         where = f"tensor {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
+        if self.file is not None and self.own_key in entries:
+            offset, length = map(int, entries[self.own_key].split())
+            if length != byte_count:
+                shape = list(tensor.dims)
+                what = f"shape {shape} needs {byte_count} bytes of data, there are {length}"
+                raise IngotError("bad-model", what, where=where)
+            return self.file[offset : offset + length]
         location = entries.get("location", "")
         offset = _count(entries.get("offset", "0"), "offset", where)
         length = _count(entries.get("length", str(byte_count)), "length", where)
@@ -96,8 +107,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
         case bytes() | bytearray() | memoryview():
             source = Source(_parse(bytes(model), "the bytes given"), "the bytes given", None)
         case str() | os.PathLike():
-            path = Path(model)
-            source = Source(_parse(_read(path), str(path)), str(path), path.parent)
+            source = _open(Path(model))
         case _:
             what = f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
             hint = "a PyTorch module is exported first: torch.onnx.export(module, args, path)"
@@ -118,9 +128,16 @@ def opsets(imports: object, ir_version: int = 3) -> dict[str, int]:
     return found
 
 
-def _read(path: Path) -> bytes:
+def _open(path: Path) -> Source:
+    """A model file; the large tensors of a large one are left in it."""
     try:
-        return path.read_bytes()
+        if path.stat().st_size < LARGE_FILE_BYTES:
+            return Source(_parse(path.read_bytes(), str(path)), str(path), path.parent)
+        data = np.memmap(path, np.uint8, "r")
+        key = os.urandom(8).hex()  # which no file can know
+        small = slim(data, key)
+        model = _parse(data.tobytes() if small is None else small, str(path))
+        return Source(model, str(path), path.parent, file=data, own_key=key)
     except OSError as error:
         what = f"the model file cannot be read: {error.strerror or error}"
         raise IngotError("bad-model", what, where=str(path)) from error
