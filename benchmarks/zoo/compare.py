@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -35,7 +36,7 @@ class Result:
     parameters: int = 0
     sizes: list[str] = field(default_factory=list)
     difference: float = 0.0
-    compile_s: float = 0.0
+    compile_s: float = 0.0  # processor time of this process: LLVM's workers have their own
     stages_s: dict[str, float] = field(default_factory=dict)
     peak_mb: int = 0
     error: str = ""
@@ -64,12 +65,12 @@ def compare(entry: Entry, mode: str, folder: Path | None = None) -> Result:
     exe: Any = None
     for sizes in entry.sizes:
         if exe is None or mode == "fixed":
-            dump, start = Dump(), time.perf_counter()
+            dump, start = Dump(), time.process_time()
             exe = ingot.compile(
                 path, shapes=entry.shapes(sizes) if mode == "fixed" else None, dump=dump
             )
             if not result.compile_s:
-                result.compile_s = time.perf_counter() - start
+                result.compile_s = time.process_time() - start
                 result.stages_s = {n: round(t, 2) for n, t in dump.times_s.items()}
                 result.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         feeds = entry.feeds(sizes)
@@ -121,7 +122,9 @@ def compare_apart(name: str, mode: str, folder: Path | None) -> Result:
     command = [sys.executable, "-m", "benchmarks.zoo.compare", "--here", name, "--mode", mode]
     command += ["--folder", str(folder)] if folder else []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIME_LIMIT_S, env=_without_cache()
+        )
     except subprocess.TimeoutExpired:
         return Result(name, mode, error=f"not done after {TIME_LIMIT_S} s")
     last = done.stdout.strip().splitlines()[-1:] or [""]
@@ -129,6 +132,11 @@ def compare_apart(name: str, mode: str, folder: Path | None) -> Result:
         told = (done.stderr or done.stdout).strip().splitlines()
         return Result(name, mode, error="\n".join(told[-6:]) or f"exit code {done.returncode}")
     return Result(**json.loads(last[0]))
+
+
+def _without_cache() -> dict[str, str]:
+    """Compiled anew, so that it is this tree's code that is compared, and its time that is told."""
+    return {**os.environ, "INGOT_CACHE_DIR": "off"}
 
 
 def line(r: Result) -> str:

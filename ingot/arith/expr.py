@@ -390,3 +390,14 @@ def show(expr: IntLike, opaque: Callable[[Any], str] = repr, outer: int = 0) -> 
             text = f"{show(a, opaque, level)} {expr.symbol} {show(b, opaque, level + 1)}"
             return f"({text})" if level < outer else text
     raise TypeError(f"not an integer expression: {expr!r}")
+
+
+def solved(expr: Expr, value: int) -> tuple[str, int] | None:
+    """The variable of `v` or `v * 32`, and what it is (rounded down) where the expression has this
+    value; None for an expression of another kind."""
+    match expr:
+        case Var(name=name):
+            return name, value
+        case Mul(a=Var(name=name), b=Const(value=step)) if step > 0:
+            return name, value // step
+    return None

@@ -98,13 +98,15 @@ def _bind_inputs(
         if not isinstance(type, TensorType) or type.rank != np.ndim(array):
             continue  # _check below says what is wrong
         for axis, (dim, size) in enumerate(zip(type.shape, np.shape(array))):
-            if not isinstance(dim, arith.Var):
+            found = arith.solved(dim, size)
+            if found is None:
                 continue
+            name, number = found
             here = f"axis {axis} of {value.name!r}"
-            if sizes.setdefault(dim.name, size) != size:
-                why = f"{givers[dim.name]} gives {sizes[dim.name]}, {here} gives {size}"
-                raise IngotError("bad-input", f"size {dim.name!r} has two values", why=why)
-            givers.setdefault(dim.name, here)
+            if sizes.setdefault(name, number) != number:
+                why = f"{givers[name]} gives {sizes[name]}, {here} gives {number}"
+                raise IngotError("bad-input", f"size {name!r} has two values", why=why)
+            givers.setdefault(name, here)
     for symbol in graph.symbols:
         if symbol.name in givers:
             _check_range(symbol, sizes[symbol.name], "bad-input", givers[symbol.name])

@@ -69,7 +69,7 @@ def _declared(graph: Graph, outer: Mapping[str, Symbol]) -> dict[str, Symbol]:
 
 def _bound_by_inputs(graph: Graph) -> frozenset[str]:
     dims = (d for v in graph.inputs for d in type_dims(v.type))
-    return frozenset(d.name for d in dims if isinstance(d, arith.Var))
+    return frozenset(found[0] for d in dims if (found := arith.solved(d, 0)))
 
 
 def _define(graph: Graph, defined: dict[str, Value], value: Value, where: str) -> None:

@@ -49,8 +49,9 @@ class _Machine:
 
     def bind_shape(self, buffer: ir.Buffer, array: np.ndarray) -> None:
         for dim, size in zip(buffer.shape, array.shape, strict=True):
-            if isinstance(dim, arith.Var):
-                self.symbols.setdefault(dim.name, size)
+            found = arith.solved(dim, size)
+            if found is not None:
+                self.symbols.setdefault(*found)
             if self.size(dim) != size:
                 raise IngotError("bad-input", f"{buffer.name!r}: {dim} is not {size}")
 

@@ -50,23 +50,25 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
 
 
 def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[int, str]]:
-    """Symbols that stand alone as a dimension: value, and where it was read."""
+    """Symbols that stand alone as a dimension, or times a number: value, and where it was read."""
     values: dict[str, tuple[int, str]] = {}
     for port, shape in zip(inputs, shapes):
         if len(shape) != len(port.shape):
             raise _wrong_shape(port, shape, f"it has {len(shape)} axes, not {len(port.shape)}")
         for axis, (dim, size) in enumerate(zip(port.shape, shape)):
-            if not isinstance(dim, arith.Var):
+            found = arith.solved(dim, size)
+            if found is None:
                 continue
+            name, number = found
             here = f"axis {axis} of input {port.name!r}"
-            if dim.name in values and values[dim.name][0] != size:
-                other, there = values[dim.name]
+            if name in values and values[name][0] != number:
+                other, there = values[name]
                 raise IngotError(
                     "bad-input",
-                    f"the inputs disagree about {dim.name!r}: {there} is {other}, {here} is {size}",
-                    hint=f"give both the same size along {dim.name!r}",
+                    f"the inputs disagree about {name!r}: {there} is {other}, {here} is {number}",
+                    hint=f"give both the same size along {name!r}",
                 )
-            values.setdefault(dim.name, (size, here))
+            values.setdefault(name, (number, here))
     return values
 
 

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto as P
 from onnx import helper, numpy_helper
 
+import ingot
 from ingot.arith import expr as arith
 from ingot.frontends.onnx.inputs import only_run
 from ingot.frontends.onnx.walker import import_model
@@ -365,6 +366,30 @@ def test_a_condition_that_comes_and_goes_is_no_range() -> None:
     assert only_run(odd, Symbol("n", 1, 9)) is None
     assert only_run(lambda n: n > 3, Symbol("n", 1)) == (4, None)
     assert only_run(lambda n: n < 0, Symbol("n", 1)) is None
+
+
+def test_a_size_that_must_be_a_multiple() -> None:
+    """Halved twice and doubled twice it meets itself only if 4 divides it."""
+    window = {"kernel_shape": [2], "strides": [2], "ceil_mode": 1}
+    scales = np.array([1, 1, 4], np.float32)
+    nodes = [
+        node("MaxPool", "x", "half", **window), node("MaxPool", "half", "quarter", **window),
+        node("Resize", "quarter _ scales", "back"), node("Add", "x back", "y"),
+    ]  # fmt: skip
+    proto = simple(
+        *nodes, inputs=[info("x", [1, 1, "n"])], outputs=[info("y", [1, 1, "n"])], scales=scales
+    )
+    result, store = imported(proto)
+    assert str(result.inputs[0].type) == "f32[1, 1, n_by_4 * 4]"
+    x = np.arange(12, dtype=np.float32).reshape(1, 1, 12)
+    want = x + np.repeat([3, 7, 11], 4)
+    assert np.array_equal(run(result, store, [x])[0], want)
+    exe = ingot.compile(proto)
+    assert np.array_equal(exe(x)[0], want)
+    with pytest.raises(IngotError, match="axis 2 is 10, not 8"):
+        exe(x[:, :, :10])
+    some = import_model(proto, ConstantStore(), {"n": (5, 17)})
+    assert [(s.low, s.high) for s in some.symbols] == [(2, 4)]
 
 
 def test_a_limit_far_away_is_learnt() -> None:

@@ -28,6 +28,7 @@ _RESERVED = {"min", "max", "grid", "block", "init", "alloc", "range", "true", "f
 
 Range = tuple[int, int | None]  # from, to (None: no limit), both included
 LONGEST = 1 << 14  # sizes up to this are tried one by one where a range is looked for
+LONGEST_STEP = 256
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class SizeRules:
     given: Mapping[str, int | Range] = field(default_factory=dict)  # by the caller
     equal: Mapping[str, Dim] = field(default_factory=dict)  # learnt: symbol → what it equals
     ranges: Mapping[str, Range] = field(default_factory=dict)  # learnt: symbol → where it must be
+    steps: Mapping[str, int] = field(default_factory=dict)  # learnt: symbol → it is a multiple
 
     def range_of(self, *names: str) -> Range:
         for name in names:
@@ -59,7 +61,8 @@ class SizeRules:
         return self._narrowed(a, b, symbols)
 
     def _narrowed(self, a: Dim, b: Dim, symbols: Mapping[str, Symbol]) -> SizeRules | None:
-        """The one open size that both mention, kept to the range in which they are equal."""
+        """The one open size that both mention, kept to the range in which they are equal, or to the
+        multiples of which that is so."""
         names = arith.free_vars(a) | arith.free_vars(b)
         if len(names) != 1 or not names <= symbols.keys():
             return None
@@ -68,9 +71,10 @@ class SizeRules:
         found = only_run(lambda n: _is_equal_at(a, b, name, n), symbols[name])
         if found == before:  # as far as was tried: a limit beyond that stands in a min
             found = _both(before, (0, _smallest_limit(a, b)))
-        if found is None or found == before:
-            return None
-        return replace(self, ranges={**self.ranges, name: found})
+        if found is None:
+            step = smallest_step(lambda n: _is_equal_at(a, b, name, n), symbols[name])
+            return None if step is None else replace(self, steps={**self.steps, name: step})
+        return None if found == before else replace(self, ranges={**self.ranges, name: found})
 
 
 def _smallest_limit(*sizes: Dim) -> int | None:
@@ -101,6 +105,17 @@ def only_run(holds: Callable[[int], bool], symbol: Symbol) -> Range | None:
     if not run:
         return None
     return (run[0], symbol.high if run[-1] == last else run[-1])
+
+
+def smallest_step(holds: Callable[[int], bool], symbol: Symbol) -> int | None:
+    """The smallest step of whose multiples all are such, as far as trying some shows: a network
+    that halves a size five times and doubles it back wants multiples of 32."""
+    for step in range(2, LONGEST_STEP + 1):
+        multiples = range(-(-symbol.low // step) * step, step * 40, step)
+        tried = [n for n in multiples if symbol.high is None or n <= symbol.high]
+        if len(tried) > 1 and all(map(holds, tried)):
+            return step
+    return None
 
 
 class SymbolTable:
@@ -135,8 +150,17 @@ class SymbolTable:
         if low < 1 or (high is not None and high < low):
             what = f"size {param!r} cannot be in {_shown((low, high))}"
             raise IngotError("bad-option", what, why="an open size is at least 1")
+        return self._open_size(name, low, high, param, where)
+
+    def _open_size(self, name: str, low: int, high: int | None, param: str, where: str) -> Dim:
+        """The size called `name`: a symbol, what it is known to be, or a multiple of a symbol."""
         if name in self._rules.equal:
             return self._equal(self._rules.equal[name], low, high, param)
+        if name in self._rules.steps and low != high:
+            step = self._rules.steps[name]
+            most = None if high is None else high // step
+            part = self._name(f"{name}_by_{step}")
+            return self._open_size(part, -(-low // step), most, param, where) * step
         low, high = _both((low, high), self._rules.ranges.get(name, (0, None)))
         if high is not None and high < low:
             what = f"size {param!r} must be in {_shown(self._rules.ranges[name])} in this model"
