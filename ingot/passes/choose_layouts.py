@@ -22,6 +22,7 @@ from ingot.graph.layouts import channels_last, panels, transposed
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
+from ingot.graph.verify import bound_symbols
 from ingot.ops.matmul import accumulator
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs
 from ingot.support import knobs
@@ -37,10 +38,23 @@ def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
         edit.g.origin = node.origin
-        packed = _packed(edit, node, target)
+        packed = _packed(edit, _plain_operands(edit, node), target)
         _keep(edit, packed, _layout(packed) or _as_view(edit, packed, uses))
     _restore_outputs(edit)
     return edit.finish()
+
+
+def _plain_operands(edit: Editor, node: Node) -> Node:
+    """Sub-graphs and what finds sizes in data read their operands in the plain order."""
+    if not bound_symbols(node) and not any(True for _ in node.subgraphs):
+        return node
+    return replace(node, inputs=tuple(v and _plain(edit, v) for v in node.inputs))
+
+
+def _plain(edit: Editor, value: Value) -> Value:
+    if not isinstance(value.type, TensorType) or value.tensor.layout is None:
+        return value
+    return edit.g.add("relayout", [value], name=value.name, axes=None)
 
 
 def _layout(node: Node) -> Layout | None:

@@ -130,3 +130,40 @@ def test_a_transpose_that_nobody_wants_otherwise_moves():
     y = g.add("softmax", [g.add("transpose", [x], perm=(0, 3, 1, 2))], axis=-1)
     made = choose_layouts(g.finish([y]), store, V3)
     assert layout_of(made, "transpose") == [None]
+
+
+def compiled(graph: Graph, store: ConstantStore, x: np.ndarray) -> list[np.ndarray]:
+    session = api.make_session("cpu", {}, jobs=1)
+    session.store = store
+    return Executable(pipeline.run_stages(graph, session)).run(None, {"x": x})
+
+
+def test_what_finds_sizes_in_data_reads_the_plain_order():
+    g = GraphBuilder("k", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, 2, 4, 5))
+    y = g.add("relu", [g.add("conv", [x, g.constant(numbers(3, 2, 1, 1))])])
+    places = g.add("nonzero", [g.add("gt", [y, g.constant(np.float32(0.5).reshape(()))])],
+                   symbols=(g.symbol("found"),))  # fmt: skip
+    graph, given = g.finish([places]), numbers(1, 2, 4, 5)
+    np.testing.assert_array_equal(
+        compiled(graph, store, given)[0], interpret(graph, store, [given])[0]
+    )
+
+
+def test_sub_graphs_read_the_plain_order():
+    g = GraphBuilder("k", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, 2, 4, 5))
+    y = g.add("conv", [x, g.constant(numbers(3, 2, 1, 1))])
+    flag = g.add("gt", [g.add("reduce_sum", [y], axes=(0, 1, 2, 3), keepdims=False),
+                        g.constant(np.float32(0).reshape(()))])  # fmt: skip
+    branches = []
+    for op in ("neg", "relu"):
+        inner = GraphBuilder(op, store)
+        inside = inner.input("y", tensor(dtypes.f32, 1, 3, 4, 5))
+        branches.append(inner.finish([inner.add(op, [inside])]))
+    out = g.add("if", [flag, y], then_branch=branches[0], else_branch=branches[1])
+    graph = g.finish([out])
+    for given in (numbers(1, 2, 4, 5), -numbers(1, 2, 4, 5)):
+        np.testing.assert_allclose(
+            compiled(graph, store, given)[0], interpret(graph, store, [given])[0], atol=1e-5
+        )
