@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench clean long math-long
+.PHONY: demo test bench zoo clean long math-long
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ test: $(VENV)/.test
 # Ingot beside its peers; some models: make bench MODELS="digits resnet50"
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/peers.py $(MODELS)
+
+# every model of the zoo against ONNX Runtime (long); some: make zoo MODELS="magika unet"
+zoo: $(VENV)/.test
+	$(BIN)/python -m benchmarks.zoo.compare --table $(MODELS)
 
 # suites too long for every change
 long: $(VENV)/.test

@@ -77,8 +77,9 @@ def choose_sizes(
     for port in ports:
         if port.name in given:
             for dim, size in zip(port.shape, given[port.name].shape):
-                if isinstance(dim, arith.Var):
-                    chosen.setdefault(dim.name, size)
+                found = arith.solved(dim, size)
+                if found is not None:
+                    chosen.setdefault(*found)
     for symbol in open_sizes:
         asked = sizes.get(symbol.name)
         least = max(1, symbol.low, symbol.divisor)
