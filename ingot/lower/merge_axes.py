@@ -104,6 +104,8 @@ def _may_divide(block: Block, access: Access, b: Axis) -> bool:
     it costs little."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
+    if _uses(access, [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]):
+        return False  # lane by lane: used for few outputs
     others = [x for x in visit.loads(block.body) if x.buffer.name != access.buffer.name]
     return any(not _uses(x, b) and _uses_any(x, block.axes) for x in others)
 

@@ -167,3 +167,35 @@ def test_sub_graphs_read_the_plain_order():
         np.testing.assert_allclose(
             compiled(graph, store, given)[0], interpret(graph, store, [given])[0], atol=1e-5
         )
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "strides", "pads"),
+    [
+        (32, (20, 19), 3, (1, 1), (1, 1, 1, 1)),
+        (8, (9, 30), 5, (2, 2), (2, 1, 2, 2)),
+        (40, (7, 7), 3, (2, 1), (0, 1, 1, 1)),
+        (12, (8, 8), 3, (1, 1), (1, 1, 1, 1)),  # no whole vectors
+        (16, (1, 9), 3, (1, 1), (1, 1, 1, 1)),  # one row
+    ],
+)
+def test_windows_lane_by_lane(channels, size, kernel, strides, pads):
+    """A depthwise convolution and a pool: borders are filled in where the block of rows is."""
+    g = GraphBuilder("k", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 2, 3, *size))
+    wide = g.add("conv", [x, g.constant(numbers(channels, 3, 1, 1))])
+    taps, bias = g.constant(numbers(channels, 1, kernel, kernel)), g.constant(numbers(channels))
+    deep = g.add("conv", [wide, taps, bias], strides=strides, pads=pads, group=channels)
+    pool = g.add("avg_pool", [g.add("relu", [deep])], kernel=(3, 3), strides=(1, 1), pads=(1,) * 4)
+    graph, given = g.finish([pool, deep]), numbers(2, 3, *size)
+    for got, want in zip(compiled(graph, store, given), interpret(graph, store, [given])):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_border_of_a_depthwise_convolution_is_no_kernel_of_its_own():
+    graph, store = block(32)
+    session = api.make_session("x86-64-v3", {}, jobs=1)
+    session.store = store
+    program = pipeline.run_stages(graph, session, stop_after="separate")
+    names = [k.name for _, k in program.kernels if "padded" in {p.name for p in k.params}]
+    assert names == [], "the padded copy travels through memory"
