@@ -203,6 +203,16 @@ def test_tensors_that_lie() -> None:
     assert "string" in refused(to_array, text, SOURCE, code="unsupported-op").what
 
 
+def test_empty_tensors_of_impossible_shape() -> None:
+    """There are no bytes to miss, and numpy cannot hold the shape."""
+    empty = P(name="w", data_type=P.FLOAT, dims=[1 << 62, 0])
+    assert "TB" in refused(to_array, empty, SOURCE, code="limit").what
+    none = numpy_helper.from_array(np.zeros(0, np.float32), "s")
+    places = numpy_helper.from_array(np.zeros(0, np.int64))
+    sparse = helper.make_sparse_tensor(none, places, [0, 1 << 62])
+    assert "TB" in refused(sparse_to_array, sparse, SOURCE, "", code="limit").what
+
+
 def test_sparse_constants() -> None:
     values = numpy_helper.from_array(np.array([1.5, 2.5], np.float32), "s")
     flat = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([1, 5])), [2, 3])

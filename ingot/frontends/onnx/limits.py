@@ -16,6 +16,7 @@ from ingot.support.errors import IngotError
 
 MAX_NODES = 200_000  # with functions inlined: a small file may unfold without end
 MAX_TERMS = 256  # of a formula for one size
+MAX_CASES = 8  # minima and maxima in it: a proof looks at both sides of each
 MAX_RANK = 32  # numpy's own, before version 2
 MAX_TENSOR_BYTES = 1 << 46  # what a process can address, with room for many tensors in one arena
 
@@ -32,7 +33,7 @@ def check_size(type: Type, where: str) -> None:
     if not isinstance(type, TensorType):
         return
     check_rank(type.rank, where)
-    if not all(map(is_modest, type.shape)):
+    if not all(is_modest(size, MAX_TERMS) for size in type.shape):
         what = f"the size of a tensor is a formula of more than {MAX_TERMS} terms, or overflows"
         raise IngotError("limit", what, where=where)
     known = [size for size in map(arith.as_int, type.shape) if size]
@@ -48,12 +49,15 @@ def check_size(type: Type, where: str) -> None:
         )
 
 
-def is_modest(size: arith.Expr) -> bool:
+def is_modest(size: arith.Expr, most_cases: int = MAX_CASES) -> bool:
     """Whether a formula is short and its numbers fit 64 bits: sizes multiplied by themselves a few
     dozen times over have neither."""
     parts = list(islice(arith.walk(size), MAX_TERMS + 1))
     numbers = [part.value for part in parts if isinstance(part, arith.Const)]
-    return len(parts) <= MAX_TERMS and all(abs(n) < 1 << 63 for n in numbers)
+    cases = sum(isinstance(part, arith.Min | arith.Max) for part in parts)
+    return (
+        len(parts) <= MAX_TERMS and cases <= most_cases and all(abs(n) < 1 << 63 for n in numbers)
+    )
 
 
 def check_rank(rank: int, where: str) -> None:

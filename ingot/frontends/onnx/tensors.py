@@ -14,8 +14,9 @@ import onnx
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.frontends.onnx.limits import check_rank
+from ingot.frontends.onnx.limits import check_rank, check_size
 from ingot.frontends.onnx.loading import Source
+from ingot.graph.types import tensor as tensor_type
 from ingot.support.errors import IngotError
 
 P = onnx.TensorProto
@@ -73,6 +74,7 @@ def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.nd
         flat = _from_bytes(raw, dtype, count)
     else:
         flat = _from_field(tensor, dtype, count, where)
+    check_size(tensor_type(dtype, *shape), where)  # an empty one may say what numpy cannot hold
     return flat.reshape(shape)
 
 
@@ -82,7 +84,7 @@ def sparse_to_array(sparse: onnx.SparseTensorProto, source: Source, where: str) 
     where = f"sparse tensor {sparse.values.name!r}" if sparse.values.name else where
     if any(size < 0 for size in shape):
         raise IngotError("bad-model", f"its dense shape is {list(shape)}", where=where)
-    check_rank(len(shape), where)
+    check_size(tensor_type(dtype_of(sparse.values.data_type, where), *shape), where)
     values = to_array(sparse.values, source, where)
     places = to_array(sparse.indices, source, where)
     limit = max(SPARSE_BYTES, SPARSE_GROWTH * (values.nbytes + places.nbytes))
