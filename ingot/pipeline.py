@@ -85,6 +85,10 @@ def _import(model: Any, s: Session) -> Graph:
     return lazy.load("onnx")(model, s.store, s.shapes, s.kernels)
 
 
+def _fold(graph: Graph, s: Session) -> Graph:
+    return fold_constants(graph, s.store, knobs.current().fold_limit_bytes)
+
+
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
           "read the model: typed dataflow, constants in a store beside it"),
@@ -94,7 +98,7 @@ STAGES: tuple[Stage, ...] = (
           "name the inputs that a run updates in place"),
     Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "drop what no output depends on"),
-    Stage("fold_constants", lambda g, s: fold_constants(g, s.store), "graph", "graph",
+    Stage("fold_constants", _fold, "graph", "graph",
           "compute what has constant operands, within a limit"),
     Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph",
           "an If on a constant becomes the branch it takes"),
@@ -104,7 +108,7 @@ STAGES: tuple[Stage, ...] = (
           "rich operators that the target does not keep become smaller ones"),
     Stage("simplify_algebra", lambda g, s: simplify_algebra(g, s.store), "graph", "graph",
           "named rules, each true for NaN and infinity too"),
-    Stage("fold_again", lambda g, s: fold_constants(g, s.store), "graph", "graph",
+    Stage("fold_again", _fold, "graph", "graph",
           "fold what the rules uncovered"),
     Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph",
           "compute nothing twice"),

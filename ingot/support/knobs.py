@@ -48,7 +48,9 @@ class Knobs:
         8 << 30, "size of the caches; what was not used for longest goes first", least=0
     )
     codegen_timeout_s: float = _knob(120.0, "seconds one kernel may take in LLVM", least=0.1)
-    fold_limit_bytes: int = _knob(64 << 20, "largest constant that folding may make", least=0)
+    fold_limit_bytes: int = _knob(
+        64 << 20, "largest constant that folding may make", affects_code=True, least=0
+    )
     layouts: bool = _knob(
         True, "store values and constants in the order that suits the machine", affects_code=True
     )

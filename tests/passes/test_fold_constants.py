@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
+from ingot import api, pipeline
 from ingot.graph.ir import Graph
 from ingot.graph.store import ConstantStore
 from ingot.graph.text import show
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.remove_dead_code import remove_dead_code
+from ingot.support import knobs
 from tests.graph.graphs import agree, expect, graph
 
 
@@ -214,3 +218,22 @@ graph g() {
 }"""
     after = show(fold_constants(graph(text, store, a=np.ones((1, 1, 64, 64), np.float32)), store))
     assert "kernel=[32, 32]" in after and "kernel=[2, 2]" not in after
+
+
+def test_the_knob_says_how_much_the_pipeline_folds():
+    sizes = {}
+    for limit in (0, 64 << 20):
+        with knobs.override(fold_limit_bytes=limit):
+            session = api.make_session()
+            made = pipeline.run_stages(_sum_of_constants(), session, stop_after="fold_constants")
+            sizes[limit] = [node.op for node in made.nodes].count("add")
+    assert sizes == {0: 2, 64 << 20: 1}
+
+
+def _sum_of_constants() -> onnx.ModelProto:
+    """x + (a + b): the inner sum is a constant of 400 bytes."""
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [100]) for n in ("x", "y")]
+    tensors = [numpy_helper.from_array(np.ones(100, np.float32), n) for n in ("a", "b")]
+    nodes = [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Add", ["x", "c"], ["y"])]
+    graph = helper.make_graph(nodes, "sum", ports[:1], ports[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

@@ -67,7 +67,9 @@ def test_an_override_ends_when_its_body_fails():
 
 def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
-    assert dict(base).keys() == {"opt_level", "spin_count", "stack_limit_bytes"}
+    assert dict(base).keys() == {
+        "fold_limit_bytes", "layouts", "opt_level", "spin_count", "stack_limit_bytes",
+    }  # fmt: skip
     with knobs.override(opt_level=0):
         assert knobs.fingerprint() != base
     with knobs.override(jobs=1, verify=False, dump_dir="x", threads=3):
