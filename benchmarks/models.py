@@ -1,6 +1,7 @@
-"""The models of `make bench`, by name: each is written once as an ONNX file.
+"""The models of `make bench`, by name: the digits example, and everything in benchmarks/zoo.
 
-In: a name and a folder. Out: the file, and what `ingot bench` is to be told about its inputs.
+In: a name and a folder. Out: the model's file, and what `ingot bench` is to be told about its
+inputs. The zoo writes its files to the user's cache when they are first asked for.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx
+import numpy as np
 
-from tests.models.zoo import LIGHT, light_model
+from benchmarks.zoo import TABLE, path_of
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
-NAMES = ("digits", "digits-64", *LIGHT)
+NAMES = ("digits", "digits-64", *TABLE)
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Case:
 
 
 def make(name: str, folder: Path) -> Case:
-    """The model called `name`; written if it is not there yet."""
-    if name in LIGHT:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{name}.onnx"
-        if not file.exists():
-            onnx.save(light_model(name)[0], file)
-        return Case(file)
-    batch = name.partition("-")[2] or "1"
-    return Case(DIGITS, ("--size", f"batch={batch}"))
+    """The model called `name`, its inputs in `folder`; written if it is not there yet."""
+    if name not in TABLE:
+        batch = name.partition("-")[2] or "1"
+        return Case(DIGITS, ("--size", f"batch={batch}"))
+    entry = TABLE[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    feeds = folder / f"{name}.npz"
+    np.savez(feeds, **entry.feeds(entry.sizes[0]))  # type: ignore[arg-type]
+    return Case(path_of(entry), ("--feeds", str(feeds)))

@@ -9,10 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from click.testing import CliRunner
 
 from ingot.cli.main import COMMANDS
-from ingot.cli.main import main as command_line
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -75,22 +73,19 @@ def test_every_command_has_a_transcript_and_its_help():
 
 
 @pytest.mark.parametrize("line", re.findall(r"^ingot .*$", read(ROOT / "README.md"), re.M))
-def test_the_readme_commands_run(line: str, tmp_path: Path, monkeypatch):
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(command_line, line.split()[1:])
-    assert done.exit_code == 0 and len(done.stdout) > 50, done.output
+def test_the_readme_commands_run(line: str, tmp_path: Path):
+    done = SESSIONS.run(line, SESSIONS.prepare(tmp_path))
+    assert done.exit_code == 0 and len(done.printed) > 50, done.printed
 
 
-def test_the_commands_of_the_stages_page_run_in_order(tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_commands_of_the_stages_page_run_in_order(tmp_path: Path):
     (tmp_path / "model.onnx").symlink_to(ROOT / "examples" / "digits" / "digits.onnx")
     lines = re.findall(r"^ingot .*$", read(DOCS / "pipeline.md"), re.M)
     assert len(lines) >= 5
     for line in lines:
-        words = re.split(r"\s{2,}", line)[0].replace("NAME", "max_pool").split()
-        done = CliRunner().invoke(command_line, words[1:])
-        assert done.exit_code == 0 and done.stdout, f"{line}\n{done.output}"
+        command = re.split(r"\s{2,}", line)[0].replace("NAME", "max_pool")
+        done = SESSIONS.run(command, tmp_path)
+        assert done.exit_code == 0 and done.printed, f"{line}\n{done.printed}"
 
 
 def test_the_makefile_has_the_readmes_targets():
