@@ -104,12 +104,27 @@ def _refilled(module: Any) -> Any:
     return module
 
 
+def _settled(module: Any, example: dict[str, Any]) -> Any:
+    """Batch norms that know the mean and variance of what they see, as trained ones do: without
+    that a deep network's activations fade to nothing."""
+    import torch
+
+    norms = [part for part in module.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    if norms:
+        with torch.no_grad():
+            module(**example)
+    return module.eval()
+
+
 def _export(network: Network, path: Path) -> None:
     import torch
 
     torch.manual_seed(0)
-    module = network.make().eval()
     example = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in _example(network).items()}
+    module = _settled(network.make().eval(), _nested(example))
     limits = network.largest or {}
     dims = {
         name: torch.export.Dim(name, max=limits.get(name))
