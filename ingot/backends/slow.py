@@ -39,7 +39,10 @@ class Step:
 
     @property
     def lanes(self) -> int:
-        return 1 if isinstance(self.stmt, ir.Fail) else self.stmt.value.lanes
+        if isinstance(self.stmt, ir.Fail):
+            return 1
+        reduced = [e.a.lanes for e in self.values if isinstance(e, ir.LaneReduce)]
+        return max([self.stmt.value.lanes, *reduced])
 
     @cached_property
     def trips(self) -> arith.Expr | None:

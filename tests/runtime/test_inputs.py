@@ -143,7 +143,7 @@ def test_a_computed_dimension_is_checked():
 
 def test_an_unsolvable_dimension_is_said():
     built = package("rows")
-    inputs = tuple(replace(p, shape=(Var("n") * 2, p.shape[1])) for p in built.inputs)
+    inputs = tuple(replace(p, shape=(Var("n") * Var("m"), p.shape[1])) for p in built.inputs)
     compiled = ingot.Executable(replace(built, inputs=inputs))
     refused(lambda: compiled(*feeds("rows").values()), "cannot be solved for its symbols")
 
