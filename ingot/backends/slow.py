@@ -147,12 +147,13 @@ def why_scalar(steps: Sequence[Step], lanes: int) -> str:
     return f"in part: {reason}" if lanes > 1 else reason
 
 
-def _guess(step: Step) -> tuple[int, int]:
-    """Executions of a statement, open sizes taken for middling ones; ties go to the deeper one."""
+def _guess(step: Step) -> tuple[int, int, int]:
+    """Executions of a statement, open sizes taken for middling ones; ties go to the deeper one, and
+    then to one with lanes."""
     if step.trips is None:
-        return GUESS ** len(step.loops), len(step.loops)
+        return GUESS ** len(step.loops), len(step.loops), step.lanes
     sizes = dict.fromkeys(arith.free_vars(step.trips), GUESS)
-    return arith.evaluate(step.trips, sizes), len(step.loops)
+    return arith.evaluate(step.trips, sizes), len(step.loops), step.lanes
 
 
 def _why_step(step: Step, acts: Sequence[Step]) -> str:
