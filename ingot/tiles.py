@@ -26,7 +26,7 @@ MAX_VECTORS = 6
 SPARE_REGISTERS = 1  # the register allocator does not manage with none
 MAX_SPARE = 0.02  # of all tiles of rows
 PANELS_SHARE = 0.4  # of the same, for a whole operand in panels
-BLOCK_SHARE = 0.7  # of the second-level cache, for the rows that are used again for each panel
+BLOCK_SHARE = 0.5  # of the last-level cache, for the rows that are used again for each panel
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,13 @@ def row_tiles_per_block(
 ) -> int | None:
     """How many tiles of rows are gone through for one panel before the next panel comes. One where
     all panels together stay in the second-level cache: rows are then read and written in one go.
-    Else as many as stay there meanwhile, in blocks of one size. None: all of them."""
+    Else as many as stay in the last-level cache meanwhile, in blocks of one size: a row tile is
+    read slowly enough for that, while a panel read again from memory is not. None: all of them."""
     if row_tiles is None or row_tile_bytes is None or len(caches) < 2:
         return None
     if panels_bytes is not None and panels_bytes <= caches[1] * PANELS_SHARE:
         return 1
-    most = max(1, int(caches[1] * BLOCK_SHARE) // max(1, row_tile_bytes))
+    most = max(1, int(caches[-1] * BLOCK_SHARE) // max(1, row_tile_bytes))
     if most >= row_tiles:
         return None
     fewest = -(-row_tiles // most)
