@@ -180,7 +180,7 @@ def test_sub_graphs_read_the_plain_order():
     ],
 )
 def test_windows_lane_by_lane(channels, size, kernel, strides, pads):
-    """A depthwise convolution and a pool: borders are filled in where the block of rows is."""
+    """A depthwise convolution and a pool, channels last, borders and strides of all kinds."""
     g = GraphBuilder("k", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 2, 3, *size))
     wide = g.add("conv", [x, g.constant(numbers(channels, 3, 1, 1))])
@@ -190,12 +190,3 @@ def test_windows_lane_by_lane(channels, size, kernel, strides, pads):
     graph, given = g.finish([pool, deep]), numbers(2, 3, *size)
     for got, want in zip(compiled(graph, store, given), interpret(graph, store, [given])):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-
-
-def test_the_border_of_a_depthwise_convolution_is_no_kernel_of_its_own():
-    graph, store = block(32)
-    session = api.make_session("x86-64-v3", {}, jobs=1)
-    session.store = store
-    program = pipeline.run_stages(graph, session, stop_after="separate")
-    names = [k.name for _, k in program.kernels if "padded" in {p.name for p in k.params}]
-    assert names == [], "the padded copy travels through memory"

@@ -32,7 +32,6 @@ from ingot.schedule.rules.stages import (
     stages,
     value_vars,
 )
-from ingot.schedule.rules.window import padded_source, schedule_window
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -55,11 +54,7 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
     consumer = _consumer(sch, stage)
     roles = _pack_operand(sch, target, stage) or find_roles(stage, eager)
     shared: LoopRef | None = None
-    source = padded_source(sch, stage) if roles is not None else None
-    if source is not None and len(stage.spatial) > 2:
-        with sch.attempt():
-            shared = schedule_window(sch, target, stage, source, consumer)
-    if roles is not None and shared is None:
+    if roles is not None:
         with sch.attempt():
             shared = _tiled(sch, target, stage_of(sch, stage.ref), roles, consumer)
     if shared is None:
