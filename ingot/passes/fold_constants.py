@@ -43,11 +43,13 @@ class _Budget:
     bytes_left: float
     steps_left: float = TOTAL_STEPS
 
-    def spend(self, made: float, given: int, steps_per_byte: float) -> bool:
-        """Whether a node may be computed; if so, it is paid for."""
+    def spend(self, made: float, given: int, steps_per_byte: float, is_move: bool) -> bool:
+        """Whether a node may be computed; if so, it is paid for. A transposed weight is as large as
+        the weight, whatever that is, and would otherwise be transposed in every run."""
         steps = (made + given) * steps_per_byte
         is_grown = made > max(SMALL_BYTES, GROWTH * given)
-        if is_grown or made > min(self.each, self.bytes_left) or steps > self.steps_left:
+        most = self.bytes_left if is_move else min(self.each, self.bytes_left)
+        if is_grown or made > most or steps > self.steps_left:
             return False
         self.bytes_left -= made
         self.steps_left -= steps
@@ -56,8 +58,8 @@ class _Budget:
 
 def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
     """A node whose operands are all constants, and whose attributes are numbers, is a constant: if
-    its results take at most `limit_bytes`, and either little (64 KiB) or no more than four times
-    its operands. Sizes such a node binds become numbers. A node that fails is left to fail when
+    its results take at most `limit_bytes` (a transpose as much as its operand), and either little
+    (64 KiB) or no more than four times its operands. Sizes such a node binds become numbers. A node that fails is left to fail when
     run."""
     budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes)
     return _fold(graph, store, budget, frozenset())
@@ -98,7 +100,8 @@ def _results(
         return None
     given = sum(a.nbytes for a in inputs if a is not None)
     made = sum(_most_bytes(v, edit.g.symbols) for v in node.outputs)
-    if not budget.spend(made, given, defn(node).steps_per_byte(inputs, node.attr_map)):
+    steps = defn(node).steps_per_byte(inputs, node.attr_map)
+    if not budget.spend(made, given, steps, is_move=defn(node).permutes):
         return None
     try:
         arrays = run_node(node, edit.store, inputs, {})

@@ -117,6 +117,21 @@ def test_a_result_over_the_limit_is_not_kept():
     assert "expand" not in show(fold(g, store, limit_bytes=80_000))
 
 
+def test_a_transpose_is_as_large_as_its_operand():
+    store = ConstantStore()
+    text = """
+graph g() {
+  %a: f32[300, 200] = @a
+  %b: f32[200, 300] = transpose(%a) {perm=[1, 0]}
+  %c: f32[200, 300] = neg(%b)
+  return %c
+}"""
+    kept = show(
+        fold(graph(text, store, a=np.ones((300, 200), np.float32)), store, limit_bytes=1000)
+    )
+    assert "transpose" not in kept and "neg" in kept
+
+
 def test_a_range_without_a_known_end_is_not_tried():
     store = ConstantStore()
     text = """
