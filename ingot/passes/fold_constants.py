@@ -59,8 +59,8 @@ class _Budget:
 def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
     """A node whose operands are all constants, and whose attributes are numbers, is a constant: if
     its results take at most `limit_bytes` (a transpose as much as its operand), and either little
-    (64 KiB) or no more than four times its operands. Sizes such a node binds become numbers. A node that fails is left to fail when
-    run."""
+    (64 KiB) or no more than four times its operands. Sizes such a node binds become numbers. A
+    node that fails is left to fail when run."""
     budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes)
     return _fold(graph, store, budget, frozenset())
 
