@@ -108,9 +108,9 @@ def copy_of(rows: int) -> ingot.KernelFunction:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def in_lanes(sch: ingot.Schedule, name: str):
-    """A reduction along the row → WIDE partial ones side by side, and a reduction of those."""
-    return sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, WIDE)[-1], axis=1)
+def in_lanes(sch: ingot.Schedule, name: str, lanes: int = WIDE):
+    """A reduction along the row → partial ones side by side, and a reduction of those."""
+    return sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, lanes)[-1], axis=1)
 
 
 def by_rows(sch: ingot.Schedule, stages: list) -> None:
@@ -130,12 +130,22 @@ def accumulate(sch: ingot.Schedule, partial, lane, step, whole: str) -> None:
     sch.vectorize(sch.loops(sch.block(whole))[-1])
 
 
+def fetch_ahead(sch: ingot.Schedule, step) -> None:
+    """The next row, and where this one's result goes: a row is a page, where a machine's own
+    prefetching stops."""
+    row = sch.loops(sch.block("Y"))[0]
+    sch.prefetch(step, "X", row)
+    sch.prefetch(step, "Y", row, ahead=0)
+
+
 def schedule_softmax(sch: ingot.Schedule) -> None:
-    tops, sums = in_lanes(sch, "top"), sch.block("sums")
+    tops, sums = in_lanes(sch, "top", 2 * WIDE), sch.block("sums")
     by_rows(sch, [tops, sch.block("top"), sums, sch.block("total"), sch.block("scale")])
     lane, _, step = sch.loops(tops)[-3:]
     accumulate(sch, "top_rf", lane, step, "top")
-    accumulate(sch, "sums", *sch.loops(sums)[-2:], "total")
+    lane, step = sch.loops(sums)[-2:]
+    accumulate(sch, "sums", lane, step, "total")
+    fetch_ahead(sch, step)
 
 
 def schedule_layer_norm(sch: ingot.Schedule) -> None:
@@ -145,6 +155,7 @@ def schedule_layer_norm(sch: ingot.Schedule) -> None:
     for name, stage in (("total", totals), ("spread", spreads)):
         lane, _, step = sch.loops(stage)[-3:]
         accumulate(sch, f"{name}_rf", lane, step, name)
+    fetch_ahead(sch, step)
 
 
 # --- numpy ----------------------------------------------------------------------------------------

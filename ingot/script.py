@@ -364,13 +364,22 @@ def wait(token: str) -> Any:
     _only_in_kernels("wait")
 
 
+def prefetch(box: Any) -> Any:
+    _only_in_kernels("prefetch")
+
+
+def prefetch_write(box: Any) -> Any:
+    _only_in_kernels("prefetch_write")
+
+
 __all__ = [  # noqa: RUF022  by letter, a word is found sooner
     "acos", "acosh", "alloc", "asin", "asinh", "atan", "atanh", "axis", "bf16", "bitcast",
     "block", "bool_", "bound", "broadcast", "buffer", "call", "cast", "ceil", "copy_async",
     "cos", "cosh", "erf", "exp", "exp2", "expm1", "f16", "f32", "f64", "f8e4m3fn", "f8e5m2",
     "fail", "floor", "fma", "fmod", "grid", "i16", "i32", "i4", "i64", "i8", "index", "inf",
     "init", "instruction", "isnan", "lane_reduce", "lanes", "let", "load", "log", "log1p",
-    "log2", "nan", "opaque", "ordered", "parallel", "ramp", "reduce", "rem", "rsqrt", "select",
+    "log2", "nan", "opaque", "ordered", "parallel", "prefetch", "prefetch_write",
+    "ramp", "reduce", "rem", "rsqrt", "select",
     "seq", "serial", "shuffle", "sigmoid", "sin", "sinh", "size", "spatial", "sqrt", "store",
     "sync", "tan", "tanh", "trunc", "u16", "u32", "u4", "u64", "u8", "unrolled", "value",
     "vectorized", "wait", "where",

@@ -73,6 +73,10 @@ class _Printer:
                 self.fail(s)
             case ir.Call():
                 self.call(s)
+            case ir.Prefetch(box=box, writes=writes):
+                address = self.values.pointer(box.buffer, box.offsets[0])
+                hint = [("ptr", address), ("i32", str(int(writes))), ("i32", "3"), ("i32", "1")]
+                self.fn.call("void", "llvm.prefetch.p0", hint)
             case ir.Sync() | ir.CopyAsync() | ir.Wait():
                 kind = type(s).__name__
                 raise IngotError(

@@ -93,12 +93,12 @@ class Function:
     def branch_if(self, cond: str, then: str, otherwise: str) -> None:
         self.do(f"br i1 {cond}, label %{then}, label %{otherwise}")
 
-    def call(self, result: str, name: str, args: list[tuple[str, str]]) -> str:
-        """Call an intrinsic, declaring it on first use."""
+    def call(self, result: str, name: str, args: list[tuple[str, str]], flags: str = "") -> str:
+        """Call an intrinsic, declaring it on first use; `flags` are fast-math words."""
         types = ", ".join(type for type, _ in args)
         self.declares[f"declare {result} @{name}({types})"] = None
         operands = ", ".join(f"{type} {value}" for type, value in args)
-        text = f"call {result} @{name}({operands})"
+        text = f"call {flags + ' ' if flags else ''}{result} @{name}({operands})"
         if result == "void":
             self.do(text)
             return ""

@@ -271,10 +271,10 @@ class Values:
         if not dtype.is_float:
             name = f"llvm.{'s' if dtype.is_signed else 'u'}{op}.{intrinsic_suffix(dtype, lanes)}"
             return fn.call(type, name, [(type, a), (type, b)])
+        if not first_is_number:  # NaN wins; which zero does is open
+            name = f"llvm.{op}imum.{intrinsic_suffix(dtype, lanes)}"
+            return fn.call(type, name, [(type, a), (type, b)], flags="nsz")
         wins = fn.op(f"fcmp {'olt' if op == 'min' else 'ogt'} {type} {a}, {b}")
-        if not first_is_number:
-            is_nan = fn.op(f"fcmp uno {type} {a}, {a}")
-            wins = fn.op(f"or {mask} {wins}, {is_nan}")
         return fn.op(f"select {mask} {wins}, {type} {a}, {type} {b}")
 
     def _lane_reduce(self, op: str, a: ir.Expr) -> str:

@@ -64,4 +64,6 @@ class _Copy:
                 return ir.replace(new, args=tuple(self.box(a) for a in args))
             case ir.CopyAsync(dst=dst, src=src):
                 return ir.replace(new, dst=self.box(dst), src=self.box(src))
+            case ir.Prefetch():
+                return ir.replace(new, box=self.box(new.box))
         return new

@@ -8,6 +8,9 @@ or never hold gone. Buffers that instructions work on keep their shape: a Slice 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 from ingot.arith import expr as arith
 from ingot.legalize import terms
 from ingot.legalize.conditions import FALSE, fold
@@ -16,6 +19,8 @@ from ingot.legalize.ranges import Ranges
 from ingot.legalize.terms import EMPTY, TRUE
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Kernel, Stmt
+
+LINE_BYTES = 64  # of the caches of every CPU we print for
 
 
 def flatten(kernel: Kernel, ctx: Context) -> Kernel:
@@ -28,6 +33,7 @@ class _Flatten:
     def __init__(self, kernel: Kernel):
         self.ranges = Ranges(kernel)
         self.boxed = _boxed(kernel.body)
+        self.params = {p.name for p in kernel.params}
         self.flat: dict[str, Buffer] = {}
         self.known: set[ir.Expr] = set()  # conditions that hold here
         self._exprs: dict[ir.Expr, ir.Expr] = {}
@@ -82,7 +88,23 @@ class _Flatten:
                 return ir.Alloc(self.buffer(buffer), self.stmt(body))
             case ir.If():
                 return self.branch(s)
+            case ir.Prefetch(box=box):
+                return ir.seq(*(ir.replace(s, box=line) for line in self.lines(box)))
         return visit.rebuild_stmt(s, self.stmt, self.expr, self.index)
+
+    def lines(self, box: ir.Slice) -> Iterator[ir.Slice]:
+        """One element of each line of cache in a box of rows: what a machine can fetch.
+
+        None of what is no parameter any more, because a later step took away what touches it.
+        """
+        if box.buffer.name not in self.params:
+            return
+        step = max(1, LINE_BYTES // box.buffer.dtype.storage_bytes)
+        counts = [arith.as_int(e) or 1 for e in box.extents]
+        for place in itertools.product(*map(range, counts[:-1]), range(0, counts[-1], step)):
+            indices = tuple(o + i for o, i in zip(box.offsets, place))
+            flat = self.place(box.buffer, indices)
+            yield ir.Slice(self.buffer(box.buffer), flat, (arith.Const(1),) * len(flat))
 
     def store(self, s: ir.Store) -> Stmt:
         mask = None if s.mask is None else self.expr(s.mask)

@@ -42,6 +42,8 @@ class Widen(WidenValues):
                 return ir.Alloc(self.own_buffer(buffer), self.stmt(body))
             case ir.If():
                 return self.branch(s)
+            case ir.Prefetch():
+                return terms.EMPTY  # lanes lie side by side: the loop outside may ask for them
             case _:
                 raise NotVector(f"a {type(s).__name__} statement has no wide form")
 

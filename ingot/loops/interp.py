@@ -172,7 +172,7 @@ class _Program(ValueCompiler):
                 return self.block(s)
             case ir.Call(instruction=instruction, args=args):
                 return self.call(instruction, args)
-            case ir.Sync():
+            case ir.Sync() | ir.Prefetch():
                 return lambda frame: None
             case ir.CopyAsync(dst=dst, src=src, token=token):
                 source, target = self.box(src), self.box(dst)

@@ -4,7 +4,8 @@
     stmt   ::= For(var, start, stop, body, kind, tag) | While(cond, body) | If(cond, then, orelse)
              | Let(name, value, body) | Alloc(buffer, body) | Store(buffer, indices, value, ...)
              | Block(name, axes, body, init, where) | Seq(stmts) | Call(instruction, args)
-             | Sync(scope) | CopyAsync(dst, src, token) | Wait(token) | Fail(reason, values)
+             | Sync(scope) | CopyAsync(dst, src, token) | Wait(token) | Prefetch(box, writes)
+             | Fail(reason, values)
     expr   ::= Lit | Index | Ref | Unary | Binary | Compare | Math | Select | Cast | Bitcast | Fma
              | Load | Ramp | Broadcast | Lanes | Shuffle | LaneReduce
 
@@ -551,6 +552,14 @@ class CopyAsync(Stmt):
 @node
 class Wait(Stmt):
     token: str
+
+
+@node
+class Prefetch(Stmt):
+    """A hint: this box will be read (or written) soon. It touches nothing, and means nothing."""
+
+    box: Slice
+    writes: bool = False
 
 
 @node

@@ -107,6 +107,8 @@ class Renamer:
             case ir.CopyAsync(dst=dst, src=src, token=token):
                 token = self.tokens.get(token, token)
                 return ir.replace(new, dst=self.box(dst), src=self.box(src), token=token)
+            case ir.Prefetch():
+                return ir.replace(new, box=self.box(new.box))
             case ir.Wait(token=token):
                 return ir.replace(new, token=self.tokens.get(token, token))
         return new

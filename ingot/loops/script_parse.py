@@ -306,6 +306,9 @@ class _Parser(Values):
             case "wait":
                 args, _ = self.call(node, word, (1, 1))
                 return ir.Wait(self.string(args[0]))
+            case "prefetch" | "prefetch_write":
+                args, _ = self.call(node, word, (1, 1))
+                return ir.Prefetch(self.box(args[0]), writes=word == "prefetch_write")
             case "fail":
                 args, _ = self.call(node, word, (1, 3))
                 return ir.Fail(self.string(args[0]), tuple(self.value(a) for a in args[1:]))

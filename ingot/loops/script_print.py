@@ -357,6 +357,8 @@ class _Printer:
                 self.line(_call("copy_async", _box(dst), _box(src), _text(token)))
             case ir.Wait(token=token):
                 self.line(_call("wait", _text(token)))
+            case ir.Prefetch(box=box, writes=writes):
+                self.line(_call("prefetch_write" if writes else "prefetch", _box(box)))
             case ir.Fail(reason=reason, values=values):
                 self.line(_call("fail", _text(reason), *map(value, values)))
             case _:

@@ -130,6 +130,8 @@ class _Laws(ValueLaws):
                 self.copy(dst, src)
             case ir.Wait(token=token):
                 self.require(token in self.tokens, f"no copy has the token {token!r}")
+            case ir.Prefetch(box=box):
+                self.box(box, is_hint=True)
             case ir.Fail(values=values):
                 self.fail_values(values)
             case ir.Let() | ir.Alloc():

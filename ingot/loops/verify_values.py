@@ -117,7 +117,8 @@ class ValueLaws:
             last = first + (width - 1) * stride
             self.require(0 <= last < count, f"the last of {width} lanes of {_place(x)} is outside")
 
-    def box(self, box: ir.Slice) -> None:
+    def box(self, box: ir.Slice, is_hint: bool = False) -> None:
+        """A hint may name what is not there: the row after the last."""
         self.declared(box.buffer)
         rank = box.buffer.rank
         whole = len(box.offsets) == len(box.extents) == rank
@@ -126,7 +127,7 @@ class ValueLaws:
             self.index(offset)
             self.index(extent)
             start, count, size = map(arith.as_int, (offset, extent, dim))
-            if start is not None and count is not None and size is not None:
+            if start is not None and count is not None and size is not None and not is_hint:
                 inside = start >= 0 and count >= 0 and start + count <= size
                 self.require(inside, f"a box of {box.buffer.name} is out of range")
 

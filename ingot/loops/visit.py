@@ -92,6 +92,8 @@ def rebuild_stmt(s: Stmt, on_stmt: StmtFn, on_expr: ExprFn, on_index: IndexFn) -
             return _change(s, args=_each(args, lambda box: _map_slice(box, on_index)))
         case ir.CopyAsync(dst=dst, src=src):
             return _change(s, dst=_map_slice(dst, on_index), src=_map_slice(src, on_index))
+        case ir.Prefetch(box=box):
+            return _change(s, box=_map_slice(box, on_index))
         case ir.Fail(values=values):
             return _change(s, values=_each(values, on_expr))
         case ir.Sync() | ir.Wait():
@@ -167,6 +169,8 @@ def replace_buffers(n: N, env: Mapping[str, Buffer]) -> N:
                 return ir.replace(s, args=tuple(box(a) for a in args))
             case ir.CopyAsync(dst=dst, src=src):
                 return ir.replace(s, dst=box(dst), src=box(src))
+            case ir.Prefetch():
+                return ir.replace(s, box=box(s.box))
         return s
 
     new = map_stmt(n, on_stmt, on_expr) if isinstance(n, Stmt) else map_expr(n, on_expr)

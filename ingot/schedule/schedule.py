@@ -108,6 +108,10 @@ class Schedule:
         """Loads of later iterations may run ahead, where the target can copy asynchronously."""
         self._apply(primitives.pipeline, (loop, stages))
 
+    def prefetch(self, loop: LoopRef, buffer: str, over: LoopRef, ahead: int = 1) -> None:
+        """Iterations of `loop` fetch what `over` touches of a parameter `ahead` iterations on."""
+        self._apply(primitives.prefetch, (loop, buffer, over, ahead))
+
     # Blocks
 
     def blockize(self, loop: LoopRef) -> BlockRef:

@@ -231,6 +231,8 @@ def devices() -> ir.Kernel:
         ir.CopyAsync(box(s, (tx * 4, 4)), box(X, (tx * 4, 4)), "tok"),
         ir.Wait("tok"),
         ir.Sync("shared"),
+        ir.Prefetch(box(X, (tx * 4 + 4, 4))),
+        ir.Prefetch(box(out, (tx + 1, 1)), writes=True),
         ir.Call(odd, (box(s, (0, 4)), box(Y, (4, 4)), box(out, (tx, 1)))),
         ir.Call(dot, (box(s, (12 - tx * 4, 4)), box(Y, (tx * 4, 4)), box(out, (tx, 1)))),
     )

@@ -23,7 +23,7 @@ from tests.schedule.sequences import Case, Step, propose, take
 FAILURES = (IngotError, AssertionError, ArithmeticError, LookupError, ValueError, AttributeError,
             TypeError, StopIteration, RecursionError)  # fmt: skip
 # of these the check is the match itself, or there is nothing to see in the result
-UNDECIDED = ("tensorize", "pipeline", "annotate")
+UNDECIDED = ("tensorize", "pipeline", "annotate", "prefetch")
 UNREALISED = ("lane by lane", "is not written out", "runs on one thread")
 LENGTH = 3  # steps of a sequence
 DRAWS = 12  # until a place in the sequence is given up

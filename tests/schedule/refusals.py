@@ -123,6 +123,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], ...]] = {
     "partition": (_of(MAP, "Z", lambda sch, z, at: sch.partition(at[1], 101)),),
     "bind": (_of(MAP, "Z", lambda sch, z, at: sch.bind(at[0], "threadIdx.x")),),
     "pipeline": (_of(PRODUCT, "Y", lambda sch, y, at: sch.pipeline(at[2], 2)),),
+    "prefetch": (_of(PRODUCT, "Y", lambda sch, y, at: sch.prefetch(at[1], "Y", at[0])),),
     "blockize": (_of(SOFTMAX, "Y", lambda sch, y, at: _blockize_two(sch, at)),),
     "tensorize": (
         _of(PRODUCT, "Y", lambda sch, y, at: sch.tensorize(sch.split(at[2], None, 3)[1], DOT4)),

@@ -253,6 +253,11 @@ class Proposer:
     def pipeline(self) -> Step:
         return Step("pipeline", (self.loop(), self.rng.randint(2, 3)))
 
+    def prefetch(self) -> Step:
+        inner, outer = sorted(self.rng.choices(range(len(self.loops)), k=2), reverse=True)
+        name = self.rng.choice(self.buffers())
+        return Step("prefetch", (self.loops[inner], name, self.loops[outer], 1))
+
     def tensorize(self) -> Step:
         return Step("tensorize", (self.loop(), self.rng.choice(INSTRUCTIONS)))
 
@@ -311,6 +316,7 @@ WEIGHTS = {
     "reverse_compute_inline": 2, "compute_at": 4, "reverse_compute_at": 4,
     "decompose_reduction": 2, "rfactor": 2, "cache_read": 2, "cache_write": 2, "reindex": 1,
     "transform_layout": 2, "pad": 1, "storage_align": 1, "set_scope": 1, "annotate": 1,
+    "prefetch": 1,
 }  # fmt: skip
 ON_LOOP = ("parallel", "vectorize", "unroll", "blockize")
 ON_BLOCK = ("compute_inline", "reverse_compute_inline")

@@ -248,13 +248,13 @@ def uint_of(dtype: DType) -> DType:
     return dtypes.of(f"u{dtype.bits}")
 
 
-_MANTISSA = {"f32": 23, "f64": 52}
-_BIAS = {"f32": 127, "f64": 1023}
+MANTISSA = {"f32": 23, "f64": 52}
+BIAS = {"f32": 127, "f64": 1023}
 
 
 def power_of_two(n: V, dtype: DType) -> V:
     """2**n as `dtype`, from an integer of its width, for n in the range of normal exponents."""
-    return ((n + _BIAS[dtype.name]) << _MANTISSA[dtype.name]).bits(dtype)
+    return ((n + BIAS[dtype.name]) << MANTISSA[dtype.name]).bits(dtype)
 
 
 def scale(x: V, n: V) -> V:
@@ -278,7 +278,7 @@ def nearest(x: V) -> tuple[V, V]:
 
 
 def magic(dtype: DType) -> float:
-    return 1.5 * 2.0 ** _MANTISSA[dtype.name]
+    return 1.5 * 2.0 ** MANTISSA[dtype.name]
 
 
 def from_magic(shifted: V) -> tuple[V, V]:
@@ -295,7 +295,7 @@ def rounded(op: str, x: V) -> V:
         return V(x.code, ir.Unary(op, x.e))
     x = x.keep()
     size = abs(x).keep()
-    whole = 2.0 ** _MANTISSA[x.dtype.name]
+    whole = 2.0 ** MANTISSA[x.dtype.name]
     near = ((size + whole) - whole).keep()  # to nearest even, for size < whole
     below = choose(near > size, near - 1.0, near).keep()
     above = choose(near < size, near + 1.0, near)

@@ -20,6 +20,7 @@ from ingot.schedule.primitives.parallel import parallel
 from ingot.schedule.primitives.partition import partition
 from ingot.schedule.primitives.peel import peel
 from ingot.schedule.primitives.pipeline import pipeline
+from ingot.schedule.primitives.prefetch import prefetch
 from ingot.schedule.primitives.reindex import reindex
 from ingot.schedule.primitives.reorder import reorder
 from ingot.schedule.primitives.reverse_compute_at import reverse_compute_at
@@ -35,7 +36,7 @@ from ingot.schedule.primitives.vectorize import vectorize
 
 __all__ = [
     "annotate", "bind", "blockize", "cache_read", "cache_write", "compute_at", "compute_inline",
-    "decompose_reduction", "fuse", "pad", "parallel", "partition", "peel", "pipeline",
+    "decompose_reduction", "fuse", "pad", "parallel", "partition", "peel", "pipeline", "prefetch",
     "reindex", "reorder", "reverse_compute_at", "reverse_compute_inline", "rfactor",
     "set_scope", "split", "storage_align", "tensorize", "transform_layout", "unroll",
     "vectorize",
