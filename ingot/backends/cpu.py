@@ -13,6 +13,7 @@ import numpy as np
 from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
+from ingot.backends.parts import cut_launches
 from ingot.backends.report import report, work_ns
 from ingot.codegen import llvm, llvm_object, llvm_probe
 from ingot.graph.ir import ConstRef
@@ -63,6 +64,7 @@ class CpuBackend:
     ) -> Package:
         """A planned program → everything the runtime needs; `profile` puts cycle counters in."""
         limits = limits or Limits()
+        program = cut_launches(program)
         objects = llvm.compile_program(program, target, jobs, profile, limits)
         probe = None
         if objects.probe is not None:

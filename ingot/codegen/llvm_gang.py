@@ -7,7 +7,16 @@ Mailboxes, the pool's table and a gang's record are laid out in support/abi.py.
 
 from __future__ import annotations
 
-from ingot.support.abi import CTX, CTX_BYTES, GANG, POOL, SLOT, SYNC
+from ingot.support.abi import (
+    CLAIM_BYTES,
+    CTX,
+    CTX_BYTES,
+    GANG,
+    POOL,
+    SLOT,
+    SYNC,
+    SYNC_BYTES,
+)
 
 
 def field_at(name: str, base: str, offset: int) -> str:
@@ -167,9 +176,20 @@ chosen:
   store i64 %team, ptr %team_at, align 8
 {field_at("threads0", "ctx0", CTX["threads"])}
   store i64 %team, ptr %threads0, align 8
-  br label %start
+{field_at("sync_at", "ctx0", CTX["sync"])}
+  %sync = load ptr, ptr %sync_at, align 8
+{field_at("claims", "sync", SYNC_BYTES)}
+  br label %clear
+clear:
+  %t = phi i64 [0, %chosen], [%t_next, %clear]
+  %claim_offset = mul i64 %t, {CLAIM_BYTES}
+  %claim = getelementptr i8, ptr %claims, i64 %claim_offset
+  store i64 0, ptr %claim, align 8
+  %t_next = add i64 %t, 1
+  %uncleared = icmp slt i64 %t_next, %team
+  br i1 %uncleared, label %clear, label %start
 start:
-  %i = phi i64 [0, %chosen], [%number, %one]
+  %i = phi i64 [0, %clear], [%number, %one]
   %more = icmp slt i64 %i, %count
   br i1 %more, label %one, label %work
 one:
@@ -231,8 +251,6 @@ joined:
   %j_next = add i64 %j, 1
   br label %join
 out:
-{field_at("sync_at", "ctx0", CTX["sync"])}
-  %sync = load ptr, ptr %sync_at, align 8
 {field_at("failed_at", "sync", SYNC["failed"])}
   %failed = load atomic i32, ptr %failed_at acquire, align 4
   ret i32 %failed

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from ingot.arith import expr as arith
+from ingot.codegen.llvm_claims import STATE, next_part_text
 from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import Values
 from ingot.program import ir
@@ -41,7 +42,8 @@ def print_entry(
     printer.finish()
     head = f'define i32 @{symbol}(ptr noalias %ctx) nounwind "no-builtins"'
     declares = "\n".join(printer.fn.declares)
-    return "\n".join([printer.fn.text(head), _barrier(triple, spin_count), _copy(), declares, ""])
+    helpers = [_barrier(triple, spin_count), _copy(), next_part_text()]
+    return "\n".join([printer.fn.text(head), *helpers, declares, ""])
 
 
 class _Index(Values):
@@ -84,6 +86,8 @@ class _Entry:
         self.fields: dict[str, str] = {}
         self.numbers = {id(s): n for n, s in enumerate(self.tables.launches)}
         self.failed = self.fn.alloca("i32", 1, 4)
+        self.begun = self.fn.alloca("i64", 1, 8)  # launches so far
+        self.part = self.fn.alloca(STATE, 1, 8)
 
     # --- small pieces -------------------------------------------------------------------------
 
@@ -93,6 +97,7 @@ class _Entry:
             type = "i64" if name in ("thread", "threads", "arena_count") else "ptr"
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
         self.fn.do(f"store i32 0, ptr {self.failed}, align 4")
+        self.fn.do(f"store i64 0, ptr {self.begun}, align 8")
 
     def finish(self) -> None:
         self.fn.do(f"ret i32 {self.fn.op(f'load i32, ptr {self.failed}, align 4')}")
@@ -212,25 +217,57 @@ class _Entry:
         return ends[0], ends[1]
 
     def launch(self, s: ir.Launch) -> None:
-        fn = self.fn
         if arith.is_const(s.extent, 1):
-            low, high, has_work = "0", "1", self.is_first_thread()
+            cond = self.fn.op(f"and i1 {self.is_first_thread()}, {self.is_sound()}")
+            self.when(cond, lambda: self.call_kernel(s, self.arguments(s), "0", "1"))
+        elif s.parts > 1:
+            self.by_parts(s)
         else:
             low, high = self.share(self.index.index(s.extent))
-            has_work = fn.op(f"icmp slt i64 {low}, {high}")
-        cond = fn.op(f"and i1 {has_work}, {self.is_sound()}")
-        self.when(cond, lambda: self.call_kernel(s, low, high))
+            has_work = self.fn.op(f"icmp slt i64 {low}, {high}")
+            cond = self.fn.op(f"and i1 {has_work}, {self.is_sound()}")
+            self.when(cond, lambda: self.call_kernel(s, self.arguments(s), low, high))
 
-    def call_kernel(self, s: ir.Launch, low: str, high: str) -> None:
+    def by_parts(self, s: ir.Launch) -> None:
+        """Parts, as long as there are any: llvm_claims.py. Failed threads count launches too."""
         fn = self.fn
+        before = fn.op(f"load i64, ptr {self.begun}, align 8")
+        number = fn.op(f"add i64 {before}, 1")
+        fn.do(f"store i64 {number}, ptr {self.begun}, align 8")
+        fn.do(f"store i64 0, ptr {self.part}, align 8")
+        sync, thread, threads = (self.fields[n] for n in ("sync", "thread", "threads"))
+        args = f"ptr {sync}, i64 {thread}, i64 {threads}, i64 {self.index.index(s.extent)}, "
+        args += f"i64 {number}, i64 {s.parts}, ptr {self.part}"
+        given = self.arguments(s)
+        head, ask, body, done = (fn.label(n) for n in ("parts", "ask", "part", "done"))
+        fn.branch(head)
+        fn.start(head)
+        fn.branch_if(self.is_sound(), ask, done)
+        fn.start(ask)
+        fn.branch_if(fn.op(f"call i1 @next_part({args})"), body, done)
+        fn.start(body)
+        low, high = (self.part_end(n) for n in (1, 2))
+        self.call_kernel(s, given, low, high)
+        fn.branch(head)
+        fn.start(done)
+
+    def part_end(self, field: int) -> str:
+        place = self.fn.op(f"getelementptr {STATE}, ptr {self.part}, i64 0, i32 {field}")
+        return self.fn.op(f"load i64, ptr {place}, align 8")
+
+    def arguments(self, s: ir.Launch) -> tuple[str, list[str]]:
+        """The kernel's address, and what it is called with but for its part of the loop."""
         args = [f"ptr {self.pointer(name)}" for name in s.args]
         args += [f"i64 {self.index.index(size)}" for size in s.sizes]
+        return self.entry_of("kernels", self.tables.kernels[s.kernel]), args
+
+    def call_kernel(self, s: ir.Launch, given: tuple[str, list[str]], low: str, high: str) -> None:
+        fn, (kernel, args) = self.fn, given
         error = fn.op(f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR['reason']}")
-        args += [f"i64 {low}", f"i64 {high}", f"ptr {self.fields['scratch']}", f"ptr {error}"]
-        kernel = self.entry_of("kernels", self.tables.kernels[s.kernel])
+        last = [f"i64 {low}", f"i64 {high}", f"ptr {self.fields['scratch']}", f"ptr {error}"]
         self.latest = self.numbers[id(s)]
         with self.counted("busy"):
-            code = fn.op(f"call i32 {kernel}({', '.join(args)})")
+            code = fn.op(f"call i32 {kernel}({', '.join([*args, *last])})")
         bad = fn.op(f"icmp ne i32 {code}, 0")
         self.when(bad, lambda: self.record(self.numbers[id(s)], None))
 

@@ -2,15 +2,17 @@
 launch.
 
     program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state)
-    stmt    ::= Launch(kernel, args, sizes, extent) | Barrier() | Copy(dst, src)
+    stmt    ::= Launch(kernel, args, sizes, extent, parts) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | Loop(counter, trips, keep_going, body)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
               | Par(branches) | HostStep(name, args) | Seq(stmts)
 
-A Launch splits 0 … extent-1 of the kernel's parallel loop evenly over the threads; a kernel without
-one has extent 1 and runs on thread 0. Flags, trip counts and bound symbols are read by all threads,
-so a barrier stands between their writer and the statement. Before planning, buffers have no place
-and there are no barriers or reservations; `plan` adds both and `verify` recomputes the need.
+A Launch splits 0 … extent-1 of the kernel's parallel loop evenly over the threads; each share is
+cut into parts, and a thread that has done its own takes what is left of the others'. A kernel
+without a parallel loop has extent 1 and runs on thread 0. Flags, trip counts and bound symbols are
+read by all threads, so a barrier stands between their writer and the statement. Before planning,
+buffers have no place and there are no barriers or reservations; `plan` adds both and `verify`
+recomputes the need. The back end chooses the parts.
 """
 
 from __future__ import annotations
@@ -73,6 +75,9 @@ class Stmt(Node):
     __slots__ = ()
 
 
+MAX_PARTS = 64  # what the shared word of a thread has room to count, and more than pays
+
+
 @node
 class Launch(Stmt):
     """`args` are buffer names, one for each parameter; `sizes` the kernel's symbolic sizes."""
@@ -81,6 +86,7 @@ class Launch(Stmt):
     args: tuple[str, ...]
     sizes: tuple[arith.Expr, ...] = ()
     extent: arith.Expr = arith.Const(1)
+    parts: int = 1  # of a thread's share: 1 to MAX_PARTS
     origin: str = field(default="", compare=False)
 
 

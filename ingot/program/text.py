@@ -88,7 +88,8 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
                     _show_stmt(w, each)
         case ir.Launch():
             sizes, extent = _tuple(s.sizes), arith.show(s.extent)
-            w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}){_note(s.origin)}")
+            parts = f", {s.parts}" if s.parts > 1 else ""
+            w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}{parts}){_note(s.origin)}")
         case ir.Barrier():
             w.line("barrier()")
         case ir.Copy(dst=dst, src=src):
@@ -291,7 +292,8 @@ class _Parser:
             case "run":
                 sizes = tuple(self.index(e) for e in self.items(a[2]))
                 extent, origin = self.index(a[3]), self.note(node)
-                return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, extent, origin)
+                parts = self.data(a[4]) if len(a) > 4 else 1
+                return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, extent, parts, origin)
             case "barrier":
                 return ir.Barrier()
             case "copy":

@@ -162,6 +162,8 @@ def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
         raise bad(f"kernel {s.kernel!r} does not exist", where)
     if len(kernel.params) != len(s.args) or len(kernel.sizes) != len(s.sizes):
         raise bad(f"{len(s.args)} buffers and {len(s.sizes)} sizes do not fit {s.kernel}", where)
+    if not 1 <= s.parts <= ir.MAX_PARTS:
+        raise bad(f"shares are cut into {s.parts} parts, not 1 to {ir.MAX_PARTS}", where)
     sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
     for expr in (*s.sizes, s.extent):
         unknown = arith.free_vars(expr) - symbols

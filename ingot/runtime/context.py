@@ -40,7 +40,7 @@ class Context:
         counted = len(package.launches) if package.is_profiled else 0
         self._profile_stride = _round(abi.PROFILE_BYTES * counted)
         sizes = {
-            "sync": abi.SYNC_BYTES,
+            "sync": abi.SYNC_BYTES + abi.CLAIM_BYTES * threads,
             "buffers": 8 * package.slot_count,
             "arenas": 16 * arenas,
             "dynamics": abi.DYNAMIC_BYTES * package.dynamic_count,
@@ -142,7 +142,7 @@ class Context:
         records = [_words(self._at["error"] + i * abi.ERROR_BYTES, 4) for i in range(self.threads)]
         found = [(r[0], r[1], r[2], r[3]) for r in records if r[1]]
         ctypes.memset(self._at["error"], 0, abi.ERROR_BYTES * self.threads)
-        ctypes.memset(self._at["sync"], 0, abi.SYNC_BYTES)
+        ctypes.memset(self._at["sync"], 0, abi.SYNC_BYTES)  # a call clears the claims itself
         return found
 
     def __del__(self) -> None:

@@ -26,6 +26,10 @@ CTX_BYTES = 128
 # i32 each; `leave` is what `failed` was when the last thread arrived, so that all decide alike
 SYNC = {"arrived": 0, "generation": 64, "parked": 68, "leave": 72, "failed": 128}
 SYNC_BYTES = 192
+# after it, a word for each thread, on a line of its own: the number of the launch last begun, and
+# in the low bits how many parts of the thread's share of it are taken. Zero when a call begins.
+CLAIM_BYTES = 64
+CLAIM_BITS = 8
 
 ERROR = {"launch": 0, "reason": 8, "value0": 16, "value1": 24}  # reason 0: no error
 ERROR_BYTES = 64

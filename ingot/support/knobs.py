@@ -54,6 +54,12 @@ class Knobs:
     layouts: bool = _knob(
         True, "store values and constants in the order that suits the machine", affects_code=True
     )
+    parts: int = _knob(
+        16,
+        "into how many parts a thread's share of a launch is cut at most, for others to take; 1: "
+        "shares are fixed",
+        affects_code=True, least=1, most=64,
+    )  # fmt: skip
     opt_level: int = _knob(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, least=0, most=3
     )
