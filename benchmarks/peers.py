@@ -28,9 +28,10 @@ from benchmarks import models  # noqa: E402  # this file is run by its path
 from ingot.support.text import columns  # noqa: E402
 
 OURS, PEERS = "ingot", ("onnxruntime", "openvino", "torch")
-HEAD = ("model", "threads", "Ingot ms", "ONNX Runtime ms", "OpenVINO ms", "torch ms", "to best",
-        "compile s", "cached s", "peak MB", "differs by")  # fmt: skip
-SHORT = ("model", "threads", "Ingot ms", "best peer ms", "to best")
+SPEEDUP = "speedup_over_best_peer"  # its time over Ingot's: above 1, Ingot is quicker
+HEAD = ("model", "threads", "Ingot ms", "ONNX Runtime ms", "OpenVINO ms", "torch ms",
+        "best peer / Ingot", "compile s", "cached s", "peak MB", "differs by")  # fmt: skip
+SHORT = ("model", "threads", "Ingot ms", "best peer ms", "best peer / Ingot")
 PAGES = {"docs/performance.md": "full", "README.md": "short"}
 
 Row = dict[str, Any]
@@ -69,7 +70,7 @@ def full_cells(row: Row) -> tuple[str, ...]:
         row["model"],
         str(row["threads"]),
         *times,
-        figure(ours.get("ratio"), ".2f"),
+        figure(ours.get(SPEEDUP), ".2f"),
         figure(ours.get("load_s"), ".1f"),
         figure(ours.get("cached_s"), ".2f"),
         figure((ours.get("peak_bytes") or 0) / 1e6 or None, ".0f"),
@@ -82,7 +83,7 @@ def short_cells(row: Row) -> tuple[str, ...]:
     peers = [e for name in PEERS if (e := row.get(name, {})).get("time_ms")]
     best = min(peers, key=lambda entry: entry["time_ms"], default={})
     told = f"{_time(best)} ({best['runtime']})" if best else "-"
-    return row["model"], str(row["threads"]), _time(ours), told, figure(ours.get("ratio"), ".2f")
+    return row["model"], str(row["threads"]), _time(ours), told, figure(ours.get(SPEEDUP), ".2f")
 
 
 def _time(entry: Row) -> str:
@@ -103,17 +104,17 @@ def figure(value: float | None, spec: str) -> str:
 
 
 def mean_line(found: Iterable[Row]) -> str:
-    """The geometric mean of the ratios, for each number of threads."""
+    """The geometric mean of the best peer's time over Ingot's, for each number of threads."""
     by_threads: dict[int, list[float]] = {}
     for row in found:
-        ratio = row.get(OURS, {}).get("ratio")
+        ratio = row.get(OURS, {}).get(SPEEDUP)
         if ratio:
             by_threads.setdefault(row["threads"], []).append(math.log(ratio))
     told = [
         f"{math.exp(sum(logs) / len(logs)):.2f} with {threads} thread{'s' * (threads > 1)}"
         for threads, logs in sorted(by_threads.items())
     ]
-    return "Geometric mean of the ratios to the best peer: " + (", ".join(told) or "-") + "."
+    return "Geometric mean of the best peer's time over Ingot's: " + (", ".join(told) or "-") + "."
 
 
 def markdown(head: tuple[str, ...], cells: Iterable[tuple[str, ...]]) -> str:

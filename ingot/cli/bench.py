@@ -37,7 +37,7 @@ from ingot.runtime.pool import usable_cores
 from ingot.support.errors import IngotError
 
 PEERS = ("onnxruntime", "openvino", "torch")
-HEAD = ("runtime", "threads", "ms", "to best peer", "load s", "cached s", "peak MB", "agrees")
+HEAD = ("runtime", "threads", "ms", "best peer / it", "load s", "cached s", "peak MB", "agrees")
 
 
 def counts(context: click.Context, option: click.Parameter, text: str | None) -> list[int]:
@@ -195,19 +195,23 @@ def race(
 # --- telling --------------------------------------------------------------------------------------
 
 
-def ratio(entry: Entry, entries: Sequence[Entry]) -> float | None:
-    """Its time over the best peer's with as many threads: below 1 is quicker."""
+def speedup(entry: Entry, entries: Sequence[Entry]) -> float | None:
+    """The best peer's time over its own, with as many threads: above 1 it is the quicker one."""
     best = contest.best_peer([e for e in entries if e.threads == entry.threads])
     if best is None or best.time_ms is None or entry.time_ms is None:
         return None
-    return entry.time_ms / best.time_ms
+    return best.time_ms / entry.time_ms
 
 
 def described(
     task: Task, entries: Sequence[Entry], absent: dict[str, str], rules: Rules
 ) -> dict[str, Any]:
     rows = [
-        {**asdict(entry), "time_ms": entry.time_ms, "ratio": ratio(entry, entries)}
+        {
+            **asdict(entry),
+            "time_ms": entry.time_ms,
+            "speedup_over_best_peer": speedup(entry, entries),
+        }
         for entry in entries
     ]
     inputs = [
@@ -244,7 +248,7 @@ def _verdict(entries: Sequence[Entry]) -> str:
 
 
 def _cells(entry: Entry, entries: Sequence[Entry]) -> tuple[str, ...]:
-    times = ratio(entry, entries)
+    times = speedup(entry, entries)
     agrees = {None: "-", True: f"{entry.distance or 0:.0e}", False: f"NO {entry.distance or 0:.0e}"}
     return (
         f"{entry.runtime} {entry.version}",

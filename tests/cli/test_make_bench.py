@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def entry(runtime: str, threads: int, time_ms: float, **more) -> dict:
-    usual = {"version": "1.0", "refused": "", "agrees": None, "ratio": None}
+    usual = {"version": "1.0", "refused": "", "agrees": None, peers.SPEEDUP: None}
     return {"runtime": runtime, "threads": threads, "time_ms": time_ms, **usual, **more}
 
 
@@ -22,8 +22,8 @@ def results(*entries: dict) -> dict:
     return {"machine": "a machine", "models": [{"name": "m", "exit_code": 0, "entries": entries}]}
 
 
-OURS = entry("ingot", 1, 12.34, ratio=0.5, load_s=7.5, cached_s=0.25, peak_bytes=5e7, agrees=True,
-             distance=3e-7)  # fmt: skip
+OURS = entry("ingot", 1, 12.34, load_s=7.5, cached_s=0.25, peak_bytes=5e7, agrees=True,
+             distance=3e-7, **{peers.SPEEDUP: 2.0})  # fmt: skip
 
 
 def test_a_real_contest_becomes_a_table(tmp_path: Path):
@@ -39,9 +39,9 @@ def test_a_real_contest_becomes_a_table(tmp_path: Path):
 
 def test_rows():
     tables = peers.tables(results(OURS, entry("onnxruntime", 1, 24.68), entry("openvino", 1, 30.0)))
-    assert "| m | 1 | 12.3 | 24.7 | 30.0 | - | 0.50 | 7.5 | 0.25 | 50 | 3e-07 |" in tables["full"]
-    assert "| m | 1 | 12.3 | 24.7 (onnxruntime) | 0.50 |" in tables["short"]
-    assert "0.50 with 1 thread." in tables["full"] and "a machine" in tables["full"]
+    assert "| m | 1 | 12.3 | 24.7 | 30.0 | - | 2.00 | 7.5 | 0.25 | 50 | 3e-07 |" in tables["full"]
+    assert "| m | 1 | 12.3 | 24.7 (onnxruntime) | 2.00 |" in tables["short"]
+    assert "2.00 with 1 thread." in tables["full"] and "a machine" in tables["full"]
 
 
 def test_refusals_and_disagreement_are_in_the_table():
