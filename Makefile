@@ -25,7 +25,7 @@ test: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Ingot beside its peers; some models: make bench MODELS="digits resnet50"
+# Ingot beside its peers; some models: make bench MODELS="digits resnet50-8"
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/peers.py $(MODELS)
 

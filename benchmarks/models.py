@@ -1,35 +1,86 @@
-"""The models of `make bench`, by name: the digits example, and everything in benchmarks/zoo.
+"""The models of `make bench`, by name. In: a name, a batch, a folder. Out: the model's file, its
+sizes, and its inputs in a file, as `ingot bench` is to be told.
 
-In: a name and a folder. Out: the model's file, and what `ingot bench` is to be told about its
-inputs. The zoo writes its files to the user's cache when they are first asked for.
+`NAMES` are the digits example, everything in benchmarks/zoo, and some of it at other sizes;
+`USUAL` is what is timed when nobody says what. A name that ends in -8 is that model at batch 8. The
+zoo writes its files to the user's cache when they are first asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.zoo import TABLE, path_of
+from benchmarks.zoo import TABLE, Sizes, path_of
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
-NAMES = ("digits", "digits-64", *TABLE)
+OTHER_SIZES: dict[str, tuple[str, Sizes]] = {"bert_base_32": ("bert_base", {"length": 32})}
+NAMES = ("digits", *TABLE, *OTHER_SIZES)
+USUAL = (
+    "resnet50", "mobilenet_v2", "efficientnet_b0", "vgg16", "unet", "vit_b16", "bert_base",
+    "bert_base_32", "gpt2", "gpt2_decode", "lstm_tagger", "tiny_mlp", "tiny_cnn",
+)  # fmt: skip
+USUAL_BATCHES = ("resnet50-8", "mobilenet_v2-8", "efficientnet_b0-8", "tiny_mlp-8", "tiny_cnn-8")
 
 
 @dataclass(frozen=True)
 class Case:
+    """`sizes` are by the file's own names; `torch` is the model as a torch.export file, if any."""
+
+    name: str
     file: Path
-    options: tuple[str, ...] = ()
+    feeds: Path
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    torch: Path | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        torch = ("--torch", str(self.torch)) if self.torch else ()
+        return ("--feeds", str(self.feeds), *torch)
+
+
+def is_known(name: str) -> bool:
+    plain, batch = split(name)
+    return plain in NAMES and (batch is None or has_batch(plain))
+
+
+def has_batch(plain: str) -> bool:
+    """Whether the model's batch is open."""
+    return plain == "digits" or "batch" in TABLE[OTHER_SIZES.get(plain, (plain, {}))[0]].sizes[0]
+
+
+def at_batches(names: Sequence[str], batches: Sequence[int]) -> list[str]:
+    """Those of the models whose batch is open, at each batch; the others once, as they are."""
+    found = []
+    for batch in batches:
+        suffix = "" if batch == 1 else f"-{batch}"
+        found += [f"{name}{suffix}" for name in names if batch == 1 or has_batch(split(name)[0])]
+    return found
+
+
+def split(name: str) -> tuple[str, int | None]:
+    """A name and the batch at its end, if it has one."""
+    plain, _, last = name.rpartition("-")
+    return (plain, int(last)) if plain and last.isdigit() else (name, None)
 
 
 def make(name: str, folder: Path) -> Case:
     """The model called `name`, its inputs in `folder`; written if it is not there yet."""
-    if name not in TABLE:
-        batch = name.partition("-")[2] or "1"
-        return Case(DIGITS, ("--size", f"batch={batch}"))
-    entry = TABLE[name]
     folder.mkdir(parents=True, exist_ok=True)
-    feeds = folder / f"{name}.npz"
-    np.savez(feeds, **entry.feeds(entry.sizes[0]))  # type: ignore[arg-type]
-    return Case(path_of(entry), ("--feeds", str(feeds)))
+    plain, batch = split(name)
+    file = folder / f"{name}.npz"
+    more = {} if batch is None else {"batch": batch}
+    if plain == "digits":
+        image = np.random.default_rng(1).standard_normal((batch or 1, 1, 8, 8), np.float32)
+        np.savez(file, image=image)
+        return Case(name, DIGITS, file, {"batch": batch or 1})
+    model, changed = OTHER_SIZES.get(plain, (plain, {}))
+    entry = TABLE[model]
+    sizes = {**entry.sizes[0], **changed, **more}
+    np.savez(file, **entry.feeds(sizes))  # type: ignore[arg-type]
+    path = path_of(entry)
+    exported = path.with_suffix(".pt2")
+    return Case(name, path, file, entry.shapes(sizes), exported if exported.exists() else None)

@@ -30,13 +30,14 @@ from ingot.cli.options import (
 )
 from ingot.cli.output import print_json, print_table, steps
 from ingot.cli.peers import contest
-from ingot.cli.peers.contest import OURS, Entry, Rules
-from ingot.cli.peers.task import Task, save_feeds
+from ingot.cli.peers.contest import OURS, YARDSTICKS, Entry, Rules
+from ingot.cli.peers.task import WORK, Task, save_feeds
 from ingot.cli.sizes import ports, read_graph, solve
 from ingot.runtime.pool import usable_cores
 from ingot.support.errors import IngotError
 
 PEERS = ("onnxruntime", "openvino", "torch")
+UNITS = {"product": "GFLOP/s of a product of 1024 x 1024 x 1024", "reading": "GB/s of reading"}
 HEAD = ("runtime", "threads", "ms", "best peer / it", "load s", "cached s", "peak MB", "agrees")
 
 
@@ -100,6 +101,16 @@ def peer_names(context: click.Context, option: click.Parameter, text: str | None
     help="The model as a torch.export file, for torch.compile.",
 )
 @click.option(
+    "--exact",
+    type=some_file(exists=True),
+    help="The answers in float64, an .npz by position: who is how far from them.",
+)
+@click.option(
+    "--yardsticks",
+    is_flag=True,
+    help="Time what the machine can do too: a product of 1024 x 1024 x 1024, reading memory.",
+)
+@click.option(
     "--open",
     "is_open",
     is_flag=True,
@@ -114,12 +125,14 @@ def peer_names(context: click.Context, option: click.Parameter, text: str | None
 def bench_command(
     model: Path, shapes: Shapes, inputs: dict[str, str], feeds: Path | None, ranges: dict,
     seed: int, threads: list[int], rounds: int, round_s: float, peers: list[str],
-    torch_file: Path | None, is_open: bool, tolerance: float, as_json: bool,
+    torch_file: Path | None, exact: Path | None, yardsticks: bool, is_open: bool, tolerance: float,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Time MODEL in Ingot and in every other runtime installed here, in turns, each in a process of
     its own, and say whether the answers agree."""
-    rules = Rules(rounds, round_s, tolerance=tolerance)
+    rules = Rules(rounds, round_s, tolerance=tolerance, exact=str(exact or ""))
     names, absent = contestants(peers, torch_file)
+    names += YARDSTICKS if yardsticks else ()
     with tempfile.TemporaryDirectory(prefix="ingot-bench-") as scratch:
         folder = Path(scratch)
         wanted = Wanted(inputs, feeds, ranges, seed)
@@ -213,12 +226,25 @@ def described(
             "speedup_over_best_peer": speedup(entry, entries),
         }
         for entry in entries
+        if not is_yardstick(entry)
     ]
     inputs = [
         {"name": n, "dtype": d, "shape": s} for n, d, s in zip(task.names, task.dtypes, task.shapes)
     ]
     return {"model": task.model, "inputs": inputs, "sizes": task.sizes, "open": task.is_open,
-            "rules": asdict(rules), "entries": rows, "absent": absent}  # fmt: skip
+            "rules": asdict(rules), "entries": rows, "absent": absent,
+            "yardsticks": [*map(yardstick, filter(is_yardstick, entries))]}  # fmt: skip
+
+
+def is_yardstick(entry: Entry) -> bool:
+    return entry.runtime in YARDSTICKS
+
+
+def yardstick(entry: Entry) -> dict[str, Any]:
+    """What the machine did in a second meanwhile: flops of the product, bytes of reading."""
+    rate = 1e3 * WORK[entry.runtime] / entry.time_ms if entry.time_ms else None
+    return {"name": entry.runtime, "threads": entry.threads, "refused": entry.refused,
+            "rounds_ms": entry.rounds_ms, "per_second": rate}  # fmt: skip
 
 
 def _tell(task: Task, entries: Sequence[Entry], absent: dict[str, str], rules: Rules) -> None:
@@ -228,8 +254,14 @@ def _tell(task: Task, entries: Sequence[Entry], absent: dict[str, str], rules: R
     ]
     sizes = "sizes left open" if task.is_open else "sizes fixed"
     click.echo(f"{Path(task.model).name} on {', '.join(shown)}, {sizes}; {rules.rounds} rounds\n")
-    print_table(HEAD, [_cells(entry, entries) for entry in entries if not entry.refused])
+    shown_entries = [e for e in entries if not e.refused and not is_yardstick(e)]
+    print_table(HEAD, [_cells(entry, entries) for entry in shown_entries])
     click.echo()
+    for entry in filter(is_yardstick, entries):
+        told = yardstick(entry)
+        if told["per_second"]:
+            unit = UNITS[entry.runtime]
+            click.echo(f"{told['per_second'] / 1e9:.1f} {unit}, threads: {entry.threads}")
     for entry in entries:
         if entry.refused:
             click.echo(f"{entry.runtime}, {entry.threads} threads: {entry.refused}")

@@ -1,7 +1,8 @@
-"""What a machine can do at most, as two small loops in LLVM IR: multiply-adds, and copying.
+"""What a machine can do at most, as small loops in LLVM IR: multiply-adds, copying, reading.
 
     void probe_fma(ptr work, i64 turns)      CHAINS independent chains of multiply-adds in registers
     void probe_copy(ptr to, ptr from, i64 bytes, i64 turns)           bytes: a multiple of COPY_STEP
+    void probe_read(ptr sums, ptr from, i64 bytes)               the same; SUMS vectors are added up
 
 Compiled beside a profiled program, for the same target; runtime/peak.py runs them, so that a
 profile can say what share of the peak a kernel reaches.
@@ -16,6 +17,7 @@ from ingot.target import FMA, Target
 # enough to hide the latency of two units (4 cycles each), and few enough for sixteen registers
 CHAINS = 12
 COPY_STEP = 256  # bytes of one step of the copy
+SUMS = 4  # adding never waits for the sum before: memory is what is slow
 
 
 def flops_per_turn(target: Target) -> int:
@@ -24,7 +26,7 @@ def flops_per_turn(target: Target) -> int:
 
 
 def probe_text(target: Target) -> str:
-    parts = [_fma_text(target), _copy_text(target)]
+    parts = [_fma_text(target), _copy_text(target), _read_text(target)]
     return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
 
 
@@ -91,3 +93,38 @@ def _copy_text(target: Target) -> str:
         "}",
     ]
     return "\n".join(lines)
+
+
+def _read_text(target: Target) -> str:
+    lanes = target.lanes(f32)
+    wide, step = vector("float", lanes), 4 * lanes
+    lines = [
+        "define void @probe_read(ptr %sums, ptr %from, i64 %bytes) nounwind {",
+        "entry:",
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [0, %entry], [%i_next, %loop]",
+    ]
+    zero = "zeroinitializer" if lanes > 1 else "0.0"
+    starts = [f"%s{n}" for n in range(SUMS)]
+    sums = list(starts)
+    body = ["  %f = getelementptr i8, ptr %from, i64 %i"]
+    for place, offset in enumerate(range(0, COPY_STEP, step)):
+        n = place % SUMS
+        body.append(f"  %f{offset} = getelementptr i8, ptr %f, i64 {offset}")
+        body.append(f"  %v{offset} = load {wide}, ptr %f{offset}, align 4")
+        body.append(f"  %a{offset} = fadd {wide} {sums[n]}, %v{offset}")
+        sums[n] = f"%a{offset}"
+    for start, last in zip(starts, sums):
+        lines.append(f"  {start} = phi {wide} [{zero}, %entry], [{last}, %loop]")
+    lines += [
+        *body,
+        f"  %i_next = add i64 %i, {COPY_STEP}",
+        "  %more = icmp slt i64 %i_next, %bytes",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+    ]
+    for n, last in enumerate(sums):
+        lines.append(f"  %t{n} = getelementptr i8, ptr %sums, i64 {n * step}")
+        lines.append(f"  store {wide} {last}, ptr %t{n}, align 4")
+    return "\n".join([*lines, "  ret void", "}"])

@@ -31,6 +31,8 @@ TABLE: dict[str, str] = {
     "peer.onnxruntime": "ingot.cli.peers.with_onnxruntime:Runtime",
     "peer.openvino": "ingot.cli.peers.with_openvino:Runtime",
     "peer.torch": "ingot.cli.peers.with_torch:Runtime",
+    "peer.product": "ingot.cli.peers.yardsticks:Product",
+    "peer.reading": "ingot.cli.peers.yardsticks:Reading",
 }
 
 _PACKAGES = {

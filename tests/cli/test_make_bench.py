@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import models, peers
+from benchmarks import models, peers, tables
 
 ROOT = Path(__file__).parents[2]
 
 
 def entry(runtime: str, threads: int, time_ms: float, **more) -> dict:
-    usual = {"version": "1.0", "refused": "", "agrees": None, peers.SPEEDUP: None}
+    usual = {"version": "1.0", "refused": "", "agrees": None, tables.SPEEDUP: None}
     return {"runtime": runtime, "threads": threads, "time_ms": time_ms, **usual, **more}
 
 
@@ -23,7 +23,7 @@ def results(*entries: dict) -> dict:
 
 
 OURS = entry("ingot", 1, 12.34, load_s=7.5, cached_s=0.25, peak_bytes=5e7, agrees=True,
-             distance=3e-7, **{peers.SPEEDUP: 2.0})  # fmt: skip
+             distance=3e-7, error=3e-7, **{tables.SPEEDUP: 2.0})  # fmt: skip
 
 
 def test_a_real_contest_becomes_a_table(tmp_path: Path):
@@ -31,35 +31,67 @@ def test_a_real_contest_becomes_a_table(tmp_path: Path):
     peers.main(["digits", "--threads", "1", "--rounds", "1", "--out", str(tmp_path)], said.append)
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"^\| digits \|.*$", table, re.M)
-    assert len(row.split("|")) == len(peers.HEAD) + 2 and "refused" not in row
+    assert len(row.split("|")) == len(tables.HEAD) + 2 and "refused" not in row
+    assert re.search(r"\| 0\.00062\d* \| \d+ % of \w+ \| \de-0\d \| \d+\.\d \|", row), row
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert "with 1 thread." in said[-2] and "onnxruntime" in table
     kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert kept["models"][0]["exit_code"] == 0 and len(kept["models"][0]["entries"]) == 3
 
 
 def test_rows():
-    tables = peers.tables(results(OURS, entry("onnxruntime", 1, 24.68), entry("openvino", 1, 30.0)))
-    assert "| m | 1 | 12.3 | 24.7 | 30.0 | - | 2.00 | 7.5 | 0.25 | 50 | 3e-07 |" in tables["full"]
-    assert "| m | 1 | 12.3 | 24.7 (onnxruntime) | 2.00 |" in tables["short"]
-    assert "2.00 with 1 thread." in tables["full"] and "a machine" in tables["full"]
+    ort = entry("onnxruntime", 1, 24.68, error=2e-7)
+    made = tables.tables(results(OURS, ort, entry("openvino", 1, 30.0)))
+    times = "| m | 1 | 12.3 | 24.7 | 30.0 | - | 2.00 "
+    assert f"{times}| - | - | 3e-07 | 1.5 | 7.5 | 0.25 | 50 | 3e-07 |" in made["full"]
+    assert "| m | 1 | 12.3 | 24.7 (onnxruntime) | 2.00 |" in made["short"]
+    assert "2.00 with 1 thread." in made["full"] and "a machine" in made["full"]
+
+
+def test_the_mean_is_geometric():
+    found = [{"threads": 2, "ingot": {tables.SPEEDUP: x}} for x in (0.5, 8.0)]
+    assert "2.00 with 2 threads" in tables.mean_line(found)
+
+
+def test_a_share_is_of_what_takes_longer():
+    rates = [{"name": "product", "threads": 2, "per_second": 100e9},
+             {"name": "reading", "threads": 2, "per_second": 10e9}]  # fmt: skip
+    work = {"useful_flops": 1e9, "weights_bytes": 50e6}
+    result = {"yardsticks": rates, "facts": work}
+    assert tables.share(result, 2, 20.0) == (pytest.approx(0.5), "product")
+    assert tables.share({**result, "facts": {**work, "weights_bytes": 150e6}}, 2, 20.0) == (
+        pytest.approx(0.75), "reading",
+    )  # fmt: skip
+    assert tables.share(result, 1, 20.0) is None and tables.share(result, 2, None) is None
+
+
+def test_names_with_a_batch():
+    assert models.split("unet-8") == ("unet", 8) and models.split("unet") == ("unet", None)
+    assert models.is_known("digits-64") and not models.is_known("light_resnet50-8")
+    assert models.at_batches(["unet", "light_resnet50"], [1, 8]) == [
+        "unet", "light_resnet50", "unet-8",
+    ]  # fmt: skip
+    assert all(map(models.is_known, (*models.USUAL, *models.USUAL_BATCHES)))
+    assert peers.read_arguments([]).cases() == [*models.USUAL, *models.USUAL_BATCHES]
+    assert peers.read_arguments(["unet", "--batch", "8"]).cases() == ["unet-8"]
 
 
 def test_refusals_and_disagreement_are_in_the_table():
     bad = {**OURS, "agrees": False, "distance": 0.5}
     refused = entry("openvino", 1, 0, refused="it cannot")
-    tables = peers.tables(results(bad, refused))
-    assert "DISAGREES 5e-01" in tables["full"] and "| refused |" in tables["full"]
+    made = tables.tables(results(bad, refused))
+    assert "DISAGREES 5e-01" in made["full"] and "| refused |" in made["full"]
     failed = {"name": "m", "exit_code": 1, "error": {"code": "unsupported-op"}}
-    assert "m (unsupported-op)" in peers.tables({"machine": "", "models": [failed]})["full"]
+    assert "m (unsupported-op)" in tables.tables({"machine": "", "models": [failed]})["full"]
 
 
 def test_the_pages_have_a_place_for_the_table():
-    for page, name in peers.PAGES.items():
+    for page, name in tables.PAGES.items():
         text = (ROOT / page).read_text(encoding="utf-8")
-        filled = peers.fill(text, name, "| the table |")
-        assert "| the table |" in filled and peers.fill(filled, name, "").count(name) >= 1
+        filled = tables.fill(text, name, "| the table |")
+        assert "| the table |" in filled and tables.fill(filled, name, "").count(name) >= 1
     with pytest.raises(SystemExit, match="bench: full"):
-        peers.fill("no marks", "full", "")
+        tables.fill("no marks", "full", "")
 
 
 def test_unknown_models_are_refused(capsys):

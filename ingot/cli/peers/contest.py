@@ -21,6 +21,7 @@ from ingot.cli.peers.task import Task, read_answers
 
 OURS = "ingot"
 ARBITER = "onnxruntime"  # whose answers the others are held against, where it has any
+YARDSTICKS = ("product", "reading")  # what the machine can do meanwhile: yardsticks.py
 CACHE = "cache"  # Ingot's, in the contest's own folder
 PAUSE_S = 0.02  # threads of the one before stop spinning meanwhile
 
@@ -31,6 +32,7 @@ class Rules:
     round_s: float = 0.3  # of one runtime in one round, about
     limit_s: float = 600.0  # for anything that a runtime is asked
     tolerance: float = TOLERANCE
+    exact: str = ""  # a file of the answers in float64, for `error`
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Entry:
     load_peak_bytes: int | None = None  # of the process that loaded with an empty cache
     distance: float | None = None  # max|a-b|/max|b| from the arbiter's answers
     agrees: bool | None = None
+    error: float | None = None  # max|a-b|/max|b| from the answers in float64
 
     @property
     def time_ms(self) -> float | None:
@@ -77,14 +80,21 @@ def hold(
             loaded = _load(name, task, rules, cold, folder, stack)
             runners += [loaded] if isinstance(loaded, Runner) else []
             out += [loaded] if isinstance(loaded, Entry) else []
-        for number in range(rules.rounds):
-            shift = number % max(1, len(runners))
-            for runner in runners[shift:] + runners[:shift]:
-                step(f"{runner.entry.runtime}, round {number + 1}")
-                _take_turn(runner, rules.round_s)
+        take_rounds(runners, rules, step)
         out += [_finish(runner) for runner in runners]
     entries = sorted(out, key=lambda entry: names.index(entry.runtime))
-    return judge(entries, _answers(entries, folder), rules.tolerance)
+    answers = _answers(entries, folder)
+    exact = read_answers(Path(rules.exact)) if rules.exact else []
+    return measure_errors(judge(entries, answers, rules.tolerance), answers, exact)
+
+
+def take_rounds(runners: Sequence[Runner], rules: Rules, step: Callable[[str], None]) -> None:
+    """All take their turn in each round; every round begins with another of them."""
+    for number in range(rules.rounds):
+        shift = number % max(1, len(runners))
+        for runner in [*runners[shift:], *runners[:shift]]:
+            step(f"{runner.entry.runtime}, round {number + 1}")
+            _take_turn(runner, rules.round_s)
 
 
 def step_count(names: Sequence[str], rules: Rules) -> int:
@@ -115,7 +125,8 @@ def _load(
             entry = replace(entry, cached_s=loaded["load_s"])
         else:
             entry = _noted(entry, loaded)
-        peer.answer(_answer_file(folder, name))
+        if name not in YARDSTICKS:
+            peer.answer(_answer_file(folder, name))
     except Refused as why:
         return replace(entry, refused=str(why))
     return Runner(peer, entry)
@@ -150,7 +161,7 @@ def _answer_file(folder: Path, name: str) -> Path:
 
 
 def _answers(entries: Sequence[Entry], folder: Path) -> dict[str, list]:
-    kept = [entry.runtime for entry in entries if not entry.refused]
+    kept = [e.runtime for e in entries if not e.refused and e.runtime not in YARDSTICKS]
     return {name: read_answers(_answer_file(folder, name)) for name in kept}
 
 
@@ -169,6 +180,14 @@ def judge(entries: Sequence[Entry], answers: dict[str, list], tolerance: float) 
     return judged
 
 
+def measure_errors(entries: Sequence[Entry], answers: dict[str, list], exact: list) -> list[Entry]:
+    """Everyone's distance from the answers in float64, where there are some."""
+    if not exact:
+        return list(entries)
+    far = {name: _worst(found, exact) for name, found in answers.items()}
+    return [replace(entry, error=far.get(entry.runtime)) for entry in entries]
+
+
 def _worst(found: list, expected: list) -> float:
     if len(found) != len(expected):
         return float("inf")
@@ -176,5 +195,6 @@ def _worst(found: list, expected: list) -> float:
 
 
 def best_peer(entries: Sequence[Entry]) -> Entry | None:
-    timed = [e for e in entries if e.runtime != OURS and e.time_ms is not None]
+    others = [e for e in entries if e.runtime not in (OURS, *YARDSTICKS)]
+    timed = [e for e in others if e.time_ms is not None]
     return min(timed, key=lambda e: e.time_ms or 0.0, default=None)

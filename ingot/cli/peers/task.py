@@ -15,6 +15,10 @@ import numpy as np
 
 from ingot import dtypes
 
+SIDE = 1024
+READ_BYTES = 256 << 20
+WORK = {"product": 2 * SIDE**3, "reading": READ_BYTES}  # flops, bytes of one call of a yardstick
+
 
 @dataclass(frozen=True)
 class Task:

@@ -1,0 +1,163 @@
+"""What peers.py measured, as tables. In: results. Out: Markdown, and pages of the docs filled.
+
+A row is a model with a number of threads. `SPEEDUP` is the best peer's time over Ingot's: above 1,
+Ingot is quicker. `share` is how near a model comes to what the machine did in the same minutes on
+as many threads: its useful flops at the rate of Ingot's own product, or its weights at the rate of
+reading memory, whichever takes longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+OURS, PEERS = "ingot", ("onnxruntime", "openvino", "torch")
+SPEEDUP = "speedup_over_best_peer"
+HEAD = ("model", "threads", "Ingot ms", "ONNX Runtime ms", "OpenVINO ms", "torch ms",
+        "best peer / Ingot", "GFLOP", "of the machine", "error", "error ×", "compile s",
+        "cached s", "peak MB", "differs by")  # fmt: skip
+SHORT = ("model", "threads", "Ingot ms", "best peer ms", "best peer / Ingot")
+PAGES = {"docs/performance.md": "full", "README.md": "short"}
+
+Row = dict[str, Any]
+
+
+def rows(result: dict[str, Any]) -> list[Row]:
+    """One for each number of threads."""
+    by_threads: dict[int, Row] = {}
+    for entry in result.get("entries", ()):
+        row = by_threads.setdefault(
+            entry["threads"], {"model": result["name"], "threads": entry["threads"]}
+        )
+        row[entry["runtime"]] = entry
+    if not by_threads:
+        error = result.get("error", {}).get("code", f"exit code {result['exit_code']}")
+        return [{"model": f"{result['name']} ({error})", "threads": "-"}]
+    for row in by_threads.values():
+        row["flops"] = result.get("facts", {}).get("useful_flops")
+        row["share"] = share(result, row["threads"], row.get(OURS, {}).get("time_ms"))
+    return list(by_threads.values())
+
+
+def share(result: dict[str, Any], threads: int, time_ms: float | None) -> tuple[float, str] | None:
+    """Of what the machine can do, and by which of the two yardsticks."""
+    rates = {y["name"]: y["per_second"] for y in result.get("yardsticks", ())
+             if y["threads"] == threads and y["per_second"]}  # fmt: skip
+    facts = result.get("facts", {})
+    work = {"product": facts.get("useful_flops"), "reading": facts.get("weights_bytes")}
+    least_s = [(work[name] / rate, name) for name, rate in rates.items() if work[name]]
+    if not least_s or not time_ms:
+        return None
+    seconds, name = max(least_s)
+    return 1e3 * seconds / time_ms, name
+
+
+def full_cells(row: Row) -> tuple[str, ...]:
+    ours = row.get(OURS, {})
+    times = [_time(row.get(name, {})) for name in (OURS, *PEERS)]
+    flops, near = row.get("flops"), row.get("share")
+    return (
+        row["model"],
+        str(row["threads"]),
+        *times,
+        figure(ours.get(SPEEDUP), ".2f"),
+        figure(None if flops is None else flops / 1e9, ".3g"),
+        f"{100 * near[0]:.0f} % of {near[1]}" if near else "-",
+        figure(ours.get("error"), ".0e"),
+        figure(_times_the_error(row), ".1f"),
+        figure(ours.get("load_s"), ".1f"),
+        figure(ours.get("cached_s"), ".2f"),
+        figure((ours.get("peak_bytes") or 0) / 1e6 or None, ".0f"),
+        _agreement(ours),
+    )
+
+
+def short_cells(row: Row) -> tuple[str, ...]:
+    ours = row.get(OURS, {})
+    peers = [e for name in PEERS if (e := row.get(name, {})).get("time_ms")]
+    best = min(peers, key=lambda entry: entry["time_ms"], default={})
+    told = f"{_time(best)} ({best['runtime']})" if best else "-"
+    return row["model"], str(row["threads"]), _time(ours), told, figure(ours.get(SPEEDUP), ".2f")
+
+
+def _times_the_error(row: Row) -> float | None:
+    """Ingot's distance from the answers in float64 over ONNX Runtime's."""
+    ours, theirs = (row.get(name, {}).get("error") for name in (OURS, "onnxruntime"))
+    return ours / theirs if ours is not None and theirs else None
+
+
+def _time(entry: Row) -> str:
+    if entry.get("refused"):
+        return "refused"
+    time_ms = entry.get("time_ms")
+    return figure(time_ms, ".1f" if time_ms and time_ms >= 10 else ".3f")
+
+
+def _agreement(entry: Row) -> str:
+    if entry.get("agrees") is None:
+        return "-"
+    return ("" if entry["agrees"] else "DISAGREES ") + figure(entry.get("distance"), ".0e")
+
+
+def figure(value: float | None, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def mean_line(found: Iterable[Row]) -> str:
+    """The geometric mean of the best peer's time over Ingot's, for each number of threads."""
+    by_threads: dict[int, list[float]] = {}
+    for row in found:
+        speedup = row.get(OURS, {}).get(SPEEDUP)
+        if speedup:
+            by_threads.setdefault(row["threads"], []).append(speedup)
+    told = [
+        f"{geometric_mean(values):.2f} with {threads} thread{'s' * (threads > 1)}"
+        for threads, values in sorted(by_threads.items())
+    ]
+    return "Geometric mean of the best peer's time over Ingot's: " + (", ".join(told) or "-") + "."
+
+
+def markdown(head: tuple[str, ...], cells: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def tables(results: dict[str, Any]) -> dict[str, str]:
+    found = [row for result in results["models"] for row in rows(result)]
+    versions = {
+        entry["runtime"]: entry["version"]
+        for result in results["models"]
+        for entry in result.get("entries", ())
+        if entry["version"]
+    }
+    about = f"{results['machine']}; " + ", ".join(f"{n} {v}" for n, v in versions.items()) + "."
+    last = f"{mean_line(found)}\n\n{about}"
+    return {
+        "full": markdown(HEAD, map(full_cells, found)) + f"\n\n{last}",
+        "short": markdown(SHORT, map(short_cells, found)) + f"\n\n{mean_line(found)}",
+    }
+
+
+def fill(text: str, name: str, table: str) -> str:
+    """The page with its table between the marks replaced."""
+    begin, end = f"<!-- bench: {name} -->", "<!-- bench: end -->"
+    head, _, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not found:
+        raise SystemExit(f"no {begin} … {end} on the page")
+    return f"{head}{begin}\n{table}\n{end}{tail}"
+
+
+def fill_pages(results: dict[str, Any]) -> None:
+    made = tables(results)
+    for page, name in PAGES.items():
+        path = ROOT / page
+        path.write_text(fill(path.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
+        print(f"{page} filled")
