@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench zoo clean long math-long
+.PHONY: demo test bench micro zoo clean long math-long
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,12 @@ long: $(VENV)/.test
 # every f32 there is through every math function, and the worst distance of each, printed
 math-long: $(VENV)/.test
 	$(BIN)/python -m pytest tests/math -m long -s
+
+# single operators beside libraries; a quick look: make micro FEW="--few 6"
+micro: $(VENV)/.test
+	$(BIN)/python benchmarks/products.py $(FEW)
+	$(BIN)/python benchmarks/convs.py $(FEW)
+	$(BIN)/python benchmarks/patterns.py $(FEW)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

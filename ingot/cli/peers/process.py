@@ -21,10 +21,13 @@ class Refused(Exception):
     """A runtime could not do what it was asked; the text is its own reason."""
 
 
+CHILD = "ingot.cli.peers.child"  # what the process runs
+
+
 class Peer:
     """A runtime's process; it lives in a `with`."""
 
-    def __init__(self, name: str, cache: Path, threads: int, limit_s: float):
+    def __init__(self, name: str, cache: Path, threads: int, limit_s: float, child: str = CHILD):
         self.name, self.limit_s = name, limit_s
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
@@ -32,7 +35,7 @@ class Peer:
             PYTHONPATH=path, INGOT_CACHE_DIR=str(cache), OMP_NUM_THREADS=str(threads)
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ingot.cli.peers.child", name],
+            [sys.executable, "-P", "-m", child, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,

@@ -1,0 +1,128 @@
+"""Results of a micro-benchmark as text: a row for each case, then how it went as a whole.
+
+A ratio is the best peer's time over Ingot's: above 1, Ingot is quicker. In: results. Out: lines,
+and the same as data for JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks.micro.contest import Contestant, Result
+from benchmarks.tables import SPEEDUP, figure, geometric_mean
+from ingot.support.text import columns
+
+LIMITS = (0.95, 0.85)
+WORST = 5
+
+
+def best_peer(result: Result, contestants: Sequence[Contestant]) -> tuple[str, float] | None:
+    times = result.time_ms
+    peers = [(w.label, times[w.label]) for w in contestants if not w.is_ours and w.label in times]
+    return min(peers, key=lambda peer: peer[1], default=None)
+
+
+def ratio(result: Result, label: str, contestants: Sequence[Contestant]) -> float | None:
+    """The best peer's time over this one's."""
+    best, own = best_peer(result, contestants), result.time_ms.get(label)
+    return best[1] / own if best is not None and own else None
+
+
+def head(contestants: Sequence[Contestant]) -> tuple[str, ...]:
+    ours = [who.label for who in contestants if who.is_ours]
+    return ("case", "kind", "threads", *(f"{who.label} ms" for who in contestants),
+            *(f"best peer / {label}" for label in ours), "GFLOP/s", "differs by")  # fmt: skip
+
+
+def cells(result: Result, contestants: Sequence[Contestant]) -> tuple[str, ...]:
+    ours = [who.label for who in contestants if who.is_ours]
+    own_ms = result.time_ms.get(ours[0])
+    rate = result.case.flops / own_ms / 1e6 if own_ms and result.case.flops else None
+    return (
+        result.case.name,
+        result.case.kind,
+        str(result.threads),
+        *("refused" if e.refused else figure(e.time_ms, ".4f") for e in result.entries),
+        *(figure(ratio(result, label, contestants), ".2f") for label in ours),
+        figure(rate, ".1f"),
+        _agreement(result),
+    )
+
+
+def _agreement(result: Result) -> str:
+    judged = [e for e in result.entries if e.distance is not None]
+    worst = max((e.distance or 0.0 for e in judged), default=0.0)
+    return ("" if all(e.agrees for e in judged) else "DISAGREES ") + f"{worst:.0e}"
+
+
+def table(results: Sequence[Result], contestants: Sequence[Contestant]) -> str:
+    rows = [cells(result, contestants) for result in results]
+    return "\n".join(columns([head(contestants), *rows]))
+
+
+def summaries(
+    results: Sequence[Result], contestants: Sequence[Contestant]
+) -> Iterator[dict[str, Any]]:
+    """For each of Ingot's columns, number of threads and kind: the mean, the worst, the slow."""
+    for who in (who for who in contestants if who.is_ours):
+        for threads in sorted({r.threads for r in results}):
+            own = [r for r in results if r.threads == threads]
+            kinds = list(dict.fromkeys(r.case.kind for r in own))
+            for kind in ["all", *kinds] if len(kinds) > 1 else ["all"]:
+                some = [r for r in own if kind in ("all", r.case.kind)]
+                found = [(x, r.case.name) for r in some if (x := ratio(r, who.label, contestants))]
+                if found:
+                    yield _summary(who.label, threads, kind, sorted(found))
+
+
+def _summary(
+    label: str, threads: int, kind: str, found: Sequence[tuple[float, str]]
+) -> dict[str, Any]:
+    return {
+        "column": label,
+        "threads": threads,
+        "kind": kind,
+        "cases": len(found),
+        "geometric_mean": geometric_mean([x for x, _ in found]),
+        "below": {str(limit): sum(x < limit for x, _ in found) for limit in LIMITS},
+        "worst": [{"case": name, SPEEDUP: x} for x, name in found[:WORST]],
+    }
+
+
+def told(found: Sequence[dict[str, Any]]) -> list[str]:
+    """The summaries in lines; the worst cases of each column by name."""
+    head = ("column", "threads", "kind", "cases", "geometric mean",
+            *(f"below {limit}" for limit in LIMITS), "least")  # fmt: skip
+    rows = [
+        (s["column"], str(s["threads"]), s["kind"], str(s["cases"]), f"{s['geometric_mean']:.2f}",
+         *(str(n) for n in s["below"].values()), f"{s['worst'][0][SPEEDUP]:.2f}")
+        for s in found
+    ]  # fmt: skip
+    worst = [
+        f"worst of {s['column']}, threads: {s['threads']}: "
+        + ", ".join(f"{w['case']} {w[SPEEDUP]:.2f}" for w in s["worst"])
+        for s in found
+        if s["kind"] == "all"
+    ]
+    return [*columns([head, *rows]), "", *worst]
+
+
+def described(results: Sequence[Result], contestants: Sequence[Contestant]) -> list[dict[str, Any]]:
+    return [
+        {
+            "case": r.case.name,
+            "kind": r.case.kind,
+            "threads": r.threads,
+            "flops": r.case.flops,
+            SPEEDUP: {
+                who.label: ratio(r, who.label, contestants) for who in contestants if who.is_ours
+            },
+            "entries": [
+                {"runtime": e.runtime, "version": e.version, "refused": e.refused,
+                 "rounds_ms": e.rounds_ms, "time_ms": e.time_ms, "distance": e.distance}
+                for e in r.entries
+            ],
+        }
+        for r in results
+    ]  # fmt: skip
