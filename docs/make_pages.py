@@ -32,7 +32,7 @@ from ingot.frontends.onnx import registry as spellings
 from ingot.graph.opdef import TABLE as OPERATORS
 from ingot.loops.script_print import show as show_kernel
 from ingot.passes.fuse import fuse
-from ingot.runtime.report import table
+from ingot.runtime.report import lines, table
 from ingot.schedule.rules import schedule_kernel
 from ingot.support import abi, knobs
 from ingot.support.dump import Dump
@@ -108,7 +108,8 @@ def llvm() -> str:
 
 
 def report() -> str:
-    return table(after("codegen").report)
+    package = after("codegen")
+    return table(lines(package.report, package.pace))
 
 
 def call() -> str:

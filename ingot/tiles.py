@@ -11,6 +11,10 @@ the packed operand and `rows` numbers of the other, and multiplies all pairs:
 
 since an accumulator waits for its own last sum. The best tile has the fewest cycles for the whole
 product, the wasted rows and columns of the last tiles included.
+
+`pace` says what a core is taken to do, for the prediction that exe.report() sets beside the time
+measured: a kernel takes as long as its arithmetic on every port, or as moving its arrays once from
+the nearest cache that holds them all, whichever is longer.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ SPARE_REGISTERS = 1  # the register allocator does not manage with none
 MAX_SPARE = 0.02  # of all tiles of rows
 PANELS_SHARE = 0.4  # of the same, for a whole operand in panels
 BLOCK_SHARE = 0.5  # of the last-level cache, for the rows that are used again for each panel
+CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
+LEVEL_BYTES_PER_CYCLE = (64, 32, 16)  # read and written, by one core; caches beyond are as the last
+MEMORY_BYTES_PER_NS = 12.0  # all cores together
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,23 @@ class Tile:
     def step_cycles(self) -> float:
         work = self.rows * self.vectors / FMA_PORTS
         return max(work, (self.rows + self.vectors) / LOAD_PORTS, FMA_LATENCY)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one core does. A level: the bytes it holds (None: no end), bytes moved per ns."""
+
+    flops_per_ns: float  # for each lane
+    lanes: int
+    levels: tuple[tuple[int | None, float], ...]
+
+
+def pace(lanes: int, has_fma: bool, caches: tuple[int, ...]) -> Pace:
+    """A multiply-add is two operations where there is one for both, else each takes a port."""
+    rates = [LEVEL_BYTES_PER_CYCLE[min(i, len(LEVEL_BYTES_PER_CYCLE) - 1)] * CLOCK_GHZ
+             for i in range(len(caches))]  # fmt: skip
+    levels = (*zip(caches, rates), (None, MEMORY_BYTES_PER_NS))
+    return Pace(FMA_PORTS * (2 if has_fma else 1) * CLOCK_GHZ, lanes, levels)
 
 
 def register_tile(

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ingot import dtypes, tiles
 from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
@@ -31,6 +32,7 @@ from ingot.runtime.package import (
     SizeSymbol,
 )
 from ingot.runtime.pool import usable_cores
+from ingot.runtime.report import Pace
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
 from ingot.support.identity import cpu_caches
@@ -70,7 +72,19 @@ class CpuBackend:
         if objects.probe is not None:
             probe = Probe(objects.probe, llvm_probe.flops_per_turn(target), target.caches)
         made = package(program, store, objects)
-        return replace(made, probe=probe, features=target.features, notes=tuple(limits.notes))
+        return replace(
+            made,
+            probe=probe,
+            features=target.features,
+            notes=tuple(limits.notes),
+            pace=pace(target),
+        )
+
+
+def pace(target: targets.Target) -> Pace:
+    """What tiles.py takes one core of the target to do."""
+    found = tiles.pace(target.lanes(dtypes.f32), any(map(target.has, targets.FMA)), target.caches)
+    return Pace(found.flops_per_ns, found.lanes, found.levels)
 
 
 def host() -> targets.HostFeatures:

@@ -106,7 +106,8 @@ def _tell(
         click.echo()
     print_times(record)
     click.echo()
-    print_table(report.HEAD, [row.cells() for row in made.report])
+    threads = exe.threads if exe is not None else 1
+    print_table(report.HEAD, report.lines(made.report, made.pace, threads))
     click.echo(f"\ncompiled in {seconds:.2f} s")
 
 
@@ -115,6 +116,7 @@ def _described(
 ) -> dict[str, Any]:
     names = ("kernel", "family", "pieces", "lanes", "flops", "arg_bytes", "why_serial",
              "why_scalar", "origin")  # fmt: skip
+    threads = exe.threads if exe is not None else 1
     return {
         "name": made.name,
         "runs_here": exe is not None,
@@ -123,6 +125,12 @@ def _described(
         "outputs": ports(made.outputs),
         "memory_bytes": exe.memory if exe is not None else None,
         "stages_s": record.times_s,
-        "kernels": [{name: getattr(row, name) for name in names} for row in made.report],
+        "kernels": [
+            {
+                **{name: getattr(row, name) for name in names},
+                "predicted_us": row.predicted_us(made.pace, threads, {}) if made.pace else None,
+            }
+            for row in made.report
+        ],
         "seconds": seconds,
     }

@@ -65,6 +65,7 @@ class Executable:
         self._results = Results(package)
         self._plans: dict[tuple, Sizes] = {}
         self._idle: list[Context] = []
+        self._measured: tuple[dict[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
     @property
     def threads(self) -> int:
@@ -114,9 +115,14 @@ class Executable:
                 raise IngotError("bad-option", what)
         return {name: arith.evaluate(value, symbols) for name, value in self.memory.items()}
 
-    def report(self) -> str:
-        """Each kernel: what it came from, how it is parallel and wide, and why not if it is not."""
-        return "\n".join([*self.package.notes, report.table(self.package.report)])
+    def report(self, **sizes: int) -> str:
+        """Each kernel: what it came from, how it is parallel and wide, and why not if it is not;
+        how long it should take, at the sizes given or last profiled, and took in that profile."""
+        known, measured = self._measured
+        rows = report.lines(
+            self.package.report, self.package.pace, self.threads, known | sizes, measured
+        )
+        return "\n".join([*self.package.notes, report.table(rows)])
 
     def save(self, path: str | PathLike) -> None:
         """Write the compiled model to one file, which `ingot.load` reads without the compiler."""
@@ -135,17 +141,19 @@ class Executable:
             self.run(None, feeds)
         cycles, elapsed = self._services.cycles() - first, time.perf_counter() - start
         counts = context.take_counts()
-        names = (s.name for s in self.package.symbols)
-        return make_profile(
+        sizes = dict(zip((s.name for s in self.package.symbols), context.symbols()))
+        profile = make_profile(
             self.package.report,
             measure(self.package.probe, len(counts)),
             [i for i, launch in enumerate(self.package.launches) if launch.is_kernel],
             counts,
-            dict(zip(names, context.symbols())),
+            sizes,
             cycles,
             elapsed * 1e6,
             runs,
         )
+        self._measured = sizes, [row.time_us for row in profile.rows]
+        return profile
 
     def __repr__(self) -> str:
         ins = ", ".join(map(str, self.inputs))

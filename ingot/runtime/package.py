@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ingot.arith.expr import Expr
-from ingot.runtime.report import LaunchRow
+from ingot.runtime.report import LaunchRow, Pace
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ class Package:
     doubtful: tuple[tuple[str, Expr], ...] = ()  # tensors, and sizes of theirs that may be negative
     probe: Probe | None = None  # there if the entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())
+    pace: Pace | None = None  # what one core is taken to do, for the report's predictions
     features: tuple[str, ...] = ()  # that the code needs of the processor, in LLVM's words
     notes: tuple[str, ...] = ()  # what the report says before its table
 

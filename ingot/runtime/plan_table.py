@@ -23,7 +23,7 @@ from ingot.runtime.package import (
     Probe,
     SizeSymbol,
 )
-from ingot.runtime.report import LaunchRow
+from ingot.runtime.report import LaunchRow, Pace
 
 _SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
 _PLAIN = (
@@ -47,6 +47,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "work_ns": from_expr(package.work_ns),
         "probe": _from_probe(package.probe),
         "doubtful": [[name, from_expr(size)] for name, size in package.doubtful],
+        "pace": None if package.pace is None else list(astuple(package.pace)),
         "report": [[_from_cell(row, f.name) for f in fields(row)] for row in package.report],
     }
 
@@ -83,6 +84,7 @@ def package_of(
         probe=_to_probe(table["probe"]),
         doubtful=tuple((name, to_expr(size)) for name, size in table["doubtful"]),
         report=tuple(map(_to_row, table["report"])),
+        pace=_to_pace(table["pace"]),
     )
 
 
@@ -148,6 +150,13 @@ def _from_cell(row: LaunchRow, name: str) -> Any:
 def _to_row(cells: list) -> LaunchRow:
     values: list[Any] = [_to_optional(c) if is_size else c for c, is_size in zip(cells, _SIZES)]
     return LaunchRow(*values)
+
+
+def _to_pace(parts: list[Any] | None) -> Pace | None:
+    if parts is None:
+        return None
+    flops_per_ns, lanes, levels = parts
+    return Pace(flops_per_ns, lanes, tuple((held, rate) for held, rate in levels))
 
 
 def _from_probe(probe: Probe | None) -> list[Any] | None:

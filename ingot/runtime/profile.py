@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ingot.arith import expr as arith
 from ingot.runtime.peak import Peak
-from ingot.runtime.report import LaunchRow
+from ingot.runtime.report import LaunchRow, number
 from ingot.support.text import columns
 
 HEAD = ("kernel", "time µs", "share", "wait µs", "flops", "bytes", "GFLOP/s", "GB/s", "of peak",
@@ -101,10 +100,10 @@ def make_profile(
     """`numbers`: which counter each row has; `counts`: one list a thread, summed over the runs."""
     us_per_cycle = elapsed_us / max(1, cycles) / runs
     found = []
-    for row, number in zip(rows, numbers):
-        busy = max(thread[number][0] for thread in counts)
-        wait = sum(thread[number][1] for thread in counts) / len(counts)
-        flops, moved = _value(row.flops, sizes), _value(row.arg_bytes, sizes) or 0
+    for row, counter in zip(rows, numbers):
+        busy = max(thread[counter][0] for thread in counts)
+        wait = sum(thread[counter][1] for thread in counts) / len(counts)
+        flops, moved = number(row.flops, sizes), number(row.arg_bytes, sizes) or 0
         found.append(
             ProfileRow(
                 row.kernel,
@@ -118,9 +117,3 @@ def make_profile(
             )
         )
     return Profile(tuple(found), peak, elapsed_us / runs, len(counts), runs)
-
-
-def _value(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:
-    if size is None or arith.free_vars(size) - sizes.keys():
-        return None
-    return arith.evaluate(size, sizes)

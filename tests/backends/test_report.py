@@ -8,7 +8,7 @@ from ingot import api, pipeline
 from ingot.arith import expr as arith
 from ingot.backends.report import kernel_facts, report
 from ingot.loops.script_parse import parse
-from ingot.runtime.report import HEAD, LaunchRow, table
+from ingot.runtime.report import HEAD, LaunchRow, Pace, lines, table
 from tests.models.build import HARD
 
 SERIAL = {
@@ -142,10 +142,39 @@ def test_the_table_is_plain_and_aligned():
     one, four, many = arith.Const(1), arith.Const(4), arith.Const(512)
     wide = LaunchRow("relu", "node 'r' (Relu)", "elementwise", four, 8, many, many)
     slow = LaunchRow("sum", "node 's'", "reduce", one, 1, None, four, "too small", "one result")
-    head, first, second = table((wide, slow)).splitlines()
+    head, first, second = table(lines((wide, slow), None)).splitlines()
     assert all(name in head for name in HEAD)
     place = head.index("from")
     assert first[place:] == "node 'r' (Relu)" and second[place:] == "node 's'"
     assert "serial: too small; scalar: one result" in second and " ? " in second
     assert "4 pieces" in first and "4 pieces" in str(wide)
     assert "\x1b" not in head + first + second
+
+
+def test_a_prediction_is_the_longer_of_computing_and_moving():
+    """By hand: 4 flops a lane and ns, a near level of 1000 bytes at 10 a ns, memory at 2."""
+    pace = Pace(4.0, 8, ((1000, 10.0), (None, 2.0)))
+    n = arith.Var("n")
+
+    def row(flops: int, moved: int, lanes: int = 8, pieces: int = 100) -> LaunchRow:
+        wrapped = (arith.Const(x) for x in (flops, moved))
+        return LaunchRow("k", "", "", arith.Const(pieces), lanes, *wrapped)
+
+    cases = [
+        (row(32_000, 1000), 1, 1.0),  # computing: 32 flops a ns
+        (row(32_000, 1000), 2, 0.5),
+        (row(32_000, 1000, pieces=1), 2, 1.0),  # the second thread has nothing to do
+        (row(32_000, 1000, lanes=1), 1, 8.0),
+        (row(32_000, 1000, lanes=32), 1, 1.0),  # as many lanes as count
+        (row(0, 1000), 1, 0.1),
+        (row(0, 2000), 1, 1.0),  # more than the near level holds
+        (row(0, 2000), 2, 0.1),  # each has its own
+        (row(0, 8000), 2, 4.0),  # memory is shared
+    ]
+    for launch, threads, expected in cases:
+        assert launch.predicted_us(pace, threads, {}) == pytest.approx(expected), launch
+    open_row = LaunchRow("k", "", "", n, 8, n * 320, n)
+    assert open_row.predicted_us(pace, 1, {}) is None
+    assert open_row.predicted_us(pace, 1, {"n": 100}) == pytest.approx(1.0)
+    assert lines([open_row], pace)[0][6] == "-"
+    assert lines([open_row], pace, 1, {"n": 100}, [2.0])[0][6:8] == ("1.00", "2.00")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 import ingot
@@ -25,6 +28,27 @@ def test_every_launch_is_counted():
     assert any(row.flops for row in profile.rows)
     for row in profile.rows:
         assert row.kernel in str(profile) and row.origin in str(profile)
+
+
+def test_the_report_has_the_prediction_and_what_was_measured():
+    exe = ingot.compile("examples/digits/digits.onnx", profile=True)
+    columns = exe.report().splitlines()[0]
+    before, after = columns.index("predicted µs"), columns.index("left slow because")
+    assert {line[before:after].strip().split()[-1] for line in exe.report().splitlines()[1:]} == {
+        "-"
+    }
+    at_four = exe.report(batch=4).splitlines()
+    assert "-" not in {line.split("  ")[6] for line in map(_squeezed, at_four[1:])}
+    profile = exe.profile({"image": np.zeros((4, 1, 8, 8), np.float32)}, runs=2)
+    rows = [_squeezed(line).split("  ") for line in exe.report().splitlines()[1:]]
+    assert [row[6] for row in rows] == [_squeezed(line).split("  ")[6] for line in at_four[1:]]
+    for row, launch in zip(rows, profile.rows, strict=True):
+        assert float(row[7]) == pytest.approx(launch.time_us, abs=0.51)
+
+
+def _squeezed(line: str) -> str:
+    """Columns parted by two spaces each."""
+    return re.sub(r"\s{2,}", "  ", line)
 
 
 def test_a_share_of_the_peak_is_of_what_bounds_the_kernel():
