@@ -1,7 +1,8 @@
 """Networks built from configurations with seeded random weights, exported by torch.onnx (dynamo).
 
 `transformers` gives the architectures; a few small ones are written in networks.py. A convolution's
-weights are scaled by their fan-in, so that activations neither die nor grow on the way down.
+weights are scaled by their fan-in and a batch norm's scale is near one, so that activations neither
+die nor grow on the way down.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ def rows(sizes: Sizes) -> Feeds:
 
 
 def transformer(config: str, model: str, **options: Any) -> Any:
-    """A network of transformers from its configuration."""
+    """A network of transformers from its configuration; a classifier knows a thousand classes."""
     import transformers
 
-    settings = getattr(transformers, config)(**options)
+    settings = getattr(transformers, config)(num_labels=1000, **options)
     return getattr(transformers, model)(settings)
 
 
@@ -101,6 +102,9 @@ def _refilled(module: Any) -> Any:
         if isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
             fan_in = part.weight[0].numel()
             torch.nn.init.normal_(part.weight, std=(2 / fan_in) ** 0.5)
+        elif isinstance(part, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(part.weight, 0.5, 1.5)
+            torch.nn.init.normal_(part.bias, std=0.1)
     return module
 
 
