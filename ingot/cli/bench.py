@@ -21,7 +21,6 @@ from ingot.cli.feeds import Wanted, choose_sizes, make_feeds
 from ingot.cli.options import (
     DISAGREE,
     FAILED,
-    Shape,
     Shapes,
     command,
     feed_options,
@@ -32,7 +31,7 @@ from ingot.cli.output import print_json, print_table, steps
 from ingot.cli.peers import contest
 from ingot.cli.peers.contest import OURS, YARDSTICKS, Entry, Rules
 from ingot.cli.peers.task import WORK, Task, save_feeds
-from ingot.cli.sizes import ports, read_graph, solve
+from ingot.cli.sizes import ports, read_graph, with_sizes
 from ingot.runtime.pool import usable_cores
 from ingot.support.errors import IngotError
 
@@ -162,19 +161,13 @@ def contestants(peers: Sequence[str], torch_file: Path | None) -> tuple[list[str
 
 def make_task(model: Path, given: Shapes, wanted: Wanted, folder: Path) -> Task:
     """The model's inputs as arrays in a file, and the sizes that they have."""
-    graph = read_graph(model)
-    inputs = ports(graph)
     ranged = [name for name, size in given.items() if type(size) is tuple]
     if ranged:
         hint = f"--size {ranged[0]}={given[ranged[0]][0]}, with --open to leave it open in the code"
         raise IngotError("bad-option", "a contest is run at one size, not in a range", hint=hint)
-    asked = {name: size for name, size in given.items() if not isinstance(size, Shape)}
-    asked |= solve(inputs, {name: s for name, s in given.items() if isinstance(s, Shape)})
-    known = {symbol.name for symbol in graph.symbols}
-    unknown = [name for name in asked if name not in known]
-    if unknown:
-        hint = f"its sizes are: {', '.join(sorted(known)) or 'none'}"
-        raise IngotError("bad-option", f"the model has no size called {unknown[0]!r}", hint=hint)
+    graph = read_graph(model, given)
+    inputs = ports(graph)
+    asked = with_sizes(inputs, given)
     open_sizes = [symbol for symbol in graph.symbols if symbol.source == "input"]
     feeds = make_feeds(inputs, open_sizes, asked, wanted)
     save_feeds(folder / "feeds.npz", feeds.values())

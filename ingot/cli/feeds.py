@@ -17,6 +17,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.solve import solve
 from ingot.runtime.package import Port
 from ingot.support.errors import IngotError
 
@@ -73,18 +74,16 @@ def choose_sizes(
     given: Mapping[str, np.ndarray],
 ) -> dict[str, int]:  # fmt: skip
     """Sizes from the arrays given, then those asked for, then the least that is allowed."""
-    chosen: dict[str, int] = {}
-    for port in ports:
-        if port.name in given:
-            for dim, size in zip(port.shape, given[port.name].shape):
-                found = arith.solved(dim, size)
-                if found is not None:
-                    chosen.setdefault(*found)
-    for symbol in open_sizes:
-        asked = sizes.get(symbol.name)
-        least = max(1, symbol.low, symbol.divisor)
-        chosen.setdefault(symbol.name, asked if isinstance(asked, int) else least)
-    return chosen
+    pairs = [
+        (dim, size)
+        for port in ports
+        if port.name in given
+        for dim, size in zip(port.shape, given[port.name].shape)
+    ]
+    asked = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    solved = solve(pairs, {**asked, **solve(pairs)})
+    least = {symbol.name: max(1, symbol.low, symbol.divisor) for symbol in open_sizes}
+    return least | {name: arith.evaluate(size, {}) for name, size in solved.items()}
 
 
 def _random(
@@ -92,6 +91,11 @@ def _random(
 ) -> np.ndarray:
     """Normal floats; zeros and ones for integers: in range for any table they may index."""
     shape = tuple(arith.evaluate(dim, sizes) for dim in port.shape)
+    if min(shape, default=0) < 0:
+        names = sorted(set().union(*map(arith.free_vars, port.shape)))
+        why = "with " + ", ".join(f"{name}={sizes[name]}" for name in names)
+        what = f"input {port.name!r} cannot have shape {list(shape)}"
+        raise IngotError("bad-option", what, where=str(port), why=why)
     dtype = dtypes.of(port.dtype)
     if dtype.is_float:
         drawn = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from ingot import api, cache
-from ingot.cli.options import Shape, Shapes
+from ingot.cli.options import Shapes
 from ingot.cli.output import compile_record
-from ingot.cli.sizes import named_sizes, solve
+from ingot.cli.sizes import named_sizes, with_sizes
 from ingot.runtime import plan_file
 from ingot.runtime.executable import Executable
 from ingot.support import knobs
@@ -30,7 +30,7 @@ def open_model(
             what = f"{model} is a plan: its target, state and counters are what they are"
             raise IngotError("bad-option", what, hint="give the model it was made from")
         exe = api.load(model, threads)
-        return exe, _plan_sizes(exe, shapes)
+        return exe, with_sizes(exe.inputs, shapes)  # for random inputs
     sizes = named_sizes(model, shapes)
     make = partial(api.compile, model, target, threads, shapes=sizes, state=state, jobs=jobs,
                    profile=profile)  # fmt: skip
@@ -39,9 +39,3 @@ def open_model(
         return make(), sizes
     with compile_record(knobs.current().dump_dir) as record:
         return make(dump=record), sizes
-
-
-def _plan_sizes(exe: Executable, shapes: Shapes) -> Shapes:
-    """For random inputs: a plan's own sizes are fixed, or open for good."""
-    given = {name: size for name, size in shapes.items() if not isinstance(size, Shape)}
-    return given | solve(exe.inputs, {n: s for n, s in shapes.items() if isinstance(s, Shape)})

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ingot import api
 from ingot.arith import expr as arith
+from ingot.arith.solve import solve
 from ingot.cli.options import Shape, Shapes
 from ingot.graph.ir import Graph
 from ingot.runtime.package import Place, Port
@@ -20,16 +21,26 @@ from ingot.support.errors import IngotError
 
 def named_sizes(model: Path, shapes: Shapes) -> Shapes:
     """What `ingot.compile` takes: shapes of inputs become the sizes they give."""
-    of_inputs = {name: shape for name, shape in shapes.items() if isinstance(shape, Shape)}
-    if not of_inputs:
+    if not any(isinstance(shape, Shape) for shape in shapes.values()):
         return shapes
-    others = {name: size for name, size in shapes.items() if name not in of_inputs}
-    return {**solve(ports(read_graph(model)), of_inputs), **others}
+    return with_sizes(ports(read_graph(model, shapes)), shapes)
 
 
-def read_graph(model: Path) -> Graph:
-    """The model as it comes in."""
-    return lazy.load("pipeline").run_stages(model, api.make_session(), stop_after="import")
+def with_sizes(inputs: Iterable[Port], shapes: Shapes) -> Shapes:
+    """The sizes given, ranges too, and those that follow from the shapes of inputs."""
+    of_inputs = {name: shape for name, shape in shapes.items() if isinstance(shape, Shape)}
+    numbers = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    return {**without_shapes(shapes), **sizes_of(inputs, of_inputs, numbers)}
+
+
+def without_shapes(shapes: Shapes) -> Shapes:
+    return {name: size for name, size in shapes.items() if not isinstance(size, Shape)}
+
+
+def read_graph(model: Path, shapes: Shapes) -> Graph:
+    """The model as it comes in, with the sizes that were given by name."""
+    session = api.make_session(shapes=without_shapes(shapes))
+    return lazy.load("pipeline").run_stages(model, session, stop_after="import")
 
 
 def ports(graph: Graph) -> list[Port]:
@@ -39,25 +50,41 @@ def ports(graph: Graph) -> list[Port]:
     ]
 
 
-def solve(inputs: Iterable[Port], given: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Sizes from shapes of inputs; one that no size explains is an error that names the input."""
-    known = {port.name: port for port in inputs}
-    sizes: dict[str, int] = {}
-    for name, shape in given.items():
-        if name not in known:
-            hint = "the inputs are " + ", ".join(map(str, known.values()))
-            raise IngotError("bad-option", f"no input is called {name!r}", hint=hint)
-        port = known[name]
+def sizes_of(
+    inputs: Iterable[Port], given: Mapping[str, Shape], known: Mapping[str, int]
+) -> dict[str, int]:
+    """Sizes from shapes of inputs; a shape that contradicts or leaves one open is an error."""
+    known_ports = {port.name: port for port in inputs}
+    unknown = [name for name in given if name not in known_ports]
+    if unknown:
+        hint = "the inputs are " + ", ".join(map(str, known_ports.values()))
+        raise IngotError("bad-option", f"no input is called {unknown[0]!r}", hint=hint)
+    pairs = [(known_ports[name], shape) for name, shape in given.items()]
+    for port, shape in pairs:
         if len(shape) != len(port.shape):
             raise _contradiction(port, shape, f"it has {len(port.shape)} dimensions")
-        for dim, size in zip(port.shape, shape):
-            if isinstance(dim, arith.Var):
-                dim = arith.wrap(sizes.setdefault(dim.name, size))
-            if arith.as_int(dim) not in (None, size):
-                raise _contradiction(port, shape, f"{dim} is not {size}")
+    solved = solve((pair for port, shape in pairs for pair in zip(port.shape, shape)), known)
+    sizes = {name: arith.evaluate(size, {}) for name, size in solved.items()}
+    for port, shape in pairs:
+        _check(port, shape, sizes)
     return sizes
 
 
-def _contradiction(port: Port, shape: tuple[int, ...], why: str) -> IngotError:
-    given = "x".join(map(str, shape))
-    return IngotError("bad-option", f"{port.name!r} cannot be {given}", where=str(port), why=why)
+def _check(port: Port, shape: Shape, sizes: Mapping[str, int]) -> None:
+    """Every size is known, one or more, and fits."""
+    for dim, size in zip(port.shape, shape):
+        names = sorted(arith.free_vars(dim))
+        missing = [name for name in names if name not in sizes]
+        if missing:
+            why = f"that does not say what {' and '.join(missing)} of {dim} are"
+            raise _contradiction(port, shape, why, hint=f"--size {missing[0]}=N")
+        found = arith.evaluate(dim, sizes)
+        if found != size or any(sizes[name] < 1 for name in names):
+            given = ", ".join(f"{name}={sizes[name]}" for name in names)
+            why = f"{dim} would be {found} with {given}" if given else f"{dim} is not {size}"
+            raise _contradiction(port, shape, why)
+
+
+def _contradiction(port: Port, shape: Shape, why: str, hint: str = "") -> IngotError:
+    what = f"{port.name!r} cannot be {'x'.join(map(str, shape))}"
+    return IngotError("bad-option", what, where=str(port), why=why, hint=hint)

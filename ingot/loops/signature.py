@@ -6,15 +6,14 @@ values of its sizes. Called by the operator that wraps a kernel and by kernels t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.arith.affine import affine
-from ingot.arith.simplify import simplify
+from ingot.arith.solve import solve
 from ingot.loops import ir, visit
 from ingot.loops.canonical import digest
 from ingot.loops.ir import Buffer
@@ -51,41 +50,11 @@ def signature(kernel: ir.Kernel) -> Signature:
 def solve_sizes(kernel: ir.Kernel, shapes: Mapping[str, Shape]) -> dict[str, arith.Expr]:
     """The sizes that the shapes of some parameters determine: a dimension `n` gives n, one such as
     `2 * n + 1` gives it where the division has no rest. Whether all of them agree is not asked."""
-    known: dict[str, arith.Expr] = {}
-    pairs = list(_pairs(kernel, shapes))
-    for dim, found in pairs:
-        if isinstance(dim, arith.Var):
-            known.setdefault(dim.name, arith.wrap(found))
-    is_learning = True
-    while is_learning:
-        is_learning = False
-        for dim, found in pairs:
-            unknown = sorted(arith.free_vars(dim) - known.keys())
-            answer = _solved(arith.substitute(dim, known), unknown, found)
-            if answer is not None:
-                known[unknown[0]] = answer
-                is_learning = True
-    return known
-
-
-def _pairs(kernel: ir.Kernel, shapes: Mapping[str, Shape]) -> Iterator[tuple[arith.Expr, ...]]:
-    for param in kernel.params:
-        for dim, found in zip(param.shape, shapes.get(param.name, ())):
-            yield dim, arith.wrap(found)
-
-
-def _solved(dim: arith.Expr, unknown: list[str], found: arith.Expr) -> arith.Expr | None:
-    form = affine(dim, unknown) if len(unknown) == 1 else None
-    if form is None:
-        return None
-    step = arith.as_int(form.coeff[unknown[0]])
-    if not step:
-        return None
-    rest = simplify(found - form.rest)
-    if abs(step) == 1:
-        return simplify(rest * step)
-    number = arith.as_int(rest)
-    return None if number is None or number % step else arith.Const(number // step)
+    return solve(
+        (dim, found)
+        for param in kernel.params
+        for dim, found in zip(param.shape, shapes.get(param.name, ()))
+    )
 
 
 def is_allowed(size: ir.Size, number: int) -> bool:

@@ -42,6 +42,8 @@ class _Machine:
         self.grown: dict[str, list[np.ndarray]] = {}
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
+        for name in program.inputs:
+            self.check_shape(self.buffers[name], feeds[name])
             self.owned[name] = np.array(feeds[name], order="C")
         for arena in program.arenas:
             if arith.free_vars(arena.size_bytes) <= self.symbols.keys():
@@ -52,6 +54,9 @@ class _Machine:
             found = arith.solved(dim, size)
             if found is not None:
                 self.symbols.setdefault(*found)
+
+    def check_shape(self, buffer: ir.Buffer, array: np.ndarray) -> None:
+        for dim, size in zip(buffer.shape, array.shape, strict=True):
             if self.size(dim) != size:
                 raise IngotError("bad-input", f"{buffer.name!r}: {dim} is not {size}")
 

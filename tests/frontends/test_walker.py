@@ -290,6 +290,52 @@ def test_sizes_that_meet_are_equal() -> None:
         run(result, store, [x, x[:2]])
 
 
+def test_a_size_that_is_made_of_others() -> None:
+    """A mask over the past and the new, as decoders have; its own name for its size is a label."""
+    inputs = [info("mask", [1, "total"]), info("past", [1, "p"]), info("new", [1, "q"])]
+    nodes = [node("Concat", "past new", "all", axis=1), node("Add", "all mask", "y")]
+    proto = simple(*nodes, inputs=inputs, outputs=[info("y", [1, None])])
+    result, store = imported(proto)
+    assert [str(value.type) for value in result.inputs] == [
+        "f32[1, p + q]",
+        "f32[1, p]",
+        "f32[1, q]",
+    ]
+    arrays = [np.full((1, n), n, np.float32) for n in (5, 3, 2)]
+    want = np.array([[8, 8, 8, 7, 7]], np.float32)
+    assert np.array_equal(run(result, store, arrays)[0], want)
+    exe = ingot.compile(proto)
+    assert np.array_equal(exe(*arrays)[0], want)
+    with pytest.raises(IngotError, match=r"axis 1 is 4, not 5 \(p \+ q\)"):
+        exe(arrays[0][:, :4], *arrays[1:])
+    fixed = import_model(proto, ConstantStore(), {"total": 5, "q": 2})
+    assert [str(value.type) for value in fixed.inputs] == ["f32[1, 5]", "f32[1, 3]", "f32[1, 2]"]
+
+
+def test_a_size_made_of_one_that_must_be_a_multiple() -> None:
+    """What is learnt of a size later holds wherever it was used before."""
+    window = {"kernel_shape": [2], "strides": [2], "ceil_mode": 1}
+    nodes = [
+        node("Concat", "x x", "double", axis=2), node("Add", "double z", "both"),
+        node("MaxPool", "x", "half", **window), node("Resize", "half _ scales", "back"),
+        node("Add", "x back", "sum"), node("Concat", "sum both", "y", axis=2),
+    ]  # fmt: skip
+    inputs = [info("z", [1, 1, "m"]), info("x", [1, 1, "n"])]
+    scales = np.array([1, 1, 2], np.float32)
+    proto = simple(*nodes, inputs=inputs, outputs=[info("y", [1, 1, None])], scales=scales)
+    result, store = imported(proto)
+    assert [str(v.type) for v in result.inputs] == [
+        "f32[1, 1, n_by_2 * 4]",
+        "f32[1, 1, n_by_2 * 2]",
+    ]
+    x, z = np.array([[[1, 5]]], np.float32), np.zeros((1, 1, 4), np.float32)
+    assert np.array_equal(run(result, store, [z, x])[0], [[[6, 10, 1, 5, 1, 5]]])
+    fixed = import_model(proto, ConstantStore(), {"n_by_2": 3})  # as the graph shows it
+    assert [str(v.type) for v in fixed.inputs] == ["f32[1, 1, 12]", "f32[1, 1, 6]"]
+    with pytest.raises(IngotError, match="'n' must be a multiple of 2"):
+        import_model(proto, ConstantStore(), {"n_by_2": 9, "n": (2, 7)})
+
+
 def test_a_size_stays_where_the_model_makes_sense() -> None:
     """Pooling must leave one row, or the Concat has nothing to do."""
     inputs = [info("x", [1, 1, "n", 2]), info("row", [1, 1, 1, 2])]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import onnx
 
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.types import Dim, Symbol, TensorType
 from ingot.support.errors import IngotError
@@ -55,8 +56,7 @@ class SizeRules:
         for x, y in ((b, a), (a, b)):
             if isinstance(x, arith.Var) and x.name in symbols:
                 number = arith.as_int(y)
-                same_kind = isinstance(y, arith.Var) and y.name in symbols
-                if same_kind or (number is not None and number > 0):
+                if (number is not None and number > 0) or _explains(y, x.name, symbols):
                     return replace(self, equal={**self.equal, x.name: y})
         return self._narrowed(a, b, symbols)
 
@@ -75,6 +75,13 @@ class SizeRules:
             step = smallest_step(lambda n: _is_equal_at(a, b, name, n), symbols[name])
             return None if step is None else replace(self, steps={**self.steps, name: step})
         return None if found == before else replace(self, ranges={**self.ranges, name: found})
+
+
+def _explains(size: Dim, name: str, symbols: Mapping[str, Symbol]) -> bool:
+    """Whether `past`, or a size such as `past + 1`, says what `name` is by other open sizes."""
+    names = arith.free_vars(size)
+    is_plain = not any(isinstance(part, arith.Opaque) for part in arith.walk(size))
+    return is_plain and bool(names) and names <= symbols.keys() - {name}
 
 
 def _smallest_limit(*sizes: Dim) -> int | None:
@@ -124,6 +131,7 @@ class SymbolTable:
     def __init__(self, taken: Iterable[str], rules: SizeRules):
         self._taken, self._rules = set(taken), rules
         self._by_param: dict[str, Dim] = {}
+        self._by_name: dict[str, Dim] = {}
         self.symbols: dict[str, Symbol] = {}
         self._known_names: set[str] = set()
 
@@ -134,6 +142,16 @@ class SymbolTable:
 
     def unnamed(self, value: str, axis: int, where: str) -> Dim:
         return self._size(f"{value}_d{axis}", where)
+
+    def settled(self, type: TensorType) -> TensorType:
+        """The type by symbols alone, once all inputs are known: what it says of a size may be by
+        the name of another that is a number, or a multiple of a symbol."""
+        return replace(type, shape=tuple(map(self._settled, type.shape)))
+
+    def _settled(self, size: Dim) -> Dim:
+        while others := arith.free_vars(size) - self.symbols.keys():
+            size = simplify(arith.substitute(size, {name: self._by_name[name] for name in others}))
+        return size
 
     def check_given(self) -> None:
         """Refuse rules for sizes that the model does not have."""
@@ -150,7 +168,11 @@ class SymbolTable:
         if low < 1 or (high is not None and high < low):
             what = f"size {param!r} cannot be in {_shown((low, high))}"
             raise IngotError("bad-option", what, why="an open size is at least 1")
-        return self._open_size(name, low, high, param, where)
+        return self._known(name, low, high, param, where)
+
+    def _known(self, name: str, low: int, high: int | None, param: str, where: str) -> Dim:
+        size = self._by_name[name] = self._open_size(name, low, high, param, where)
+        return size
 
     def _open_size(self, name: str, low: int, high: int | None, param: str, where: str) -> Dim:
         """The size called `name`: a symbol, what it is known to be, or a multiple of a symbol."""
@@ -160,7 +182,12 @@ class SymbolTable:
             step = self._rules.steps[name]
             most = None if high is None else high // step
             part = self._name(f"{name}_by_{step}")
-            return self._open_size(part, -(-low // step), most, param, where) * step
+            self._known_names.add(part)
+            low, high = _both((-(-low // step), most), self._rules.range_of(part))
+            if high is not None and high < low:
+                what = f"size {param!r} must be a multiple of {step} in this model"
+                raise IngotError("bad-option", what, where=where)
+            return self._known(part, low, high, param, where) * step
         low, high = _both((low, high), self._rules.ranges.get(name, (0, None)))
         if high is not None and high < low:
             what = f"size {param!r} must be in {_shown(self._rules.ranges[name])} in this model"
@@ -171,12 +198,10 @@ class SymbolTable:
         return arith.Var(name)
 
     def _equal(self, size: Dim, low: int, high: int | None, param: str) -> Dim:
-        """Another size under two names, or a number: what is said of both must fit."""
+        """Another size, or one made of others, or a number: what is said of both must fit."""
         number = arith.as_int(size)
         if number is not None and (number < low or (high is not None and number > high)):
             raise IngotError("bad-option", f"size {param!r} must be {number} in this model")
-        while isinstance(size, arith.Var) and size.name in self._rules.equal:
-            size = self._rules.equal[size.name]
         return size
 
     def _name(self, base: str) -> str:

@@ -50,7 +50,6 @@ def import_model(
         table = SymbolTable(value_names(source.model.graph), rules)
         try:
             graph = _import(library, frame, table, store)
-            store.files |= source.opened
             break
         except IngotError as error:
             learnt = _lesson(error, rules, table)
@@ -59,8 +58,12 @@ def import_model(
                 continue
             first = first or error
             if not library.choices.change():
+                if error.code != "bad-option":  # a size by a wrong name is open, perhaps the reason
+                    table.check_given()
                 raise first from first.__cause__
             rules = SizeRules(sizes or {})  # what was learnt with another answer may not hold
+    table.check_given()
+    store.files |= source.opened
     library.hooks.refuse_unused(node.op_type for node in source.model.graph.node)
     return graph
 
@@ -70,9 +73,9 @@ def _import(library: Library, frame: Frame, table: SymbolTable, store: ConstantS
     constants = initializers_of(graph)
     given = [info for info in graph.input if info.name not in constants]
     typed = [(info.name, input_type(info, table)) for info in given]
+    typed = [(name, table.settled(type)) for name, type in typed]
     for name, type in typed:
         check_size(type, f"input {name!r}")
-    table.check_given()
     g = GraphBuilder(graph.name or "model", store, [*value_names(graph), *table.symbols])
     g.symbols.update(table.symbols)
     g.inputs.extend(Value(name, type) for name, type in typed)

@@ -1,0 +1,79 @@
+"""Open sizes on the command line where one input's size is an expression of others': `past + 1`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cli.test_commands import inside, succeed_inside
+
+
+def info(name: str, shape: list[str | int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory) -> Path:
+    """One mask over what is past and what is new; its size comes before those it is made of."""
+    nodes = [
+        helper.make_node("Concat", ["past", "new"], ["all"], axis=1),
+        helper.make_node("Add", ["all", "mask"], ["y"]),
+    ]
+    inputs = [
+        info("mask", ["batch", "length + new"]), info("past", ["batch", "length"]),
+        info("new", ["batch", "count"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(nodes, "decoder", inputs, [info("y", ["batch", "total"])])
+    opset = [helper.make_opsetid("", 18)]
+    path = tmp_path_factory.mktemp("decoder") / "decoder.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+def shape_of(said: str) -> list[int]:
+    return json.loads(said)["outputs"][0]["shape"]
+
+
+def test_random_inputs_fit_one_another(decoder: Path) -> None:
+    assert shape_of(succeed_inside("run", decoder, "--json")) == [1, 2]
+    said = succeed_inside("run", decoder, "--json", "--size", "length=6", "--size", "count=2")
+    assert shape_of(said) == [1, 8]
+
+
+def test_a_shape_says_what_its_parts_are(decoder: Path, tmp_path: Path) -> None:
+    words = ["--json", "--shape", "mask=3x8", "--size", "count=2"]
+    assert shape_of(succeed_inside("run", decoder, *words)) == [3, 8]
+    plan = tmp_path / "decoder.plan"
+    succeed_inside("compile", decoder, "--save", plan)
+    assert shape_of(succeed_inside("run", plan, *words)) == [3, 8]
+
+
+def test_an_array_says_what_its_parts_are(decoder: Path, tmp_path: Path) -> None:
+    mask, past = np.ones((2, 9), np.float32), np.zeros((2, 4), np.float32)
+    np.savez(tmp_path / "feeds.npz", mask=mask, past=past)
+    said = succeed_inside("run", decoder, "--json", "--feeds", tmp_path / "feeds.npz")
+    assert shape_of(said) == [2, 9]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    {
+        "left open": (["--shape", "mask=3x8"],
+                      ["mask: f32[batch, count + length]", "count and length"]),
+        "contradicts": (["--shape", "mask=3x8", "--shape", "past=3x5", "--shape", "new=3x2"],
+                        ["'mask' cannot be 3x8", "would be 7 with count=2, length=5"]),
+        "contradicts a size": (["--shape", "mask=3x8", "--size", "length=5", "--size", "count=1"],
+                               ["6 is not 8"]),
+        "below nothing": (["--shape", "mask=3x8", "--shape", "new=3x9"], ["length=-1"]),
+        "too few": (["--shape", "mask=3x8x1"], ["2 dimensions"]),
+    }.values(),
+)  # fmt: skip
+def test_shapes_that_cannot_be(decoder: Path, words: list[str], told: list[str]) -> None:
+    done = inside("run", decoder, *words)
+    assert done.exit_code == 2, done.output
+    assert all(word in done.output for word in told), done.output
