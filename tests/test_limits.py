@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import ingot
 from ingot import api, cache, pipeline
+from ingot.cli.main import main
+from ingot.cli.options import size_bytes
 from ingot.support import knobs
 from ingot.support.limits import Limits, resident_bytes
 from tests.models.build import HARD
@@ -77,3 +82,42 @@ def test_what_was_made_in_haste_is_not_kept(tmp_path):
 def test_a_limit_that_is_none_is_refused(options):
     with pytest.raises(ingot.IngotError, match="bad-option"):
         ingot.compile(small_model(), **options)
+
+
+def test_limits_on_the_command_line(tmp_path):
+    """The same words as in exe.report(), in both forms of the output; nothing is cached."""
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    words = ["compile", str(tmp_path / "model.onnx"), "--jobs", "1"]
+    with knobs.override(cache_dir=str(tmp_path / "cache")):
+        late = CliRunner().invoke(main, [*words, "--time-limit", "0"])
+        assert late.exit_code == 0 and "time_limit_s=0 was reached" in late.output
+        full = CliRunner().invoke(main, [*words, "--memory-limit", "1kB", "--json"])
+        assert any("memory_limit_bytes=1000" in note for note in json.loads(full.stdout)["notes"])
+        assert cache.size().kinds["models"] == (0, 0)
+        far = CliRunner().invoke(main, [*words, "--memory-limit", "4096GiB", "--json"])
+        assert json.loads(far.stdout)["notes"] == []
+        assert cache.size().kinds["models"][0] == 1
+
+
+@pytest.mark.parametrize("words", [["--time-limit", "-1"], ["--time-limit", "soon"],
+                                   ["--memory-limit", "0"], ["--memory-limit", "2 GBB"],
+                                   ["--memory-limit", "lots"], ["--jobs", "0"]])  # fmt: skip
+def test_limits_that_cannot_be_on_the_command_line(tmp_path, words):
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    done = CliRunner().invoke(main, ["compile", str(tmp_path / "model.onnx"), *words])
+    assert done.exit_code == 2 and words[0] in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 1),
+        ("2k", 2000),
+        ("2KB", 2000),
+        ("1.5 MB", 1_500_000),
+        ("2GiB", 2 << 30),
+        ("1ti", 1 << 40),
+    ],
+)
+def test_sizes_of_memory(text, count):
+    assert size_bytes(None, None, text) == count

@@ -1,7 +1,8 @@
 """`ingot compile model.onnx --shape batch=1`: what was made, and how long each stage took.
 
 In: a model, or the dumped text of an IR. Out: the IR after a stage, or the executable described. It
-always compiles, so that there is something to tell; what it made is in the cache afterwards.
+always compiles, so that there is something to tell; what it made is in the cache afterwards, unless
+a limit was reached.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from ingot import api, cache
-from ingot.cli.options import Shapes, command, complete_stage, some_file, stage
+from ingot.cli.options import Shapes, command, complete_stage, size_bytes, some_file, stage
 from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
 from ingot.cli.sizes import named_sizes
 from ingot.runtime import plan_file, report
@@ -23,6 +24,7 @@ from ingot.runtime.package import Package
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
+from ingot.support.limits import Limits
 
 
 @command("compile")
@@ -48,22 +50,38 @@ from ingot.support.errors import IngotError
 @click.option(
     "--save", type=some_file(), help="Write what was made to a plan file, for ingot run or load."
 )
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Past it, kernels get plain schedules and LLVM does less.",
+)
+@click.option(
+    "--memory-limit",
+    "memory_limit_bytes",
+    metavar="SIZE",
+    callback=size_bytes,
+    help="The same where compiling holds this much: 500MB, 2GB, 2GiB.",
+)
 def compile_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
     jobs: int | None, dump: Path | None, stop_after: str | None, start_from: str | None,
-    save: Path | None, as_json: bool,
+    save: Path | None, time_limit_s: float | None, memory_limit_bytes: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL and say what was made."""
     start = time.perf_counter()
+    limits = Limits(time_limit_s, memory_limit_bytes)
     pipeline = lazy.load("pipeline")
     first, last = start_from or pipeline.NAMES[0], stop_after or pipeline.NAMES[-1]
     with compile_record(dump or knobs.current().dump_dir) as record:
         sizes = shapes if start_from else named_sizes(model, shapes)
         session = api.make_session(target, sizes, state, jobs, record)
+        session.limits = limits
         made = pipeline.run_stages(_read(model, start_from, session), session, first, last)
     seconds = time.perf_counter() - start
     request = None if start_from else cache.request(model, api.key_options(target, sizes, state))
-    if request is not None and isinstance(made, Package):
+    if request is not None and isinstance(made, Package) and not limits.notes:
         made = cache.keep(request, made, session.store.files)
     if not isinstance(made, Package):
         text = pipeline.show(made)
@@ -106,6 +124,8 @@ def _tell(
         click.echo()
     print_times(record)
     click.echo()
+    for note in made.notes:
+        click.echo(note)
     threads = exe.threads if exe is not None else 1
     print_table(report.HEAD, report.lines(made.report, made.pace, threads))
     click.echo(f"\ncompiled in {seconds:.2f} s")
@@ -124,6 +144,7 @@ def _described(
         "inputs": ports(made.inputs),
         "outputs": ports(made.outputs),
         "memory_bytes": exe.memory if exe is not None else None,
+        "notes": list(made.notes),
         "stages_s": record.times_s,
         "kernels": [
             {

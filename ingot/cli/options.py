@@ -6,6 +6,7 @@ In: a command's function. Out: a click command whose errors are messages and exi
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +23,8 @@ USAGE = 2  # the command line is
 DISAGREE = 3  # answers are not what they should be
 INTERRUPTED = 130  # as a shell says it
 
+UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kmgt", 1)},
+         **{f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}}  # fmt: skip
 USAGE_CODES = ("bad-option", "bad-target")
 Size = int | tuple[int, int]  # a number, or a range
 Shapes = dict[str, Any]  # a Size by a size's name, a Shape by an input's
@@ -124,6 +127,18 @@ def ranges(
         if not found[name][0] < found[name][1]:
             raise click.BadParameter(f"{name}={text!r} holds no value", context, option)
     return found
+
+
+def size_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """Memory: a number of bytes, or with a unit: 500MB, 2GB, 2GiB."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|[kMGT]i?)B?", text, re.IGNORECASE)
+    number = int(float(found[1]) * UNITS[found[2].lower()]) if found else 0
+    if number < 1:
+        what = f"{text!r} is no size of memory: give 500MB, 2GB, 2GiB or bytes"
+        raise click.BadParameter(what, context, option)
+    return number
 
 
 def stage(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
