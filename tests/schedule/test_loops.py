@@ -161,6 +161,14 @@ def test_reorder_refuses_loops_whose_bounds_use_each_other():
         sch.fuse(i, j)
 
 
+def test_fuse_of_nothing_is_refused_and_changes_nothing():
+    sch = Schedule(matmul(8, 20, 6))
+    before = sch.kernel
+    with pytest.raises(IngotError, match="one loop or more") as caught:
+        sch.fuse()
+    assert caught.value.code == "bad-schedule" and sch.kernel is before
+
+
 def test_reorder_refuses_a_loop_that_repeats_a_reduction():
     sch = Schedule(matmul(6, 8, 4))
     j = sch.loops(sch.block("Z"))[1]

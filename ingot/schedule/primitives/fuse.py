@@ -14,12 +14,14 @@ from ingot.loops.ir import For, Kernel
 from ingot.schedule import checks, tree
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, facts_at, insist, put, rebind
+from ingot.support.errors import IngotError
 
 
 def fuse(kernel: Kernel, *loops: For) -> Result:
     what = f"fuse({', '.join(x.var for x in loops)})"
     if not loops:
-        raise TypeError("fuse takes at least one loop")
+        what = "fuse takes one loop or more"
+        raise IngotError("bad-schedule", what, hint="fuse(outer, inner), outermost first")
     for loop in loops:
         insist(kernel, loop, what, checks.expect_serial(loop))
     for loop in loops:
