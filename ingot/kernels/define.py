@@ -14,6 +14,7 @@ from typing import Any, overload
 
 from ingot.kernels.function import KernelFunction
 from ingot.loops import script_parse
+from ingot.loops.reach import check_reach
 from ingot.loops.script_parse import Script
 from ingot.loops.script_scope import read_function, scope_of
 from ingot.loops.signature import Reference
@@ -70,7 +71,9 @@ def _defined(
     # names that stand in annotations alone are in no closure: the frame around has them
     script = script_parse.parse_script(tree, source, {**around, **scope_of(f)}, options)
     try:
-        return KernelFunction(script.kernel, reference)
+        made = KernelFunction(script.kernel, reference)
+        check_reach(made.ir)
+        return made
     except LawBroken as error:
         raise _placed(error, script) from None
 

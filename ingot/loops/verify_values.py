@@ -109,13 +109,17 @@ class ValueLaws:
             if i is None or dim is None:
                 first = -1
                 continue
-            self.require(0 <= i < dim, f"{_place(x)} is out of range: {i} is not in 0 … {dim - 1}")
+            self.require(
+                0 <= i < dim, f"{place_of(x)} is out of range: {i} is not in 0 … {dim - 1}"
+            )
             first = -1 if first < 0 else first * dim + i
         stride = arith.as_int(x.stride)
         if first >= 0 and stride is not None:
             count = arith.as_int(arith.product(list(x.buffer.shape))) or 0
             last = first + (width - 1) * stride
-            self.require(0 <= last < count, f"the last of {width} lanes of {_place(x)} is outside")
+            self.require(
+                0 <= last < count, f"the last of {width} lanes of {place_of(x)} is outside"
+            )
 
     def box(self, box: ir.Slice, is_hint: bool = False) -> None:
         """A hint may name what is not there: the row after the last."""
@@ -263,7 +267,7 @@ def _names(kinds: Sequence[DType]) -> str:
     return ", ".join(kind.name for kind in kinds)
 
 
-def _place(x: ir.Load | ir.Store) -> str:
+def place_of(x: ir.Load | ir.Store) -> str:
     return f"{x.buffer.name}[{', '.join(map(show, x.indices))}]"
 
 
