@@ -3,7 +3,8 @@ sizes, and its inputs in a file, as `ingot bench` is to be told.
 
 `NAMES` are the digits example, everything in benchmarks/zoo, and some of it at other sizes;
 `USUAL` is what is timed when nobody says what. A name that ends in -8 is that model at batch 8. The
-zoo writes its files to the user's cache when they are first asked for.
+zoo writes its files to the user's cache when they are first asked for; a network that comes from torch is
+written for `torch.compile` too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.zoo import TABLE, Sizes, path_of
+from benchmarks.zoo import TABLE, Sizes, path_of, torch_path_of
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 OTHER_SIZES: dict[str, tuple[str, Sizes]] = {"bert_base_32": ("bert_base", {"length": 32})}
@@ -81,6 +82,4 @@ def make(name: str, folder: Path) -> Case:
     entry = TABLE[model]
     sizes = {**entry.sizes[0], **changed, **more}
     np.savez(file, **entry.feeds(sizes))  # type: ignore[arg-type]
-    path = path_of(entry)
-    exported = path.with_suffix(".pt2")
-    return Case(name, path, file, entry.shapes(sizes), exported if exported.exists() else None)
+    return Case(name, path_of(entry), file, entry.shapes(sizes), torch_path_of(entry))

@@ -11,7 +11,7 @@ Files go to the user's cache folder, never into the repository: `python -m bench
 from __future__ import annotations
 
 from benchmarks.zoo import exported, light, trained
-from benchmarks.zoo.parts import Entry, Feeds, Sizes, home, path_of
+from benchmarks.zoo.parts import Entry, Feeds, Sizes, home, path_of, torch_path_of
 
 TABLE: dict[str, Entry] = {
     entry.name: entry
@@ -19,4 +19,4 @@ TABLE: dict[str, Entry] = {
     for entry in family.entries()
 }  # fmt: skip
 
-__all__ = ["TABLE", "Entry", "Feeds", "Sizes", "home", "path_of"]
+__all__ = ["TABLE", "Entry", "Feeds", "Sizes", "home", "path_of", "torch_path_of"]

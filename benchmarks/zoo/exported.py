@@ -34,9 +34,10 @@ class Network:
 
 def entries() -> list[Entry]:
     return [
-        Entry(name, partial(_export, network), network.feeds, network.sizes, "torch.onnx, random")
+        Entry(name, partial(_export, network), network.feeds, network.sizes, "torch.onnx, random",
+              write_torch=partial(_export_to_torch, network))
         for name, network in NETWORKS.items()
-    ]
+    ]  # fmt: skip
 
 
 # --- inputs -------------------------------------------------------------------------------------
@@ -123,12 +124,36 @@ def _settled(module: Any, example: dict[str, Any]) -> Any:
     return module.eval()
 
 
-def _export(network: Network, path: Path) -> None:
+def _made(network: Network) -> tuple[Any, dict[str, Any]]:
+    """The module with its seeded weights, and inputs that it was settled with."""
     import torch
 
     torch.manual_seed(0)
-    example = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in _example(network).items()}
-    module = _settled(network.make().eval(), _nested(example))
+    example = _tensors(_example(network))
+    return _settled(network.make().eval(), _nested(example)), example
+
+
+def _tensors(feeds: Feeds) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in feeds.items()}
+
+
+def _export_to_torch(network: Network, path: Path) -> None:
+    """The same module by `torch.export`, at the first sizes; its inputs are by position."""
+    import torch
+
+    from benchmarks.zoo.networks import ByPosition
+
+    feeds = _tensors(network.feeds(network.sizes[0]))
+    module = ByPosition(_made(network)[0], list(feeds), _nested)
+    torch.export.save(torch.export.export(module, tuple(feeds.values())), path)
+
+
+def _export(network: Network, path: Path) -> None:
+    import torch
+
+    module, example = _made(network)
     limits = network.largest or {}
     dims = {
         name: torch.export.Dim(name, max=limits.get(name))

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+
+
+class ByPosition(nn.Module):
+    """A module whose inputs are given in order, as runtimes that know no names give them."""
+
+    def __init__(self, module: nn.Module, names: list[str], arguments: Callable[[dict], dict]):
+        super().__init__()
+        self.module, self.names, self.arguments = module, names, arguments
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.module(**self.arguments(dict(zip(self.names, inputs))))
 
 
 class CachedGpt2(nn.Module):

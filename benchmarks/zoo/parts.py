@@ -23,6 +23,7 @@ class Entry:
     sizes: Sequence[Sizes] = field(default_factory=lambda: ({},))  # the first: what benchmarks take
     what: str = ""
     opens: Mapping[str, str] = field(default_factory=dict)  # our name of a size → the file's
+    write_torch: Callable[[Path], None] | None = None  # a torch.export file, for the first sizes
 
     def shapes(self, sizes: Sizes) -> dict[str, int]:
         """Sizes by the names that the file gives them, for `ingot.compile(shapes=…)`."""
@@ -49,9 +50,20 @@ def home(folder: str | Path | None = None) -> Path:
 
 def path_of(entry: Entry, folder: str | Path | None = None) -> Path:
     """The entry's file, written now if it is not there."""
-    path = home(folder) / f"{entry.name}.onnx"
+    return _written(home(folder) / f"{entry.name}.onnx", entry.write)
+
+
+def torch_path_of(entry: Entry, folder: str | Path | None = None) -> Path | None:
+    """The same network as torch has it, if it came from there; written now if it is not there."""
+    if entry.write_torch is None:
+        return None
+    return _written(home(folder) / f"{entry.name}.pt2", entry.write_torch)
+
+
+def _written(path: Path, write: Callable[[Path], None]) -> Path:
+    """Beside its place first: a file that is there is whole."""
     if not path.exists():
-        part = path.with_suffix(f".part{os.getpid()}.onnx")
-        entry.write(part)
+        part = path.with_suffix(f".part{os.getpid()}{path.suffix}")
+        write(part)
         part.replace(path)
     return path

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import torch
 
-from benchmarks.zoo import TABLE, path_of
-from benchmarks.zoo.compare import Result, compare, relative, table
+from benchmarks import models
+from benchmarks.zoo import TABLE, path_of, torch_path_of
+from benchmarks.zoo.compare import Result, compare, onnxruntime_answers, relative, table
 
 WANTED = [
     "silero_vad", "rapidocr_det", "rapidocr_rec", "rapidocr_cls", "magika", "bert_base", "gpt2",
@@ -48,6 +51,28 @@ def test_an_exported_model_at_open_sizes() -> None:
     assert [d.dim_param for d in given.type.tensor_type.shape.dim] == ["batch", "length"]
     result = compare(TABLE["lstm_tagger"], "open")
     assert result.agrees and len(result.sizes) == 3, result
+
+
+@pytest.mark.parametrize("name", ["tiny_cnn", "lstm_tagger"])
+def test_the_same_network_as_torch_has_it(name: str, tmp_path: Path) -> None:
+    """The torch.export file that `make bench` gives to torch: same weights, inputs by position."""
+    entry = TABLE[name]
+    program = torch_path_of(entry, tmp_path)
+    assert (
+        program is not None and program.suffix == ".pt2" and list(tmp_path.iterdir()) == [program]
+    )
+    feeds = entry.feeds(entry.sizes[0])
+    with torch.no_grad():
+        found = torch.export.load(program).module()(*map(torch.from_numpy, feeds.values()))
+    (want,) = onnxruntime_answers(path_of(entry), feeds)[1]
+    assert relative(found.numpy(), want) < 1e-5
+    assert torch_path_of(TABLE["magika"], tmp_path) is None  # it did not come from torch
+
+
+def test_the_bench_hands_it_over(tmp_path: Path) -> None:
+    options = models.make("tiny_cnn", tmp_path).options
+    assert Path(options[options.index("--torch") + 1]).exists()
+    assert "--torch" not in models.make("digits", tmp_path).options
 
 
 def test_a_difference_is_one() -> None:
