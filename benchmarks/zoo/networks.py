@@ -7,17 +7,20 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 
 class ByPosition(nn.Module):
-    """A module whose inputs are given in order, as runtimes that know no names give them."""
+    """A module whose inputs are given in order and whose outputs are plain tensors, so that neither
+    names nor transformers' classes are needed to call it."""
 
     def __init__(self, module: nn.Module, names: list[str], arguments: Callable[[dict], dict]):
         super().__init__()
         self.module, self.names, self.arguments = module, names, arguments
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.module(**self.arguments(dict(zip(self.names, inputs))))
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        answer = self.module(**self.arguments(dict(zip(self.names, inputs))))
+        return tuple(leaf for leaf in tree_leaves(answer) if isinstance(leaf, torch.Tensor))
 
 
 class CachedGpt2(nn.Module):

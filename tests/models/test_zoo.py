@@ -63,7 +63,7 @@ def test_the_same_network_as_torch_has_it(name: str, tmp_path: Path) -> None:
     )
     feeds = entry.feeds(entry.sizes[0])
     with torch.no_grad():
-        found = torch.export.load(program).module()(*map(torch.from_numpy, feeds.values()))
+        (found,) = torch.export.load(program).module()(*map(torch.from_numpy, feeds.values()))
     (want,) = onnxruntime_answers(path_of(entry), feeds)[1]
     assert relative(found.numpy(), want) < 1e-5
     assert torch_path_of(TABLE["magika"], tmp_path) is None  # it did not come from torch
