@@ -19,7 +19,7 @@ from ingot.dtypes import DType, Family
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType
-from ingot.passes.edit import Editor, map_subgraphs, same_type
+from ingot.passes.edit import Editor, map_subgraphs, same_size, same_type
 
 Answer = Value | Node | None
 
@@ -195,6 +195,23 @@ def _reshape_twice(edit: Editor, node: Node) -> Answer:
     return _make(node, "reshape", inner.inputs[0], shape=node.attr("shape")) if inner else None
 
 
+def _transpose_merged(edit: Editor, node: Node) -> Answer:
+    """Leading axes made one, others transposed, and the leading ones again: a transpose of all."""
+    moved = _operand(edit, node, "transpose")
+    merged = _operand(edit, moved, "reshape") if moved else None
+    if moved is None or merged is None or merged.inputs[0] is None or moved.attr("perm")[0] != 0:
+        return None
+    x, inside, perm = merged.inputs[0].tensor, merged.outputs[0].tensor, moved.attr("perm")
+    lead = x.rank - inside.rank + 1
+    wanted = (*x.shape[:lead], *moved.outputs[0].shape[1:])
+    out = node.outputs[0].tensor
+    pairs = [*zip(x.shape[lead:], inside.shape[1:]), *zip(out.shape, wanted)]
+    if lead < 1 or out.rank != x.rank or not all(same_size(a, b) for a, b in pairs):
+        return None
+    whole = (*range(lead), *(axis + lead - 1 for axis in perm[1:]))
+    return _make(node, "transpose", merged.inputs[0], perm=whole)
+
+
 def _slice_all(edit: Editor, node: Node) -> Answer:
     starts, steps = node.attr("starts"), node.attr("steps")
     at_start = all(arith.is_const(v, 0) for v in starts)
@@ -264,6 +281,7 @@ RULES: tuple[Rule, ...] = (
     Rule("transpose_twice", ("transpose",), _transpose_twice),
     Rule("transpose_nothing", ("transpose",), _transpose_nothing),
     Rule("reshape_twice", ("reshape",), _reshape_twice),
+    Rule("transpose_merged", ("reshape",), _transpose_merged),
     Rule("reshape_or_expand_nothing", ("reshape", "expand"), _first),
     Rule("tile_nothing", ("tile",), _all_attrs(1, "repeats")),
     Rule("pad_nothing", ("pad",), _all_attrs(0, "before", "after")),

@@ -55,6 +55,11 @@ CASES: list[tuple[str, str, str, str]] = [
      "%a: f32[4, 2, 3] = transpose(%x) {perm=[2, 0, 1]}\n"
      "%y: f32[2, 4, 3] = transpose(%a) {perm=[1, 0, 2]}",
      "%y: f32[2, 4, 3] = transpose(%x) {perm=[0, 2, 1]}"),
+    ("transpose_merged", "f32[2, 3, 4, 5]",
+     "%a: f32[6, 4, 5] = reshape(%x) {shape=[6, 4, 5]}\n"
+     "%b: f32[6, 5, 4] = transpose(%a) {perm=[0, 2, 1]}\n"
+     "%y: f32[2, 3, 5, 4] = reshape(%b) {shape=[2, 3, 5, 4]}",
+     "%y: f32[2, 3, 5, 4] = transpose(%x) {perm=[0, 1, 3, 2]}"),
     ("transpose_nothing", "f32[2, 3, 4]",
      "%a: f32[4, 2, 3] = transpose(%x) {perm=[2, 0, 1]}\n"
      "%b: T = transpose(%a) {perm=[1, 2, 0]}\n%y: T = neg(%b)", SAME),
@@ -124,6 +129,21 @@ UNTOUCHED = {
     "where_that_broadcasts": ("f32[3]",
                               "%c: bool[2, 3] = @trues\n%y: f32[2, 3] = where(%c, %x, %x)"),
     "slice_backwards": ("f32[3]", "%y: T = slice(%x) {sizes=[3], starts=[2], steps=[-1]}"),
+    "merged_axes_that_are_split_otherwise":
+        ("f32[2, 3, 4, 5]",
+         "%a: f32[6, 4, 5] = reshape(%x) {shape=[6, 4, 5]}\n"
+         "%b: f32[6, 5, 4] = transpose(%a) {perm=[0, 2, 1]}\n"
+         "%y: f32[3, 2, 5, 4] = reshape(%b) {shape=[3, 2, 5, 4]}"),
+    "merged_axes_that_are_moved":
+        ("f32[2, 3, 4]",
+         "%a: f32[6, 4] = reshape(%x) {shape=[6, 4]}\n"
+         "%b: f32[4, 6] = transpose(%a) {perm=[1, 0]}\n"
+         "%y: f32[4, 2, 3] = reshape(%b) {shape=[4, 2, 3]}"),
+    "axes_merged_elsewhere":
+        ("f32[2, 3, 4, 5]",
+         "%a: f32[2, 12, 5] = reshape(%x) {shape=[2, 12, 5]}\n"
+         "%b: f32[2, 5, 12] = transpose(%a) {perm=[0, 2, 1]}\n"
+         "%y: f32[2, 3, 5, 4] = reshape(%b) {shape=[2, 3, 5, 4]}"),
     "and_of_bits": ("i64[3]", "%c: i64[] = @ione\n%y: T = and(%x, %c)"),
 }  # fmt: skip
 
