@@ -185,7 +185,8 @@ def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) 
     if places[writer.uid] > places[reader.uid]:
         return False
     known = Facts(kernel, tree.loops_above(kernel.body, writer))
-    if any(term not in guards.outside(reader) for term in guards.extra(writer, known)):
+    own = [t for t in guards.extra(writer, known) if t not in guards.outside(reader)]
+    if not all(_begins_under(kernel, writer, t, reader, name) for t in own):
         return False
     if not always_writes(writer, name):
         return False
@@ -203,6 +204,30 @@ def covered(kernel: Kernel, loop: For, writer: Block, reader: Block, name: str) 
     had = access.box(writes[:1], inner, len(shape), facts)
     wanted = access.box(reads, tree.loops_between(common, reader), len(shape), facts)
     return all(_within(w, h, size, facts) for w, h, size in zip(wanted, had, shape))
+
+
+def _begins_under(kernel: Kernel, writer: Block, term: ir.Expr, reader: Block, name: str) -> bool:
+    """Does a reduction write all that `reader` reads, though the guard may cut it short?  Its first
+    step writes; where the guard holds then, or only for elements that are all the reader reads."""
+    loops = tree.loops_above(kernel.body, writer)
+    fed = {v for a in writer.axes if a.kind is AxisKind.REDUCE for v in arith.free_vars(a.binding)}
+    inner = [x for x in loops if x.var in fed]
+    if begins_late(kernel, writer, inner) is not None:
+        return False
+    facts = Facts(kernel, [x for x in loops if x.var not in fed])
+    match visit.substitute(term, {x.var: x.start for x in inner}):
+        case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+            index = facts.simplify(a)
+            if facts.at_most(index + 1, b):
+                return True
+            written = [x.indices for x in access.writes(writer) if x.buffer.name == name]
+            read = [x.indices for x in access.reads(reader) if x.buffer.name == name]
+            places = [d for d, e in enumerate(written[0]) if facts.simplify(e) == index]
+            bounds = guards.outside(reader)
+            return any(
+                all(guards.less(facts.simplify(r[d]), b) in bounds for r in read) for d in places
+            )
+    return False
 
 
 def always_writes(block: Block, name: str) -> bool:

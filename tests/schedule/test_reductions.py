@@ -246,3 +246,19 @@ def test_rfactor_refuses_loops_that_are_marked_or_shared():
     i = sch.loops(sch.block("Y"))[0]
     sch.reverse_compute_at(sch.block("Z"), i)
     assert refusal(sch, "rfactor", i).why == "2 blocks are inside i"
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 19])
+def test_partial_results_of_open_rows_stay_under_the_row_loop(size):
+    """Lanes beyond a short row are neither begun nor read: shown by guards that say the same."""
+    kernel = softmax(6, n, [ir.Size("n", 1)])
+    sch = Schedule(kernel)
+    row = sch.loops(sch.blocks()[-1])[0]
+    for name in [ref.name for ref in sch.blocks() if sch.at_block(ref).init is not None]:
+        _, lane = sch.split(sch.loops(sch.block(name))[-1], None, 8)
+        sch.rfactor(lane, axis=1)
+    for ref in reversed(sch.blocks()[:-1]):
+        sch.compute_at(ref, row)
+    sch.parallel(row)
+    assert all(sch.loops(ref)[0] == row for ref in sch.blocks())
+    assert_everywhere(kernel, sch, {"n": size})

@@ -169,28 +169,35 @@ class _Split:
             self.block,
             axes=(*axes, turn),
             body=reducer.update(terms, self.names.fresh),
-            where=guards.conjunction(self._first_guards(env)),
+            where=guards.conjunction(self._first_guards(env, turn)),
         )
         body: Stmt = block
         for x in reversed(loops):
             body = ir.replace(x, body=body)
         return body
 
-    def _first_guards(self, env: dict[str, arith.Expr]) -> list[ir.Expr]:
-        """The guards as they are at the first turn of the inner loops, where not always true."""
+    def _first_guards(self, env: dict[str, arith.Expr], turn: Axis) -> list[ir.Expr]:
+        """The guards as they are at the first turn of the inner loops, where not always true. One
+        on the turn alone speaks of its axis, and stays true wherever the block goes."""
         start: dict[str, arith.Expr] = {x.var: arith.Const(0) for x in self.rest}
+        own = {x.var for x in self.own} - start.keys() - {self.loop.var}
         kept = []
         for term in guards.outside(self.block):
-            term = visit.substitute(term, {**start, **env})
-            match term:
-                case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
-                    if self.facts.at_most(a + 1, b):
-                        continue
-                case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index(expr=b)):
-                    if self.facts.at_most(b, a):
-                        continue
-            kept.append(term)
+            mentions = guards.mentions(term)
+            on_axis = {self.loop.var: arith.Var(turn.var)}
+            term = visit.substitute(term, {**start, **(env if mentions & own else on_axis)})
+            kept += [] if self._always(term, turn) else [term]
         return kept
+
+    def _always(self, term: ir.Expr, turn: Axis) -> bool:
+        """Does a guard that speaks of the turn's axis hold at each of its points?"""
+        term = visit.substitute(term, {turn.var: turn.binding})
+        match term:
+            case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+                return self.facts.at_most(a + 1, b)
+            case ir.Compare(op="ge", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+                return self.facts.at_most(b, a)
+        return False
 
 
 _KNOWN = (AxisKind.SPATIAL, AxisKind.REDUCE)
