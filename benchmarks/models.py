@@ -3,8 +3,8 @@ sizes, and its inputs in a file, as `ingot bench` is to be told.
 
 `NAMES` are the digits example, everything in benchmarks/zoo, and some of it at other sizes;
 `USUAL` is what is timed when nobody says what. A name that ends in -8 is that model at batch 8. The
-zoo writes its files to the user's cache when they are first asked for; a network that comes from torch is
-written for `torch.compile` too.
+zoo writes its files to the user's cache when they are first asked for; a network that comes from
+torch is written for `torch.compile` too.
 """
 
 from __future__ import annotations

@@ -90,15 +90,48 @@ def _candidates(lanes: int, registers: int, panel: int | None) -> list[Tile]:
     found = []
     for vectors in widths:
         for rows in range(1, MAX_ROWS + 1):
-            # accumulators, one step's vectors and one number live at once
-            live = rows * vectors + vectors + 1
-            if live <= registers - SPARE_REGISTERS or rows == 1:
+            if _fits(rows, vectors, registers):
                 found.append(Tile(rows, vectors, lanes))
     return found
 
 
+def _fits(rows: int, vectors: int, registers: int) -> bool:
+    """Accumulators, one step's vectors and one number live at once."""
+    return rows == 1 or rows * vectors + vectors + 1 <= registers - SPARE_REGISTERS
+
+
 def _count(extent: int | None, step: int) -> int:
     return -(-(UNKNOWN if extent is None else extent) // step)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of several products that share a tile of rows: its panels, and its sizes where known."""
+
+    width: int
+    lanes: int
+    columns: int | None
+    depth: int | None
+
+    @property
+    def vectors(self) -> int:
+        return -(-self.width // self.lanes)
+
+
+def common_rows(rows: int | None, sides: list[Side], registers: int) -> int:
+    """The rows of a tile with the fewest cycles for all products together."""
+
+    def cycles(count: int) -> float:
+        steps = (
+            _count(side.columns, side.width)
+            * _count(side.depth, 1)
+            * Tile(count, side.vectors, side.lanes).step_cycles
+            for side in sides
+        )
+        return _count(rows, count) * sum(steps) * (1 + 0.01 / count)
+
+    may = [n for n in range(1, MAX_ROWS + 1) if all(_fits(n, s.vectors, registers) for s in sides)]
+    return min(may, key=cycles)
 
 
 def row_tiles_per_block(

@@ -15,6 +15,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.layouts import pack, physical_shape
+from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
@@ -277,8 +278,9 @@ def wider(a: Symbol, b: Symbol) -> Symbol:
 
 
 def kernel_name(group: Group) -> str:
-    """A readable name: the operators of the group, the anchor first."""
-    ops = [n.op for n in group.nodes]
+    """A readable name: the operators of the group, in order; of attention, the heavy ones."""
+    heavy = [n.op for n in group.nodes if defn(n).kind in (Kind.CONTRACTION, Kind.REDUCTION)]
+    ops = heavy if group.family == "attention" else [n.op for n in group.nodes]
     name = "_".join(ops[:4]) + (f"_and_{len(ops) - 4}_more" if len(ops) > 4 else "")
     return name
 

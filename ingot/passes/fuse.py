@@ -4,6 +4,8 @@ a list of `Group`s, in an order in which every group's inputs are there. `lower`
 A group has one final node; every other member is read only inside the group. So no path leaves a
 group and comes back, and sorting by the final node is an order. Constants are in no group.
 
+0. Two products with rows between them (attention) are one group: passes/two_products.py. A
+   transpose after it that keeps the last axis comes along. INGOT_ATTENTION=0 leaves them apart.
 1. A CONTRACTION or REDUCTION takes the elementwise nodes after it that keep its shape (epilogue).
 2. An elementwise or injective node joins the group that reads it, if its work is not multiplied:
    - into an elementwise or injective reader of the same or smaller size, or if it is cheap;
@@ -28,6 +30,8 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import TensorType, Type
 from ingot.graph.verify import bound_symbols
 from ingot.passes.edit import constant_ref, same_shape, same_size
+from ingot.passes.two_products import Facts, rows_between
+from ingot.support import knobs
 
 MAX_COPIES = 8  # how often a cheap node's formula may be written out inside a kernel
 MAX_COSTLY_COPIES = 2
@@ -43,7 +47,7 @@ ANCHORS = (Kind.REDUCTION, Kind.CONTRACTION)
 @dataclass(frozen=True)
 class Group:
     """Nodes of one kernel, in order. The last makes the outputs; `anchor` is the reduction,
-    contraction or opaque node, if there is one."""
+    contraction or opaque node, if there is one; of two products, the first."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[Value, ...]
@@ -55,6 +59,8 @@ class Group:
         """The file in ops/ that defines the anchor, which is the key of its schedule rules."""
         if self.anchor is None:
             return "elementwise"
+        if sum(defn(n).kind is Kind.CONTRACTION for n in self.nodes) > 1:
+            return "attention"
         return type(defn(self.anchor)).__module__.rpartition(".")[2]
 
 
@@ -70,7 +76,8 @@ class _Members:
         self.final = final
         self.copies: dict[int, int] = {final: 1}
         self.anchor: int | None = None
-        self.before_anchor: set[int] = set()  # the anchor and members whose values reach it
+        self.before_anchor: set[int] = set()  # anchors and members whose values reach one
+        self.products: set[int] = set()  # of two products with rows between them, both
 
 
 class _Fusion:
@@ -87,6 +94,8 @@ class _Fusion:
         self.homes: dict[int, list[_Members]] = {}
 
     def groups(self) -> list[Group]:
+        if knobs.current().attention:
+            self._start_attention()
         for i, kind in enumerate(self.kinds):
             if kind in ANCHORS and i not in self.homes:
                 self._start(self._epilogue(i), anchor=i)
@@ -95,6 +104,30 @@ class _Fusion:
                 self._place(i)
         found = {m.final: m for members in self.homes.values() for m in members}
         return [self._group(found[final]) for final in sorted(found)]
+
+    # --- two products
+
+    def _start_attention(self) -> None:
+        operands = [list(self._operands(node)) for node in self.nodes]
+        facts = Facts(self.nodes, self.kinds, operands, self.readers, self.visible)
+        for i, kind in enumerate(self.kinds):
+            if kind is Kind.CONTRACTION and i not in self.homes:
+                inside = rows_between(facts, i)
+                if inside and not any(j in self.homes for j in inside):
+                    last = inside[-1]
+                    after = self._epilogue(last)
+                    home = self._start([*inside, *after[1:], *self._moves(after[-1])], anchor=i)
+                    home.products = {i, last}
+                    home.before_anchor |= home.products
+
+    def _moves(self, end: int) -> list[int]:
+        """A transpose that alone reads the end, and stores whole rows as they were made."""
+        readers = self.readers[end]
+        if self.visible[end] or len(readers) != 1 or not defn(self.nodes[readers[0]]).permutes:
+            return []
+        perm = self.nodes[readers[0]].attr("perm")
+        keeps = self.kinds[readers[0]] is Kind.INJECTIVE and perm[-1] == len(perm) - 1
+        return readers if keeps else []
 
     # --- epilogues
 
@@ -195,7 +228,8 @@ class _Fusion:
         is_pointwise = self.kinds[i] is Kind.ELEMENTWISE
         if self.kinds[home.anchor] is Kind.REDUCTION and is_pointwise:
             return True
-        if defn(self.nodes[home.anchor]).reads_axes and home.anchor in self.readers[i]:
+        reads_axes = defn(self.nodes[home.anchor]).reads_axes
+        if home.products or (reads_axes and home.anchor in self.readers[i]):
             return is_pointwise or defn(self.nodes[i]).permutes
         return self._is_from_constants(i)
 

@@ -60,6 +60,9 @@ class Knobs:
         "shares are fixed",
         affects_code=True, least=1, most=64,
     )  # fmt: skip
+    attention: bool = _knob(
+        True, "keep the scores between two products in a thread's own memory", affects_code=True
+    )
     opt_level: int = _knob(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, least=0, most=3
     )

@@ -16,6 +16,7 @@ from ingot.graph.types import tensor
 from ingot.graph.verify import bound_symbols, verify
 from ingot.passes.edit import constant_ref, mentioned_symbols
 from ingot.passes.fuse import Group, fuse
+from ingot.support import knobs
 from tests.graph.graphs import graph
 
 
@@ -33,7 +34,7 @@ def laws(g: Graph) -> list[Group]:
             assert mentioned_symbols(node) - set(bound_symbols(node)) <= sizes
             assert constant_ref(node) is None
         heavy = [n for n in group.nodes if defn(n).kind in (Kind.REDUCTION, Kind.CONTRACTION)]
-        assert len(heavy) <= 1
+        assert len(heavy) <= 1 or group.family == "attention"
         assert group.outputs == group.nodes[-1].outputs
         inner = {v.name for n in group.nodes[:-1] for v in n.outputs}
         made = inner | {v.name for v in group.outputs}
@@ -297,14 +298,75 @@ def test_a_lone_node_is_a_group(op):
     assert names(g) == ["y"]
 
 
+ATTENTION = """
+graph g(%q: f32[2, 32, 8], %k: f32[2, 40, 8], %v: f32[2, 40, 8], %m: f32[40], %h: f32[]) {
+  %t: f32[2, 8, 40] = transpose(%k) {perm=[0, 2, 1]}
+  %a: f32[2, 32, 8] = mul(%q, %h)
+  %s: f32[2, 32, 40] = matmul(%a, %t)
+  %b: f32[2, 32, 40] = add(%s, %m)
+  %p: f32[2, 32, 40] = softmax(%b) {axis=2}
+  %o: f32[2, 32, 8] = matmul(%p, %v)
+  %r: f32[2, 32, 8] = relu(%o)
+  %y: f32[32, 2, 8] = transpose(%r) {perm=[1, 0, 2]}
+  return %y
+}"""
+
+
+def test_two_products_with_rows_between_are_one_kernel():
+    (group,) = laws(graph(ATTENTION))
+    assert [v.name for n in group.nodes for v in n.outputs] == [*"tasbpory"]
+    assert group.family == "attention" and group.anchor is not None
+    assert group.anchor.outputs[0].name == "s"
+    with knobs.override(attention=False):
+        assert names(graph(ATTENTION)) == ["t a s b", "p", "o r", "y"]
+
+
+OTHERWISE = {
+    "few rows": (" 32,", " 23,"),
+    "scores seen outside": ("return %y", "return %y, %b"),
+    "columns": ("softmax(%b) {axis=2}", "softmax(%b) {axis=1}"),
+    "no reduction between": ("softmax(%b) {axis=2}", "relu(%b)"),
+    "a row too long": ("40", "8200"),
+    "a matrix too large": ("8]", "20000]"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_other_products_stay_apart(name: str):
+    text = ATTENTION.replace(*OTHERWISE[name])
+    if name == "few rows":
+        text = text.replace("[32, 2", "[23, 2")
+    if name == "a matrix too large":
+        text = text.replace("f32[2, 8,", "f32[2, 20000,")
+    assert all(group.family != "attention" for group in laws(graph(text)))
+
+
+@pytest.mark.parametrize(
+    ("perm", "shape"), [("[1, 2, 0]", "[32, 8, 2]"), ("[2, 1, 0]", "[8, 32, 2]")]
+)
+def test_a_transpose_that_moves_the_last_axis_does_not_come_along(perm: str, shape: str):
+    text = ATTENTION.replace("f32[32, 2, 8] = ", f"f32{shape} = ").replace("[1, 0, 2]", perm)
+    assert names(graph(text)) == ["t a s b p o r", "y"]
+
+
+def test_a_softmax_in_small_operators_stays_between_its_products():
+    small = """  %x: f32[2, 32, 1] = reduce_max(%b) {axes=[2], keepdims=true}
+  %d: f32[2, 32, 40] = sub(%b, %x)
+  %e: f32[2, 32, 40] = exp(%d)
+  %z: f32[2, 32, 1] = reduce_sum(%e) {axes=[2], keepdims=true}
+  %p: f32[2, 32, 40] = div(%e, %z)"""
+    text = ATTENTION.replace("  %p: f32[2, 32, 40] = softmax(%b) {axis=2}", small)
+    assert names(graph(text)) == ["t a s b x d e z p o r y"]
+
+
 UNARY = ("neg", "exp", "relu", "softmax", "reduce_sum", "transpose", "nonzero", "cast")
 
 
 @st.composite
 def random_graphs(draw) -> Graph:
     g = GraphBuilder("random", ConstantStore())
-    values = [g.input(f"x{i}", tensor(dtypes.f32, 4, 4)) for i in range(2)]
-    values.append(g.constant(np.ones((4, 4), np.float32)))
+    values = [g.input(f"x{i}", tensor(dtypes.f32, 32, 32)) for i in range(2)]
+    values.append(g.constant(np.ones((32, 32), np.float32)))
     for _ in range(draw(st.integers(1, 14))):
         op = draw(st.sampled_from((*UNARY, "add", "mul", "matmul", "add", "mul")))
         a, b = draw(st.sampled_from(values)), draw(st.sampled_from(values))

@@ -7,7 +7,7 @@ schedule stage of the pipeline. No rule knows a CPU by name or a shape by heart.
 from __future__ import annotations
 
 from ingot.loops.ir import Kernel
-from ingot.schedule.rules.families import AS_WRITTEN, RULES, suggested
+from ingot.schedule.rules.families import AS_WRITTEN, INLINE_THEMSELVES, RULES, suggested
 from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
@@ -18,7 +18,8 @@ def schedule_kernel(kernel: Kernel, target: Target, family: str | None) -> Sched
     sch = Schedule(kernel)
     if family in AS_WRITTEN or not sch.blocks():
         return sch
-    inline_maps(sch)
+    if family not in INLINE_THEMSELVES:
+        inline_maps(sch)
     RULES.get(family or "", suggested)(sch, target)
     return sch
 

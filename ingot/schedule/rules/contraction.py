@@ -52,7 +52,10 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
     """A reduction nest at top level. `eager` vectorises even where no load is contiguous."""
     is_big = _has_work(sch, stage)
     consumer = _consumer(sch, stage)
-    roles = _pack_operand(sch, target, stage) or find_roles(stage, eager)
+    packed = find_roles(stage, eager=True)
+    if packed is None or not pack_operand(sch, target, stage, packed):
+        packed = None
+    roles = packed or find_roles(stage, eager)
     shared: LoopRef | None = None
     if roles is not None:
         with sch.attempt():
@@ -85,33 +88,36 @@ def find_roles(stage: Stage, eager: bool) -> Roles | None:
     return Roles(lanes, _rows_axis(spatial[:-1], loads, moving))
 
 
-def _pack_operand(sch: Schedule, target: Target, stage: Stage) -> Roles | None:
-    """Copy the operand with lanes into panels, where enough rows use them; the roles then."""
-    roles = find_roles(stage, eager=True)
-    if roles is None or roles.rows is None or panel_of(stage, roles.lanes) is not None:
-        return None
+def pack_operand(sch: Schedule, target: Target, stage: Stage, roles: Roles) -> bool:
+    """Copy the operand with lanes into panels, where enough rows use them; whether it was done."""
+    if roles.rows is None or panel_of(stage, roles.lanes) is not None:
+        return False
     if _size(roles.rows) < PACK_ROWS or not is_product(stage):
-        return None
+        return False
     (operand, *others) = [x for x in stage.loads if _mentions(x, roles.lanes)]
     shared = any(x.buffer == operand.buffer and x != operand for x in stage.loads)
     order = _panel_order(stage, roles, operand)
-    if others or shared or order is None or _is_narrow(operand, roles.lanes):
-        return None
-    tile = _tile(target, stage, roles)
+    if others or shared or order is None or _is_narrow(stage, operand, roles.lanes):
+        return False
+    tile = tile_of(target, stage, roles)
     layout, name = order.format(width=tile.columns), operand.buffer.name
     with sch.attempt():
         if name in intermediates(sch):
             sch.transform_layout(name, layout)
         else:
             sch.cache_read(stage.ref, name, layout=layout)
-        return roles
-    return None
+        return True
+    return False
 
 
-def _is_narrow(load: Load, lanes: Axis) -> bool:
-    """Are its rows so short that they are as good as a panel?"""
+def _is_narrow(stage: Stage, load: Load, lanes: Axis) -> bool:
+    """Are its rows so short, and one after another, that they are as good as a panel?"""
     size = arith.as_int(load.buffer.shape[-1])
-    return load.indices[-1] == arith.Var(lanes.var) and size is not None and size <= NARROW
+    summed = {arith.Var(a.var) for a in stage.reduced}
+    before = [i for i, n in zip(load.indices[:-1], load.buffer.shape) if n != 1]
+    is_dense = not before or before[-1] in summed
+    is_row = load.indices[-1] == arith.Var(lanes.var)
+    return is_row and is_dense and size is not None and size <= NARROW
 
 
 def _panel_order(stage: Stage, roles: Roles, load: Load) -> str | None:
@@ -207,7 +213,7 @@ def _tiled(
     sch: Schedule, target: Target, stage: Stage, roles: Roles, consumer: BlockRef | None
 ) -> LoopRef:
     """Tile, order and mark the nest; the loop over tiles."""
-    tile = _tile(target, stage, roles)
+    tile = tile_of(target, stage, roles)
     per_block = _tiles_per_block(target, stage, roles, tile)
     _pad_to_tiles(sch, stage, roles, tile, per_block or 1)
     lane_loop = _must(loop_of(sch, stage, roles.lanes))
@@ -235,7 +241,7 @@ def _tiled(
     return shared
 
 
-def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
+def tile_of(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
     rows = 1 if roles.rows is None else arith.as_int(roles.rows.extent)
     columns = arith.as_int(roles.lanes.extent)
     lanes, panel = target.lanes(stage.dtype), panel_of(stage, roles.lanes)
@@ -330,10 +336,15 @@ def _lanes(sch: Schedule, loop: LoopRef, tile: tiles.Tile) -> tuple[list[LoopRef
 def _ride(sch: Schedule, target: Target, consumer: BlockRef, shared: LoopRef) -> None:
     """The consumer on the tile: written out so that the tile may stay in registers."""
     sch.reverse_compute_at(consumer, shared)
-    loops = own_loops(sch, consumer)
+    write_out(sch, target, consumer)
+
+
+def write_out(sch: Schedule, target: Target, ref: BlockRef) -> None:
+    """A map in vectors along its last loop, all its short loops unrolled."""
+    loops = own_loops(sch, ref)
     if not loops:
         return
-    made = vectorize_loop(sch, target, stage_of(sch, consumer), loops[-1])
+    made = vectorize_loop(sch, target, stage_of(sch, ref), loops[-1])
     for loop in [*loops[:-1], *made]:
         node = sch.at_loop(loop)
         count = arith.as_int(node.extent)

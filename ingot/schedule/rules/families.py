@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ingot.schedule.rules.attention import schedule_attention
 from ingot.schedule.rules.contraction import is_dot, is_product, schedule_reduction
+from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.rules.nests import schedule_nests
 from ingot.schedule.rules.rows import schedule_rows
 from ingot.schedule.rules.stages import stages, top_nests
@@ -31,6 +33,13 @@ def rows(sch: Schedule, target: Target) -> None:
     schedule_nests(sch, target)
 
 
+def attention(sch: Schedule, target: Target) -> None:
+    """Two products with rows between them: all in one nest; else each stage by what it is."""
+    if not schedule_attention(sch, target):
+        inline_maps(sch)
+        contractions(sch, target)
+
+
 def suggested(sch: Schedule, target: Target) -> None:
     """By what the stages look like."""
     reductions = [s for s in stages(sch) if s.is_reduction]
@@ -41,6 +50,7 @@ def suggested(sch: Schedule, target: Target) -> None:
 RULES: dict[str, Rule] = {
     "matmul": contractions,
     "conv": contractions,
+    "attention": attention,
     "pool": schedule_nests,
     "reduce": rows,
     "softmax": rows,
@@ -51,3 +61,4 @@ RULES: dict[str, Rule] = {
 }
 
 AS_WRITTEN = ("kernel",)  # a user's kernel, who has scheduled it or wants it as it is
+INLINE_THEMSELVES = ("attention",)  # some maps must stay stages of their own

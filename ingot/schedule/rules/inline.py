@@ -6,8 +6,11 @@ every family's rule.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Load
+from ingot.schedule.handles import BlockRef
 from ingot.schedule.rules.stages import (
     Stage,
     index_vars,
@@ -24,9 +27,9 @@ MAX_GROWTH = 400  # nodes that copies of one formula may add
 CHEAP = 8  # nodes of a formula that may be worked out again for each element
 
 
-def inline_maps(sch: Schedule) -> None:
-    """Inline every intermediate map that costs nothing to repeat."""
-    for ref in [s.ref for s in stages(sch)]:
+def inline_maps(sch: Schedule, keep: Collection[BlockRef] = ()) -> None:
+    """Inline every intermediate map that costs nothing to repeat, but for those to keep."""
+    for ref in [s.ref for s in stages(sch) if s.ref not in keep]:
         stage = Stage(ref, sch.at_block(ref))
         if is_worth_inlining(sch, stage):
             with sch.attempt():

@@ -16,7 +16,7 @@ from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule import tree
 from ingot.schedule.facts import Facts
-from ingot.schedule.handles import LoopRef
+from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.itermap import IterMap
 from ingot.schedule.rules.contraction import MAX_UNROLL, find_roles, is_contiguous
 from ingot.schedule.rules.maps import PARALLEL_WORK, vector_width, vectorize_loop
@@ -50,7 +50,7 @@ def schedule_rows(sch: Schedule, target: Target) -> None:
     if lane is None:
         for stage in [s for s in stages(sch) if s.is_reduction]:
             with sch.attempt():
-                _partial_results(sch, target, stage)
+                partial_results(sch, target, stage)
     with sch.attempt():
         shared = _row_loop(sch, target, last, rows, lane)
         for stage in reversed(stages(sch)[:-1]):
@@ -116,19 +116,22 @@ def _tile(count: int | None, lanes: int) -> int:
     return width
 
 
-def _partial_results(sch: Schedule, target: Target, stage: Stage) -> None:
-    """total += x[j]  →  eight lanes or more of totals side by side, and a small sum over them"""
+def partial_results(
+    sch: Schedule, target: Target, stage: Stage, vectors: int | None = None
+) -> BlockRef | None:
+    """total += x[j]  →  eight lanes or more of totals side by side, and a small sum over them; the
+    block of the former"""
     axis = stage.reduced[-1]
     if not any(is_contiguous(stage, x, axis) for x in stage.loads):
-        return
+        return None
     loop = loop_of(sch, stage, axis)
     assert loop is not None, "a stage has a loop for each axis"
     count, lanes = extent(sch, loop), target.lanes(stage.dtype)
     if count is not None and count < 2 * lanes:
-        return
-    width = lanes * _partial_vectors(count, lanes)
+        return None
+    width = lanes * (vectors or _partial_vectors(count, lanes))
     _, lane = sch.split(loop, None, width)
-    sch.rfactor(lane, axis=len(stage.spatial))
+    return sch.rfactor(lane, axis=len(stage.spatial))
 
 
 def _partial_vectors(count: int | None, lanes: int) -> int:
@@ -170,7 +173,7 @@ def _inside(sch: Schedule, target: Target, stage: Stage, shared: LoopRef, has_la
     if stage.is_map:
         vectorize_loop(sch, target, stage, loops[-1])
     elif stage.is_reduction and not has_lanes and len(loops) == 1:
-        _combine(sch, target, stage, loops[0])
+        combine(sch, target, stage, loops[0])
     elif stage.is_reduction and has_lanes:
         with sch.attempt():
             spatial = [x for x in loops if _feeds_spatial(sch, stage, x)]
@@ -189,7 +192,7 @@ def _inner_axes(stage: Stage, loops: list[LoopRef]) -> list[Axis]:
     return [a for a in stage.block.axes if arith.free_vars(a.binding) & names]
 
 
-def _combine(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> None:
+def combine(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> None:
     """Partial results → one, as a reduction of lanes."""
     count, lanes = extent(sch, loop), target.lanes(stage.dtype)
     if count is None or count % lanes or count > lanes * PARTIAL_VECTORS:
