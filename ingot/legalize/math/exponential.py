@@ -96,16 +96,19 @@ _WIDE_EXP = (
     0.5000003576278687, 0.16666613519191742, 0.04166126996278763,
     0.008336103521287441, 0.0014104469446465373, 0.00019611598690971732,
 )  # fmt: skip
+_FAR_BELOW = -176.0  # rounds to -127 · ln4
 
 
 def exp_by_fourths(x: V) -> V:
     """e^x = 4^n · e^r: the hottest loop of a softmax, in as few steps as it takes.
 
     4^n = 2^n · 2^n is two equal factors, each one shift away from the sum that rounds x / ln4: its
-    low bits are n, and the exponent's bias, which was added with it.
+    low bits are n, and the exponent's bias, which was added with it. Masked scores, far below, are
+    clamped where n is the bias: the factors are zero then, and no product rounds to nothing, which
+    takes machines 30 cycles.
     """
     t = _EXP["f32"]
-    x = clamp(x.keep(), t.low, t.high)
+    x = clamp(x.keep(), _FAR_BELOW, t.high)
     shift = magic(x.dtype) + BIAS["f32"]
     shifted = x.times_plus(LOG2E / 2, shift).keep()
     whole = (shifted - shift).keep()
@@ -119,7 +122,6 @@ def exp_by_fourths(x: V) -> V:
 def exp_by_halves(x: V) -> V:
     t = _EXP[x.dtype.name]
     x = x.keep()
-    # masked scores: zero by choice, since products that round to nothing take machines 30 cycles
     is_zero = (x < t.low).keep()
     n, r = reduce(choose(is_zero, 0.0, choose(x > t.high, t.high, x)).keep())
     square = (r * r).keep()
