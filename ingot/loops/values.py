@@ -1,0 +1,407 @@
+"""Half of the grammar of the loop IR: memory, and expressions. loops/ir.py has the other half, the
+grammar as a whole, and every name of this file: import that.
+"""
+
+from __future__ import annotations
+
+import keyword
+import struct
+from typing import Union
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.dtypes import DType
+from ingot.support.node import Node, node
+
+IndexLike = Union[int, arith.Expr, "Expr"]
+ValueLike = Union[int, float, bool, "Expr"]
+
+# --- memory -------------------------------------------------------------------------------------
+
+GLOBAL = "global"  # visible to all threads; a parameter or a workspace the program plans
+THREAD = "thread"  # scratch of one thread, on its stack or in its share of the workspace
+REGISTER = "register"  # indices constant after legalize; lives in machine registers
+SHARED = "shared"  # of one GPU block; any other string is an accelerator's own memory
+
+
+@node
+class Buffer(Node):
+    """A dense row-major array in a memory scope. Names are unique within a kernel."""
+
+    name: str
+    dtype: DType
+    shape: tuple[arith.Expr, ...]
+    scope: str = GLOBAL
+
+    def __getitem__(self, indices: IndexLike | tuple[IndexLike, ...]) -> Load:
+        items = indices if isinstance(indices, tuple) else (indices,)
+        return Load(self, tuple(index_of(i) for i in items))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@node
+class Slice(Node):
+    """A box of a buffer: what instructions and asynchronous copies work on."""
+
+    buffer: Buffer
+    offsets: tuple[arith.Expr, ...]
+    extents: tuple[arith.Expr, ...]
+
+
+@node
+class Size(Node):
+    """A symbolic size given at the call: its range, and a divisor it is known to have."""
+
+    name: str
+    low: int = 0
+    high: int | None = None
+    divisor: int = 1
+
+
+# --- expressions --------------------------------------------------------------------------------
+
+
+class Expr(Node):
+    """A value: `dtype` of each lane, `lanes` of them. Arithmetic operators build nodes."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> DType:
+        raise NotImplementedError
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def __add__(self, other: ValueLike) -> Expr:
+        return Binary("add", self, value_of(other, self.dtype))
+
+    def __radd__(self, other: ValueLike) -> Expr:
+        return Binary("add", value_of(other, self.dtype), self)
+
+    def __sub__(self, other: ValueLike) -> Expr:
+        return Binary("sub", self, value_of(other, self.dtype))
+
+    def __rsub__(self, other: ValueLike) -> Expr:
+        return Binary("sub", value_of(other, self.dtype), self)
+
+    def __mul__(self, other: ValueLike) -> Expr:
+        return Binary("mul", self, value_of(other, self.dtype))
+
+    def __rmul__(self, other: ValueLike) -> Expr:
+        return Binary("mul", value_of(other, self.dtype), self)
+
+    def __truediv__(self, other: ValueLike) -> Expr:
+        return Binary("div", self, value_of(other, self.dtype))
+
+    def __rtruediv__(self, other: ValueLike) -> Expr:
+        return Binary("div", value_of(other, self.dtype), self)
+
+    def __neg__(self) -> Expr:
+        return Unary("neg", self)
+
+    def __and__(self, other: ValueLike) -> Expr:
+        return Binary("and", self, value_of(other, self.dtype))
+
+    def __or__(self, other: ValueLike) -> Expr:
+        return Binary("or", self, value_of(other, self.dtype))
+
+    def __invert__(self) -> Expr:
+        return Unary("not", self)
+
+
+class LikeOperand(Expr):
+    """A value of its operand's type and width, unless a node says otherwise."""
+
+    __slots__ = ()
+    a: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.a.lanes
+
+
+# What each operator means is in docs/loops.md and interp.py. Integers wrap; min and max propagate
+# NaN; "div" on integers truncates, "floordiv" and "mod" floor, "rem" has the dividend's sign;
+# "and", "or", "xor", "not" are bitwise and therefore logical on bool; integer division by zero must
+# be guarded by a Fail before it, never assumed away; shifts by the width or more are zero.
+UNARY = ("neg", "not", "abs", "floor", "ceil", "round", "trunc", "sqrt", "isnan")
+BINARY = ("add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max",
+          "and", "or", "xor", "shl", "shr")  # fmt: skip
+COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+MATH = {  # arity; expanded by legalize into the nodes above, one polynomial each
+    "exp": 1, "exp2": 1, "log": 1, "log2": 1, "log1p": 1, "expm1": 1, "tanh": 1, "erf": 1,
+    "sigmoid": 1, "rsqrt": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
+    "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1, "pow": 2, "fmod": 2,
+}  # fmt: skip
+
+
+@node
+class Lit(Expr):
+    """A constant. Floats compare by bits, so that NaN equals itself and -0.0 is not 0.0."""
+
+    value: int | float | bool
+    type: DType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    def _key(self) -> tuple:
+        if self.type.is_float:
+            return (struct.pack("<d", float(self.value)), self.type)
+        return (int(self.value), self.type)
+
+
+@node
+class Index(Expr):
+    """An integer expression as an i64 value."""
+
+    expr: arith.Expr
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.i64
+
+
+@node
+class Ref(Expr):
+    """The value bound by the Let of that name."""
+
+    name: str
+    type: DType
+    width: int = 1
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    @property
+    def lanes(self) -> int:
+        return self.width
+
+
+@node
+class Unary(LikeOperand):
+    op: str
+    a: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.bool_ if self.op == "isnan" else self.a.dtype
+
+
+@node
+class Binary(LikeOperand):
+    op: str
+    a: Expr
+    b: Expr
+
+
+@node
+class Compare(LikeOperand):
+    op: str
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.bool_
+
+
+@node
+class Math(Expr):
+    """A function that legalize expands: `MATH` gives its name and arity."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.args[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.args[0].lanes
+
+
+@node
+class Select(LikeOperand):
+    """`a` where `cond`, else `b`. Both sides are evaluated: guard a load that may not be."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+
+
+@node
+class Cast(LikeOperand):
+    """Conversion of value. Float→int saturates (NaN→0) unless `wrap`; int→int always wraps;
+    anything→bool is `!= 0`; float→float rounds to nearest even, and saturates only if asked."""
+
+    a: Expr
+    type: DType
+    mode: str = "saturate"
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+
+@node
+class Bitcast(LikeOperand):
+    """The same bits read as another type of the same width."""
+
+    a: Expr
+    type: DType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+
+@node
+class Fma(LikeOperand):
+    """a * b + c, rounded once."""
+
+    a: Expr
+    b: Expr
+    c: Expr
+
+
+@node
+class Load(Expr):
+    """`width` elements, the first at `indices`, each `stride` elements after the one before.
+
+    A guarded load (`mask` given) touches no memory where the mask is false and yields `other`.
+    """
+
+    buffer: Buffer
+    indices: tuple[arith.Expr, ...]
+    width: int = 1
+    stride: arith.Expr = arith.Const(1)
+    mask: Expr | None = None
+    other: Expr | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.width
+
+
+@node
+class Ramp(Expr):
+    """base, base + stride, … as i64 lanes: an index that varies over a vector."""
+
+    base: arith.Expr
+    stride: arith.Expr
+    width: int
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.i64
+
+    @property
+    def lanes(self) -> int:
+        return self.width
+
+
+@node
+class Broadcast(Expr):
+    a: Expr
+    width: int
+
+    @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.width
+
+
+@node
+class Lanes(Expr):
+    """A vector built from scalars, one for each lane."""
+
+    items: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.items[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.items)
+
+
+@node
+class Shuffle(Expr):
+    """Lanes picked from `a` followed by `b`."""
+
+    a: Expr
+    b: Expr
+    picks: tuple[int, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.picks)
+
+
+@node
+class LaneReduce(Expr):
+    """One value from all lanes: op is add, mul, min, max, and, or. The order is a balanced tree."""
+
+    op: str
+    a: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+
+# --- small constructors -------------------------------------------------------------------------
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can name a buffer or variable: an identifier that the text form can say."""
+    return text.isidentifier() and not keyword.iskeyword(text) and text not in ("nan", "inf")
+
+
+def index_of(value: IndexLike) -> arith.Expr:
+    """An index expression from a number, an integer expression or an i64 value."""
+    match value:
+        case Index(expr=inner):
+            return inner
+        case Lit(value=number) if value.dtype.is_int:
+            return arith.Const(int(number))
+        case Expr():
+            return arith.Opaque(value if value.dtype is dtypes.i64 else Cast(value, dtypes.i64))
+        case _:
+            return arith.wrap(value)
+
+
+def value_of(value: ValueLike | arith.Expr, dtype: DType) -> Expr:
+    """A value of `dtype` from a number or an expression (which keeps its own type)."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, arith.Expr):
+        return Index(value)
+    if dtype.is_float:
+        return Lit(float(value), dtype)
+    return Lit(bool(value) if dtype.is_bool else int(value), dtype)
