@@ -32,6 +32,7 @@ from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
+from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.simplify_algebra import simplify_algebra
 from ingot.passes.specialize import check_names, specialize, still_open
@@ -89,6 +90,10 @@ def _fold(graph: Graph, s: Session) -> Graph:
     return fold_constants(graph, s.store, knobs.current().fold_limit_bytes)
 
 
+def _recognize(graph: Graph, s: Session) -> Graph:
+    return recognize(graph, s.store, s.target.keeps) if knobs.current().recognize else graph
+
+
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
           "read the model: typed dataflow, constants in a store beside it"),
@@ -112,6 +117,8 @@ STAGES: tuple[Stage, ...] = (
           "fold what the rules uncovered"),
     Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph",
           "compute nothing twice"),
+    Stage("recognize", _recognize, "graph", "graph",
+          "formulas that exporters spell in small operators become the rich ones they mean"),
     Stage("remove_dead_code", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "drop what became unused"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",

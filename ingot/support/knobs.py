@@ -54,6 +54,9 @@ class Knobs:
     layouts: bool = _knob(
         True, "store values and constants in the order that suits the machine", affects_code=True
     )
+    recognize: bool = _knob(
+        True, "make rich operators of formulas in small ones", affects_code=True
+    )
     parts: int = _knob(
         16,
         "into how many parts a thread's share of a launch is cut at most, for others to take; 1: "

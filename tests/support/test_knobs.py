@@ -68,8 +68,8 @@ def test_an_override_ends_when_its_body_fails():
 def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
     assert dict(base).keys() == {
-        "attention", "fold_limit_bytes", "layouts", "opt_level", "parts", "spin_count",
-        "stack_limit_bytes",
+        "attention", "fold_limit_bytes", "layouts", "opt_level", "parts", "recognize",
+        "spin_count", "stack_limit_bytes",
     }  # fmt: skip
     with knobs.override(opt_level=0):
         assert knobs.fingerprint() != base

@@ -1,0 +1,1 @@
+"""Formulas that exporters spell in small operators, one file each: see passes/recognize.py."""

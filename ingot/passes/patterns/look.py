@@ -1,0 +1,117 @@
+"""How patterns look at a graph: what makes a value, which number a constant has. Used by every file
+in this folder.
+
+A pattern is a function from the last node of a formula to the rich node that computes the same, or
+None. What it leaves behind unused is dead code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot.graph.ir import Node, Value, make_attrs
+from ingot.graph.types import TensorType
+from ingot.passes.edit import Editor, same_type
+
+EXACT = ("f32", "f64")  # narrower types would round between the small operators
+
+
+@dataclass(frozen=True)
+class Look:
+    edit: Editor
+    uses: Mapping[str, int]  # of each value of the graph
+    node: Node  # the last one, which is not in the new graph yet
+
+    def made(self, value: Value | None, *ops: str) -> Node | None:
+        """What makes a value, if it is one of these operators."""
+        maker = self.node if value in self.node.outputs else self.edit.maker(value)
+        return maker if maker is not None and maker.op in ops else None
+
+    def is_used_once(self, value: Value) -> bool:
+        return self.uses.get(value.name, 0) == 1
+
+    def number(self, value: Value | None) -> float | None:
+        """The number that a constant has everywhere, if there is one."""
+        array = self.edit.constant(value)
+        if array is None or array.size == 0 or not np.all(array == array.flat[0]):
+            return None
+        return float(array.flat[0])
+
+    def is_number(self, value: Value | None, wanted: float) -> bool:
+        """Whether a constant is `wanted` everywhere, as precisely as its type can say it."""
+        found = self.number(value)
+        return found is not None and bool(np.isclose(found, wanted, rtol=1e-6, atol=0))
+
+    def with_number(self, node: Node | None) -> tuple[Value, float] | None:
+        """The operand that is no constant, and the number that the other one is."""
+        for a, b in either(node):
+            number = self.number(b)
+            if number is not None and self.edit.constant(a) is None:
+                return a, number
+        return None
+
+    def scaled(self, value: Value | None) -> tuple[Value, float] | None:
+        """x and c where the value is x · c or x / c' (c = 1 for any other)."""
+        if value is None:
+            return None
+        product = self.with_number(self.made(value, "mul"))
+        if product is not None:
+            return product
+        quotient = self.made(value, "div")
+        divisor = None if quotient is None else self.number(quotient.inputs[1])
+        if quotient is None or not divisor or quotient.inputs[0] is None:
+            return value, 1.0
+        return quotient.inputs[0], 1.0 / divisor
+
+    def factors(self, value: Value | None, whole: Value | None = None) -> tuple[list[Value], float]:
+        """A product as its factors that are no numbers, and the product of those that are. `whole`
+        is not taken apart."""
+        found = None if value == whole else self.scaled(value)
+        if found is None:
+            return [] if value is None else [value], 1.0
+        inner, number = found
+        product = self.made(inner, "mul") if inner == value else None
+        if product is not None:
+            parts = [self.factors(v, whole) for v in product.inputs]
+            return [v for values, _ in parts for v in values], parts[0][1] * parts[1][1]
+        if inner == value:
+            return [inner], 1.0
+        rest, more = self.factors(inner, whole)
+        return rest, number * more
+
+    def is_product(self, number: float, *values: Value) -> bool:
+        """Whether the node is the product of a number and of two values, the first one whole."""
+        found, constant = self.factors(self.node.outputs[0], values[0])
+        is_same = sorted(v.name for v in found) == sorted(v.name for v in values)
+        return is_same and math.isclose(constant, number, rel_tol=1e-5)
+
+
+def either(node: Node | None) -> Iterator[tuple[Value, Value]]:
+    """The two operands of a node in both orders."""
+    if node is None:
+        return
+    a, b = node.inputs
+    if a is not None and b is not None:
+        yield a, b
+        yield b, a
+
+
+def rich(node: Node, op: str, *inputs: Value, **attrs: Any) -> Node | None:
+    """The node that makes the same output with a rich operator on its first input's own type."""
+    first, out = inputs[0].type, node.outputs[0].type
+    if not isinstance(first, TensorType) or first.dtype.name not in EXACT:
+        return None
+    if not same_type(first, out):
+        return None
+    return Node(op, inputs, node.outputs, make_attrs(attrs), node.origin)
+
+
+def trailing_axis(axes: tuple[int, ...], rank: int) -> int | None:
+    """The first of `axes`, if they are the last ones of a tensor."""
+    found = sorted(axis % rank for axis in axes) if rank else []
+    return found[0] if found and found == list(range(found[0], rank)) else None
