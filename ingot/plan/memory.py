@@ -118,19 +118,65 @@ def assign(
     return offsets, base
 
 
+REPAIRS = 60  # of one order
+ENOUGH = 1.01  # of the largest live set: more is not worth looking for
+PACK_STEPS = 4_000_000  # of all, in pairs of buffers: about a second
+
+
 def _pack(requests: list[Request]) -> tuple[dict[str, arith.Expr], int]:
-    """Largest first, each at the lowest offset free during its whole life."""
+    """Each at the lowest offset free during its whole life, in the best of some orders. Largest
+    first and longest-lived first are good beginnings; then whoever sticks out at the top is placed
+    before the first that lives beside it, again and again, until hardly anything sticks out beyond
+    the largest live set."""
+    least = largest_live_bytes(requests)
+    by_size = sorted(requests, key=lambda r: (-_aligned(r[1]), r[2].first, r[0]))
+    by_life = sorted(by_size, key=lambda r: r[2].first - r[2].last)
+    best, best_total = _first_fit(by_size)
+    tries = min(REPAIRS, PACK_STEPS // max(1, len(requests)) ** 2)
+    for order in (by_size, by_life):
+        for _ in range(tries):
+            if best_total <= least * ENOUGH:
+                break
+            offsets, total = _first_fit(order)
+            if total < best_total:
+                best, best_total = offsets, total
+            order = _repaired(order, offsets, total)
+    return {name: arith.Const(offset) for name, offset in best.items()}, best_total
+
+
+def _first_fit(order: list[Request]) -> tuple[dict[str, int], int]:
     placed: list[tuple[int, int, Lifetime]] = []
-    offsets: dict[str, arith.Expr] = {}
-    order = sorted(requests, key=lambda r: (-_aligned(r[1]), r[2].first, r[0]))
+    offsets: dict[str, int] = {}
     for name, size, span in order:
         need, offset = _aligned(size), 0
-        for start, stop, other in sorted(placed, key=lambda p: (p[0], p[1])):
-            if other.overlaps(span) and start < offset + need and offset < stop:
-                offset = stop
+        for start, stop in sorted((a, b) for a, b, other in placed if other.overlaps(span)):
+            if start >= offset + need:
+                break
+            offset = max(offset, stop)
         placed.append((offset, offset + need, span))
-        offsets[name] = arith.Const(offset)
+        offsets[name] = offset
     return offsets, max((stop for _, stop, _ in placed), default=0)
+
+
+def _repaired(order: list[Request], offsets: dict[str, int], total: int) -> list[Request]:
+    """The order with one that reaches the top moved before the first that lives beside it."""
+    at = next(i for i, r in enumerate(order) if offsets[r[0]] + _aligned(r[1]) == total)
+    span = order[at][2]
+    first = next(i for i, r in enumerate(order) if r[2].overlaps(span))
+    return [*order[:first], order[at], *order[first:at], *order[at + 1 :]]
+
+
+def largest_live_bytes(requests: list[Request]) -> int:
+    """Of buffers with known sizes: the most that are alive at one time. No plan needs less."""
+    changes: dict[int, int] = {}
+    for _, size, span in requests:
+        changes[span.first] = changes.get(span.first, 0) + _aligned(size)
+        changes[span.last + 1] = changes.get(span.last + 1, 0) - _aligned(size)
+    alive = most = 0
+    for position in sorted(changes):
+        alive += changes[position]
+        most = max(most, alive)
+    return most
 
 
 def _aligned(size: arith.Expr) -> int:
