@@ -141,6 +141,16 @@ def test_a_contiguous_map_becomes_one_loop():
     assert sch.at_block(sch.block("Z")).where is None
 
 
+def test_axes_of_one_step_do_not_hide_a_contiguous_stretch():
+    """(1, 128, 1), as an activation after a convolution of one pixel is: vectors along the 128."""
+    b = Build("unit")
+    x = b.param("X", f32, (1, 128, 1))
+    kernel = b.finish([b.compute("Z", (1, 128, 1), lambda i, j, k: x[0, j, 0] + 1.0)])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), "elementwise")
+    assert LoopKind.VECTOR in kinds(sch)
+    assert_same(kernel, sch.kernel)
+
+
 def test_rows_gather_every_stage_under_one_parallel_loop():
     sch = schedule_kernel(softmax(256, 128), parse("x86-64-v3"), "softmax")
     outer = {sch.loops(ref)[0] for ref in sch.blocks()}

@@ -91,11 +91,18 @@ def _is_flat(
     if not any(index_vars(i) & set(names) for i in indices):
         return True
     count = len(names)
-    if tuple(indices[-count:]) != tuple(arith.Var(n) for n in names):
+    if len(indices) < count or not all(map(_follows, indices[-count:], axes)):
         return False
     if any(index_vars(i) & set(names) for i in indices[:-count]):
         return False
     return all(a.extent == size for a, size in zip(axes[1:], shape[len(shape) - count + 1 :]))
+
+
+def _follows(index: arith.Expr, axis: Axis) -> bool:
+    """Is the index the axis itself? Where that has one step, its only number may stand for it."""
+    if index == arith.Var(axis.var):
+        return True
+    return arith.is_const(axis.extent, 1) and arith.is_const(index, 0)
 
 
 def _in_values(block: Block, axes: Sequence[Axis]) -> bool:
