@@ -1,0 +1,125 @@
+"""One set of rules for every target: what the features say decides lanes, registers and tiles. What
+can run here gives right answers; the rest becomes objects for its own machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import ingot
+from ingot import api, dtypes, pipeline, tiles
+from ingot.runtime.elf import ObjectFile, undefined_symbols
+from ingot.target import parse
+from tests.models.build import HARD
+from tests.models.parts import Case
+from tests.models.peers import assert_all_agree, onnxruntime_answers
+
+ROOT = Path(__file__).parents[2]
+F32 = onnx.TensorProto.FLOAT
+
+
+def conv_net() -> Case:
+    """A strided first layer, a 1×1, a depthwise, a residual sum, a pooled head."""
+    random = np.random.default_rng(0)
+    weights: dict[str, np.ndarray] = {}
+
+    def conv(x: str, y: str, inputs: int, outputs: int, taps: int, **attrs) -> list:
+        group = attrs.get("group", 1)
+        weights[f"{y}_w"] = random.standard_normal((outputs, inputs // group, taps, taps)) * 0.2
+        weights[f"{y}_b"] = random.standard_normal(outputs)
+        pads = [taps // 2] * 4
+        made = helper.make_node("Conv", [x, f"{y}_w", f"{y}_b"], [f"{y}_c"], pads=pads, **attrs)
+        return [made, helper.make_node("Relu", [f"{y}_c"], [y])]
+
+    weights["head"] = random.standard_normal((48, 10))
+    nodes = [
+        *conv("x", "a", 3, 48, 3, strides=[2, 2]),
+        *conv("a", "b", 48, 48, 1),
+        *conv("b", "c", 48, 48, 3, group=48),
+        helper.make_node("Add", ["a", "c"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["e"]),
+        helper.make_node("Flatten", ["e"], ["f"]),
+        helper.make_node("MatMul", ["f", "head"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "conv_net", [helper.make_tensor_value_info("x", F32, [1, 3, 33, 33])],
+        [helper.make_tensor_value_info("y", F32, [1, 10])],
+        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model, {"x": random.standard_normal((1, 3, 33, 33)).astype(np.float32)}
+
+
+MODELS = {"conv_net": conv_net, "transformer_block": HARD["transformer_block"]}
+LANES = {"x86-64-v2": 4, "x86-64-v3": 8, "x86-64-v4": 16, "aarch64": 4}
+REGISTERS = {"x86-64-v2": 16, "x86-64-v3": 16, "x86-64-v4": 32, "aarch64": 32}
+
+
+def runs_here(target: str) -> bool:
+    session = api.make_session(target)
+    return not session.backend.why_not_here(session.target)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("name", MODELS)
+def test_what_runs_here_is_right(name: str, target: str):
+    if not runs_here(target):  # the suite runs on other machines too; there it is an error to try
+        with pytest.raises(ingot.IngotError, match="cannot run here"):
+            ingot.compile(MODELS[name]()[0], target=target)
+        return
+    model, feeds = MODELS[name]()
+    want = onnxruntime_answers(model, feeds)
+    exe = ingot.compile(model, target=target, threads=2)
+    assert_all_agree(exe.run(None, feeds), want)
+
+
+@pytest.mark.parametrize("target, machine", [("x86-64-v4", "x86-64"), ("aarch64", "aarch64")])
+@pytest.mark.parametrize("name", MODELS)
+def test_others_become_objects(name: str, target: str, machine: str):
+    package = pipeline.run_stages(MODELS[name]()[0], api.make_session(target))
+    objects = (*package.kernel_objects, package.entry_object)
+    assert len(objects) > 3
+    for data in objects:
+        assert ObjectFile(data).machine == machine and undefined_symbols(data) == []
+    assert set(package.features) == set(parse(target).features)
+
+
+@pytest.mark.parametrize("target", LANES)
+def test_kernels_are_as_wide_as_the_features_allow(target: str):
+    package = pipeline.run_stages(conv_net()[0], api.make_session(target))
+    wide = {row.family: row.lanes for row in package.report if row.family in ("conv", "matmul")}
+    assert wide["conv"] == LANES[target], wide
+    assert max(row.lanes for row in package.report) == LANES[target]
+
+
+@pytest.mark.parametrize("target", LANES)
+def test_tiles_fill_the_registers(target: str):
+    described = parse(target)
+    lanes, registers = described.lanes(dtypes.f32), described.vector_registers
+    assert (lanes, registers) == (LANES[target], REGISTERS[target])
+    many = 5040  # rows and vectors: every tile divides them
+    tile = tiles.register_tile(many, many * lanes, lanes, registers)
+    live = tile.rows * tile.vectors + tile.vectors + 1
+    assert 0.75 * registers <= live <= registers and tile.columns == tile.vectors * lanes
+    few = tiles.register_tile(many, many * lanes, lanes, registers // 2)
+    assert few.rows * few.vectors < tile.rows * tile.vectors
+
+
+NAMES = r"\b(zen\d?|znver\d?|epyc|ryzen|threadripper|xeon|haswell|broadwell|skylake|icelake"
+NAMES += r"|cascadelake|sapphirerapids|alderlake|cortex|neoverse|graviton|apple|intel|amd)\b"
+ASKS_THE_NAME = r"\btarget\.((cpu|triple|architecture)\b|name\s*(==|!=|in\b))"
+
+
+@pytest.mark.parametrize("pattern", [NAMES, ASKS_THE_NAME])
+def test_no_rule_knows_a_cpu_by_name(pattern: str):
+    folders = [ROOT / "ingot" / name for name in ("schedule", "passes", "lower", "legalize")]
+    files = [ROOT / "ingot" / "tiles.py", *(f for folder in folders for f in folder.rglob("*.py"))]
+    assert len(files) > 50
+    for file in files:
+        found = re.search(pattern, file.read_text(encoding="utf-8"), re.IGNORECASE)
+        assert found is None, f"{file}: {found}"
