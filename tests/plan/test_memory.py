@@ -45,11 +45,12 @@ def test_the_largest_live_set():
 
 
 @pytest.mark.parametrize("rows", [
-    # what comes later keeps the long-lived one off the ground if the largest goes first
-    [(4, 0, 1), (1, 1, 9), (4, 2, 3), (3, 3, 4)],
-    # levels of a U: each is needed again on the way up
-    [(8, 0, 1), (8, 1, 8), (4, 2, 3), (4, 3, 7), (2, 4, 5), (2, 5, 6), (4, 6, 7), (4, 7, 8),
-     (8, 8, 9)],
+    # largest first, in one pass, these take half as much again
+    [(7, 3, 4), (8, 1, 3), (7, 5, 5), (4, 4, 7), (4, 4, 8)],
+    # a U: each level is needed again on the way up
+    [(16, 4, 6), (16, 6, 8), (16, 8, 72), (8, 14, 16), (8, 16, 18), (8, 18, 58), (4, 28, 44),
+     (8, 44, 46), (16, 54, 56), (8, 56, 58), (16, 58, 60), (17, 60, 62), (8, 62, 64), (8, 64, 66),
+     (8, 66, 68), (32, 68, 70), (16, 70, 72), (32, 72, 74), (33, 74, 76), (16, 76, 78)],
 ])  # fmt: skip
 def test_nothing_sticks_out(rows):
     wanted = requests(*rows)
