@@ -70,8 +70,10 @@ def why_serial(kernel: ir.Kernel, steps: Sequence[Step]) -> str:
     outer = list(_outermost(kernel.body))
     if not outer:
         return _too_small(steps)
-    work = _elements(steps)
-    if work is not None and work < PARALLEL_WORK * (2 if _accumulates(steps) else 1):
+    work, accumulates = _elements(steps), _accumulates(steps)
+    if work is not None and accumulates:
+        work = int(work * _useful_share(kernel, steps))
+    if work is not None and work < PARALLEL_WORK * (2 if accumulates else 1):
         return _too_small(steps)
     found = (reason for loop in outer if (reason := _carries(loop)))
     return next(found, "the schedule left it so")
@@ -104,6 +106,19 @@ def _elements(steps: Sequence[Step]) -> int | None:
 
 def _accumulates(steps: Sequence[Step]) -> bool:
     return any(_reads_own(step) for step in steps)
+
+
+def _useful_share(kernel: ir.Kernel, steps: Sequence[Step]) -> float:
+    """How much of what tiles compute is wanted: those at the edges hang over the results. A rule
+    that left a kernel serial for being small counted what is wanted."""
+    sizes = {b.name: arith.as_int(arith.product(b.shape)) for b in kernel.params}
+    wanted = stored = 0
+    for name in {s.stmt.buffer.name for s in steps if isinstance(s.stmt, ir.Store)} & sizes.keys():
+        writes = [s for s in steps if isinstance(s.stmt, ir.Store) and s.stmt.buffer.name == name]
+        count = _elements([s for s in writes if not _reads_own(s)])
+        if count is not None and sizes[name]:
+            wanted, stored = wanted + (sizes[name] or 0), stored + count
+    return min(1.0, wanted / stored) if stored else 1.0
 
 
 def _reads_own(step: Step) -> bool:

@@ -121,6 +121,21 @@ def k(x: f32[8000], y: f32[8000]):
     assert str(facts.flops) == "16000"
 
 
+def test_what_hangs_over_the_results_is_not_work():
+    """40,000 steps, but half of the lanes are beyond the 8 results: the rule counted 20,000."""
+    facts = kernel_facts(
+        parse("""
+def k(x: f32[2500], y: f32[8]):
+    sum = alloc(f32[16], "thread")
+    sum[0] = broadcast(0.0, 16)
+    for j in serial(2500):
+        sum[0] = load(sum[0], 16) + broadcast(x[j], 16)
+    y[0] = load(sum[0], 16)
+""")
+    )
+    assert facts.why_serial.startswith("too small: 40")
+
+
 def test_flops_are_not_guessed_where_only_the_run_knows():
     facts = kernel_facts(parse(SERIAL["opaque loop"]))
     assert facts.flops is None
