@@ -77,6 +77,8 @@ def register_tile(
     """The tile with the fewest cycles for `rows` × `columns` results; `panel` fixes its columns."""
     best, best_cycles = Tile(1, 1, lanes), float("inf")
     for tile in _candidates(lanes, registers, panel):
+        if panel is None and columns is not None and tile.columns - lanes >= columns:
+            continue  # a vector of nothing
         cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
         # of two as fast, the one that loads less for each result
         cycles *= 1 + 0.01 * (1 / tile.rows + 1 / tile.vectors)

@@ -110,6 +110,13 @@ def test_tiles_fill_the_registers(target: str):
     assert few.rows * few.vectors < tile.rows * tile.vectors
 
 
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 16, 17, 40])
+@pytest.mark.parametrize("rows", [1, 3, None])
+def test_no_vector_of_a_tile_is_beyond_the_results(rows: int | None, columns: int):
+    tile = tiles.register_tile(rows, columns, 8, 16)
+    assert tile.columns < columns + 8
+
+
 NAMES = r"\b(zen\d?|znver\d?|epyc|ryzen|threadripper|xeon|haswell|broadwell|skylake|icelake"
 NAMES += r"|cascadelake|sapphirerapids|alderlake|cortex|neoverse|graviton|apple|intel|amd)\b"
 ASKS_THE_NAME = r"\btarget\.((cpu|triple|architecture)\b|name\s*(==|!=|in\b))"
