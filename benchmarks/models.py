@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.zoo import TABLE, Sizes, path_of, torch_path_of
+from benchmarks.zoo import TABLE, Entry, Sizes, path_of, torch_path_of
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 OTHER_SIZES: dict[str, tuple[str, Sizes]] = {"bert_base_32": ("bert_base", {"length": 32})}
@@ -29,18 +29,19 @@ USUAL_BATCHES = ("resnet50-8", "mobilenet_v2-8", "efficientnet_b0-8", "tiny_mlp-
 
 @dataclass(frozen=True)
 class Case:
-    """`sizes` are by the file's own names; `torch` is the model as a torch.export file, if any."""
+    """`sizes` are by the file's own names; `entry` of the zoo has a torch.export file that fits."""
 
     name: str
     file: Path
     feeds: Path
     sizes: Mapping[str, int] = field(default_factory=dict)
-    torch: Path | None = None
+    entry: Entry | None = None
 
     @property
     def options(self) -> tuple[str, ...]:
-        torch = ("--torch", str(self.torch)) if self.torch else ()
-        return ("--feeds", str(self.feeds), *torch)
+        """For `ingot bench`; torch's file is written now if it is not there."""
+        torch = torch_path_of(self.entry) if self.entry else None
+        return ("--feeds", str(self.feeds), *(("--torch", str(torch)) if torch else ()))
 
 
 def is_known(name: str) -> bool:
@@ -82,4 +83,5 @@ def make(name: str, folder: Path) -> Case:
     entry = TABLE[model]
     sizes = {**entry.sizes[0], **changed, **more}
     np.savez(file, **entry.feeds(sizes))  # type: ignore[arg-type]
-    return Case(name, path_of(entry), file, entry.shapes(sizes), torch_path_of(entry))
+    is_first = sizes == dict(entry.sizes[0])  # torch's file has these sizes and no others
+    return Case(name, path_of(entry), file, entry.shapes(sizes), entry if is_first else None)

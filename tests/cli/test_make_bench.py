@@ -65,6 +65,12 @@ def test_a_share_is_of_what_takes_longer():
     assert tables.share(result, 1, 20.0) is None and tables.share(result, 2, None) is None
 
 
+def test_torch_takes_part_at_the_sizes_its_file_has(tmp_path: Path):
+    assert "--torch" in models.make("tiny_mlp", tmp_path).options
+    at_eight = models.make("tiny_mlp-8", tmp_path)
+    assert "--torch" not in at_eight.options and at_eight.sizes == {"batch": 8}
+
+
 def test_names_with_a_batch():
     assert models.split("unet-8") == ("unet", 8) and models.split("unet") == ("unet", None)
     assert models.is_known("digits-64") and not models.is_known("light_resnet50-8")
