@@ -3,6 +3,7 @@
     python benchmarks/peers.py                        the usual models, 1 and 2 threads, 5 rounds
     python benchmarks/peers.py digits resnet50-8      some of them; -8: at batch 8
     python benchmarks/peers.py --batch 1,8 unet       a model at some batches
+    python benchmarks/peers.py --peers onnxruntime    without those that take long to load
     python benchmarks/peers.py --fill                 put the last table into the docs
 
 Each model goes through `ingot bench`, which holds the contest. Results are in build/bench:
@@ -28,6 +29,7 @@ from benchmarks import models  # noqa: E402  # this file is run by its path
 from benchmarks.plot import plot  # noqa: E402
 from benchmarks.tables import (  # noqa: E402
     HEAD,
+    PEERS,
     fill_pages,
     full_cells,
     mean_line,
@@ -37,12 +39,33 @@ from benchmarks.tables import (  # noqa: E402
 from ingot.support.text import columns  # noqa: E402
 
 
-def bench(name: str, folder: Path, threads: str, rounds: int) -> dict[str, Any]:
+@dataclass
+class Choice:
+    names: list[str]
+    batch: str | None
+    threads: str
+    rounds: int
+    peers: str
+    out: Path
+    fill: bool
+
+    def cases(self) -> list[str]:
+        """All names, each at the batches asked for."""
+        usual = not self.names and self.batch is None
+        names = self.names or list(models.USUAL)
+        if usual:
+            return [*names, *models.USUAL_BATCHES]
+        return models.at_batches(names, [int(b) for b in (self.batch or "1").split(",")])
+
+
+def bench(name: str, choice: Choice) -> dict[str, Any]:
     """What `ingot bench --json` says about a model; an error is part of it."""
+    folder = choice.out / "models"
     case = models.make(name, folder)
     facts = _said("benchmarks.facts", name, str(folder))
     exact = ("--exact", facts["exact"]) if facts.get("exact") else ()
-    words = ("bench", str(case.file), "--json", "--threads", threads, "--rounds", str(rounds))
+    words = ("bench", str(case.file), "--json", "--threads", choice.threads)
+    words += ("--rounds", str(choice.rounds), "--peers", choice.peers)
     said = _said("ingot.cli", *words, *case.options, *exact, "--yardsticks")
     return {**said, "name": name, "facts": facts}
 
@@ -65,30 +88,13 @@ def machine() -> str:
     )
 
 
-@dataclass
-class Choice:
-    names: list[str]
-    batch: str | None
-    threads: str
-    rounds: int
-    out: Path
-    fill: bool
-
-    def cases(self) -> list[str]:
-        """All names, each at the batches asked for."""
-        usual = not self.names and self.batch is None
-        names = self.names or list(models.USUAL)
-        if usual:
-            return [*names, *models.USUAL_BATCHES]
-        return models.at_batches(names, [int(b) for b in (self.batch or "1").split(",")])
-
-
 def read_arguments(words: list[str] | None = None) -> Choice:
     parser = argparse.ArgumentParser(description="Ingot beside its peers, on a list of models.")
     parser.add_argument("names", nargs="*", metavar="MODEL", help=f"of {', '.join(models.NAMES)}")
     parser.add_argument("--batch", metavar="N,N", help="models at these batches: 1,8")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", default=",".join(PEERS), help="which of them")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--fill", action="store_true", help="put the last results into the docs")
     choice = Choice(**vars(parser.parse_args(words)))
@@ -107,7 +113,7 @@ def main(words: list[str] | None = None, say: Callable[[str], None] = print) -> 
         return
     results: dict[str, Any] = {"machine": machine(), "models": []}
     for name in choice.cases():
-        result = bench(name, choice.out / "models", choice.threads, choice.rounds)
+        result = bench(name, choice)
         results["models"].append(result)
         say("\n".join(columns([HEAD, *map(full_cells, rows(result))])))
         file.write_text(json.dumps(results, indent=1), encoding="utf-8")  # kept if the next fails
