@@ -99,6 +99,13 @@ def test_lp_norm(p):
     check("LpNormalization", [x], axis=1, p=p, dynamic=(0, 1))
 
 
+@pytest.mark.parametrize("p", [0, 3, 1 << 32])
+def test_a_norm_that_there_is_not_is_refused(p):
+    """Found by the long fuzz, seed 21380: the error was one of the graph's own words."""
+    model = node_model("LpNormalization", [real(3, 4)], {"p": p}, 22, ["y"], [], [])
+    assert error_code(model) == "bad-model"
+
+
 def test_mean_variance_norm():
     check("MeanVarianceNormalization", [real(2, 3, 4, 5)], tolerance=1e-4)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.frontends.onnx.common import axes_of, axis_of, cast, reshape, scalar, tidy
+from ingot.frontends.onnx.common import axes_of, axis_of, bad_model, cast, reshape, scalar, tidy
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops.common import is_narrow, wide_dtype
@@ -137,6 +137,8 @@ def local_response_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 def lp_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """x / ‖x‖ along an axis; a row of zeros stays zero."""
     x, p = ctx.value(node, 0), node.attr("p", 2)
+    if p not in (1, 2):
+        raise bad_model(node, f"attribute 'p' is {p}, not 1 or 2")
     axis = axis_of(node, node.attr("axis", -1), x.tensor.rank)
     size = ctx.g.add(f"reduce_l{p}", [x], axes=(axis,), keepdims=True)
     zero = scalar(ctx, 0, x.dtype)
