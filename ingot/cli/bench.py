@@ -31,7 +31,7 @@ from ingot.cli.output import print_json, print_table, steps
 from ingot.cli.peers import contest
 from ingot.cli.peers.contest import OURS, YARDSTICKS, Entry, Rules
 from ingot.cli.peers.task import WORK, Task, save_feeds
-from ingot.cli.sizes import ports, read_graph, with_sizes
+from ingot.cli.sizes import file_sizes, ports, read_graph, with_sizes
 from ingot.runtime.pool import usable_cores
 from ingot.support.errors import IngotError
 
@@ -178,6 +178,7 @@ def make_task(model: Path, given: Shapes, wanted: Wanted, folder: Path) -> Task:
         dtypes=tuple(port.dtype for port in inputs),
         shapes=tuple(array.shape for array in feeds.values()),
         sizes=choose_sizes(inputs, open_sizes, asked, feeds),
+        file_sizes=file_sizes(model, {name: array.shape for name, array in feeds.items()}),
         is_open=False,
         threads=1,
     )

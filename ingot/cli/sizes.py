@@ -50,6 +50,18 @@ def ports(graph: Graph) -> list[Port]:
     ]
 
 
+def file_sizes(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Sizes by the names that the file gives them, as other runtimes know them; a name that stands
+    for two sizes ("?") is none."""
+    found: dict[str, set[int]] = {}
+    for info in lazy.load("onnx.loading").load(model).model.graph.input:
+        dims = info.type.tensor_type.shape.dim
+        for dim, size in zip(dims, shapes.get(info.name, ())):
+            if dim.dim_param:
+                found.setdefault(dim.dim_param, set()).add(size)
+    return {name: min(sizes) for name, sizes in found.items() if len(sizes) == 1}
+
+
 def sizes_of(
     inputs: Iterable[Port], given: Mapping[str, Shape], known: Mapping[str, int]
 ) -> dict[str, int]:

@@ -12,6 +12,7 @@ from ingot.support.errors import IngotError
 
 TABLE: dict[str, str] = {
     "onnx": "ingot.frontends.onnx.walker:import_model",
+    "onnx.loading": "ingot.frontends.onnx.loading",
     "codegen.llvm": "ingot.codegen.llvm",
     "backends.cpu": "ingot.backends.cpu:BACKEND",
     "pipeline": "ingot.pipeline",

@@ -10,6 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from ingot.cli.bench import make_task
+from ingot.cli.feeds import Wanted
+from ingot.cli.sizes import file_sizes
 from tests.cli.test_commands import inside, succeed_inside
 
 
@@ -77,3 +80,18 @@ def test_shapes_that_cannot_be(decoder: Path, words: list[str], told: list[str])
     done = inside("run", decoder, *words)
     assert done.exit_code == 2, done.output
     assert all(word in done.output for word in told), done.output
+
+
+def test_other_runtimes_are_told_by_the_file_s_own_names(decoder: Path, tmp_path: Path) -> None:
+    task = make_task(decoder, {"length": 6, "count": 2, "batch": 3}, Wanted(), tmp_path)
+    assert task.file_sizes == {"batch": 3, "length + new": 8, "length": 6, "count": 2}
+    assert task.sizes == {"batch": 3, "length": 6, "count": 2}
+
+
+def test_a_name_of_two_sizes_is_none(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", ["?", "?", "n"])], [info("y", ["?", "?", "n"])]
+    )
+    onnx.save(helper.make_model(graph, ir_version=9), tmp_path / "model.onnx")
+    assert file_sizes(tmp_path / "model.onnx", {"x": (2, 3, 4)}) == {"n": 4}

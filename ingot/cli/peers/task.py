@@ -28,6 +28,7 @@ class Task:
     dtypes: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     sizes: dict[str, int]  # what the open sizes are; told to every runtime unless is_open
+    file_sizes: dict[str, int]  # the same by the names that the file gives them
     is_open: bool
     threads: int
     torch: str = ""  # the same model as a torch.export file

@@ -17,7 +17,7 @@ class Runtime:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors; warnings would be read as the reason of a failure
         if not task.is_open:
-            for name, size in task.sizes.items():
+            for name, size in task.file_sizes.items():
                 options.add_free_dimension_override_by_name(name, size)
         providers = ["CPUExecutionProvider"]
         self._session = onnxruntime.InferenceSession(task.model, options, providers=providers)
