@@ -60,6 +60,17 @@ def schedule_rows(sch: Schedule, target: Target) -> None:
                 _inside(sch, target, stage, shared, lane is not None)
         if is_big:
             sch.parallel(shared)
+            _own_memory(sch, shared)
+
+
+def _own_memory(sch: Schedule, shared: LoopRef) -> None:
+    """What only one row's stages touch is the thread's own, even where sizes are open and that
+    could not be seen later."""
+    made = intermediates(sch)
+    for stage in stages(sch):
+        if stage.outputs <= made and any(x == shared for x in sch.loops(stage.ref)):
+            with sch.attempt():
+                sch.set_scope(stage.ref, ir.THREAD)
 
 
 def _has_work(sch: Schedule) -> bool:
