@@ -11,11 +11,15 @@ import pytest
 from onnx import helper, numpy_helper
 
 import ingot
-from ingot import api, pipeline
+from ingot import api, dtypes, pipeline
 from ingot.arith import expr as arith
+from ingot.legalize.separate import separate
 from ingot.program import interp as program_interp
 from ingot.program import ir
+from ingot.schedule import Schedule
+from ingot.schedule.rules.attention import schedule_attention
 from ingot.support import knobs
+from ingot.target import parse
 from tests.models.peers import assert_agree, onnxruntime_answers
 
 Dims = Sequence[int | str]
@@ -227,6 +231,16 @@ def test_no_buffer_is_as_large_as_the_scores(name: str):
     families = {kernel.family for _, kernel in program.kernels}
     assert ("attention" in families) == case.is_fused
     assert (largest_buffer(program) < scores(case)) == case.is_fused
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
+def test_panels_follow_the_target(target: str):
+    (kernel,) = (k for _, k in lowered(CASES["open length"], "share").kernels)
+    sch = Schedule(kernel)
+    assert schedule_attention(sch, parse(target))
+    (panels,) = separate(sch.kernel).temporaries
+    width = arith.as_int(panels.shape[-1])
+    assert width is not None and width % parse(target).lanes(dtypes.f32) == 0
 
 
 def test_it_can_be_switched_off():

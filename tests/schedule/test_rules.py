@@ -17,6 +17,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph import opdef
 from ingot.graph.types import TensorType
+from ingot.legalize.separate import separate
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
 from ingot.loops.ir import LoopKind
@@ -157,6 +158,25 @@ def test_rows_gather_every_stage_under_one_parallel_loop():
     assert len(outer) == 1
     assert sch.at_loop(outer.pop()).kind is LoopKind.PARALLEL
     assert sch.at_loop(sch.loops(sch.block("power"))[-1]).kind is LoopKind.VECTOR
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_rows_of_open_length_are_one_nest_in_its_threads_own_memory(size):
+    kernel = softmax(m, n, [ir.Size("m", 1), ir.Size("n", 1)])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), "softmax")
+    parts = separate(sch.kernel)
+    assert len(parts.kernels) == 1 and not parts.temporaries
+    assert_same(kernel, sch.kernel, m=3, n=size)
+
+
+@pytest.mark.parametrize("size", [16, 17, 100])
+def test_the_last_panel_of_a_copy_is_filled_up_in_a_nest_of_its_own(size):
+    kernel = matmul(30, n, 3, [ir.Size("n", 1)])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
+    assert [ref.name for ref in sch.blocks()][:2] == ["B_global", "B_global_tail"]
+    assert_same(kernel, sch.kernel, n=size)
+    whole = schedule_kernel(matmul(30, 96, 3), parse("x86-64-v3"), "matmul")
+    assert "B_global_tail" not in [ref.name for ref in whole.blocks()]
 
 
 def test_a_padded_copy_is_a_nest_of_its_own():

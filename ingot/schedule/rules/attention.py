@@ -6,8 +6,8 @@
         for panels of V:  the tile of the result, in registers, from the scratch
 
 The scores of a few rows live in the thread's own memory; the matrix of all of them is nowhere. K
-and V are copied into panels first, by nests of their own. In: a kernel with two products, not
-inlined yet. Out: whether it was scheduled; if not, nothing has changed.
+and V are copied into panels first, by nests of their own, which are left as they are. In: a kernel
+with two products, not inlined yet. Out: whether it was scheduled; if not, nothing has changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ingot.schedule.rules.contraction import (
     write_out,
 )
 from ingot.schedule.rules.inline import inline_maps
-from ingot.schedule.rules.maps import schedule_map, vectorize_loop
+from ingot.schedule.rules.maps import vectorize_loop
 from ingot.schedule.rules.rows import combine, partial_results
 from ingot.schedule.rules.stages import (
     Stage,
@@ -38,7 +38,6 @@ from ingot.schedule.rules.stages import (
     own_loops,
     stage_of,
     stages,
-    top_nests,
 )
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
@@ -71,8 +70,6 @@ def schedule_attention(sch: Schedule, target: Target) -> bool:
             raise
         sch.restore(before)
         return False
-    for stage in top_nests(sch):
-        schedule_map(sch, target, stage)
     return True
 
 

@@ -35,7 +35,9 @@ def rows(sch: Schedule, target: Target) -> None:
 
 def attention(sch: Schedule, target: Target) -> None:
     """Two products with rows between them: all in one nest; else each stage by what it is."""
-    if not schedule_attention(sch, target):
+    if schedule_attention(sch, target):
+        schedule_nests(sch, target)
+    else:
         inline_maps(sch)
         contractions(sch, target)
 

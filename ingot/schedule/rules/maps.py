@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.arith import expr as arith
+from ingot.arith.affine import coefficient
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
+from ingot.schedule import guards
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.stages import (
     Stage,
     elements,
     extent,
     index_vars,
+    loop_of,
     math_count,
     own_loops,
     stage_of,
@@ -26,6 +29,7 @@ from ingot.target import Target
 
 PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than it saves
 MATH_WEIGHT = 8  # plain operations one Math costs, about
+WORTH_PEELING = 4  # panels, that the last one be a nest of its own
 UNROLL = 4
 UNROLL_NODES = 40  # formulas larger than this are not written out, nor are those with Math: one
 # expands to dozens of operations, and vectors of such work overlap in the machine as they are
@@ -33,6 +37,8 @@ UNROLL_NODES = 40  # formulas larger than this are not written out, nor are thos
 
 def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
     """The whole nest of a map stage."""
+    with sch.attempt():
+        _peel_last_panel(sch, stage)
     loops = own_loops(sch, stage.ref)
     if not loops:
         return
@@ -46,6 +52,29 @@ def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
         return
     with sch.attempt():
         sch.parallel(_shared(sch, target, outer, pieces))
+
+
+def _peel_last_panel(sch: Schedule, stage: Stage) -> None:
+    """A copy into panels, the last one filled up with zeros: that one becomes a nest of its own, so
+    that the others ask nothing."""
+    masks = [e for x in stage.loads for e in guards.conjuncts(x.mask)]
+    for axis in stage.spatial:
+        loop = loop_of(sch, stage, axis)
+        if loop is not None and any(_cuts(e, axis) for e in masks):
+            count = extent(sch, loop)
+            if count is None or count >= WORTH_PEELING:
+                sch.reorder(loop, *(x for x in own_loops(sch, stage.ref) if x != loop))
+                sch.peel(loop, 1)
+            return
+
+
+def _cuts(mask: ir.Expr, axis: Axis) -> bool:
+    """Is the mask c · axis + something < size, with c > 1?"""
+    match mask:
+        case ir.Compare(op="lt", a=ir.Index(expr=a)):
+            step = coefficient(a, axis.var)
+            return step is not None and (arith.as_int(step) or 0) > 1
+    return False
 
 
 def _shared(sch: Schedule, target: Target, outer: LoopRef | None, pieces: list[LoopRef]) -> LoopRef:
