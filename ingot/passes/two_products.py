@@ -70,7 +70,7 @@ def _suits(facts: Facts, first: int) -> bool:
     if len(shape) < 2:
         return False
     rows, keys = arith.as_int(shape[-2]), arith.as_int(shape[-1])
-    return (rows is None or rows >= MIN_ROWS) and (keys is None or keys <= MAX_ROW)
+    return (rows is None or rows >= MIN_ROWS) and (keys is None or 1 < keys <= MAX_ROW)
 
 
 def _is_between(facts: Facts, first: int, i: int) -> bool:
@@ -106,7 +106,7 @@ def _takes_rows(facts: Facts, first: int, region: set[int], i: int) -> bool:
     scores, out = facts.type(first), facts.type(i)
     if left.name not in made or others[0].name in made or not same_shape(left.tensor, scores):
         return False
-    if out.rank != scores.rank:
+    if out.rank != scores.rank or out.shape[-1] == 1:
         return False
     pairs = zip(out.shape[:-1], scores.shape[:-1])
     return all(same_size(a, b) for a, b in pairs) and all(

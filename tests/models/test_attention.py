@@ -41,6 +41,10 @@ class Case:
     sizes: tuple[Mapping[str, int], ...] = ({},)
     tolerance: float = 1e-5
 
+    @property
+    def matrices(self) -> dict[str, Dims]:
+        return {name: dims for name, dims in zip("qkv", (self.q, self.k, self.v)) if dims}
+
 
 HALF = np.array(0.5, np.float32)
 LOW = np.array(-1e9, np.float32)
@@ -127,6 +131,14 @@ CASES = {
         ("b", 3, "n", 12), ("b", 3, 12, "m"), ("b", 3, "m", 20), PLAIN,
         sizes=({"b": 2, "n": 9, "m": 31}, {"b": 1, "n": 33, "m": 8}),
     ),
+    "constant matrices": Case(
+        (2, 40, 16), (), (),
+        "MatMul q w -> s; Softmax s -> p; MatMul p u -> y",
+        constants={"w": np.cos(np.arange(16 * 21, dtype=np.float32)).reshape(16, 21),
+                   "u": np.sin(np.arange(21 * 9, dtype=np.float32)).reshape(21, 9)},
+    ),
+    "one column": Case(HEADS, KEYS, (2, 3, 40, 1), PLAIN, is_fused=False),
+    "one key": Case(HEADS, (2, 3, 16, 1), (2, 3, 1, 16), PLAIN, is_fused=False),
     "one row": Case((2, 3, 1, 16), KEYS, HEADS, PLAIN, is_fused=False),
     "seen scores": Case(
         HEADS, KEYS, HEADS, PLAIN + "; Identity s -> z", is_fused=False
@@ -143,7 +155,7 @@ CASES = {
 
 def model(case: Case) -> onnx.ModelProto:
     code = helper.np_dtype_to_tensor_dtype(np.dtype(case.dtype))
-    shapes: dict[str, tuple[int, Dims]] = {n: (code, getattr(case, n)) for n in "qkv"}
+    shapes: dict[str, tuple[int, Dims]] = {n: (code, dims) for n, dims in case.matrices.items()}
     for name, (what, dims) in case.others.items():
         shapes[name] = (onnx.TensorProto.BOOL if what == "bool" else code, dims)
     nodes = [_node(step.split()) for step in case.steps.split("; ")]
@@ -174,7 +186,7 @@ def _node(words: list[str]) -> onnx.NodeProto:
 
 def feeds(case: Case, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(5)
-    kinds = {n: ("normal", getattr(case, n)) for n in "qkv"} | dict(case.others)
+    kinds = {n: ("normal", dims) for n, dims in case.matrices.items()} | dict(case.others)
     found = {}
     for name, (what, dims) in kinds.items():
         draw = rng.standard_normal([sizes[d] if isinstance(d, str) else d for d in dims])
