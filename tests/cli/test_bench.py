@@ -187,7 +187,7 @@ def test_arrays_travel_in_any_type(tmp_path: Path):
     save_feeds(tmp_path / "f.npz", arrays)
     names = ("bf16", "i64", "f16")
     task = Task("m", str(tmp_path / "f.npz"), ("a", "b", "c"), names,
-                tuple(a.shape for a in arrays), {}, {}, False, 1)  # fmt: skip
+                tuple(a.shape for a in arrays), {}, False, 1)  # fmt: skip
     for found, sent in zip(task.arrays(), arrays):
         assert found.dtype == sent.dtype and found.shape == sent.shape and (found == sent).all()
     save_answers(str(tmp_path / "a.npz"), arrays)

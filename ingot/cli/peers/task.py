@@ -7,7 +7,7 @@ numpy's files know no bf16 or f8: such inputs travel as bytes and are given thei
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,10 @@ class Task:
     dtypes: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     sizes: dict[str, int]  # what the open sizes are; told to every runtime unless is_open
-    file_sizes: dict[str, int]  # the same by the names that the file gives them
     is_open: bool
     threads: int
     torch: str = ""  # the same model as a torch.export file
+    file_sizes: dict[str, int] = field(default_factory=dict)  # by the names that the file gives
 
     @staticmethod
     def read(data: dict[str, Any]) -> Task:
