@@ -108,32 +108,33 @@ def _count(extent: int | None, step: int) -> int:
 
 @dataclass(frozen=True)
 class Side:
-    """One of several products that share a tile of rows: its panels, and its sizes where known."""
+    """One of several products that share a tile of rows; `panel` where its columns are laid out."""
 
-    width: int
-    lanes: int
     columns: int | None
     depth: int | None
-
-    @property
-    def vectors(self) -> int:
-        return -(-self.width // self.lanes)
+    lanes: int
+    panel: int | None = None
 
 
-def common_rows(rows: int | None, sides: list[Side], registers: int) -> int:
-    """The rows of a tile with the fewest cycles for all products together."""
+def common_tiles(rows: int | None, sides: list[Side], registers: int) -> list[Tile]:
+    """A tile for each product, all of the same rows, with the fewest cycles together."""
 
-    def cycles(count: int) -> float:
-        steps = (
-            _count(side.columns, side.width)
-            * _count(side.depth, 1)
-            * Tile(count, side.vectors, side.lanes).step_cycles
-            for side in sides
-        )
-        return _count(rows, count) * sum(steps) * (1 + 0.01 / count)
+    def cycles(side: Side, tile: Tile) -> float:
+        columns = _count(side.columns, side.panel or tile.columns)
+        return columns * _count(side.depth, 1) * tile.step_cycles * (1 + 0.01 / tile.vectors)
 
-    may = [n for n in range(1, MAX_ROWS + 1) if all(_fits(n, s.vectors, registers) for s in sides)]
-    return min(may, key=cycles)
+    def best(side: Side, count: int) -> Tile | None:
+        widths = [-(-side.panel // side.lanes)] if side.panel else range(1, MAX_VECTORS + 1)
+        may = [Tile(count, n, side.lanes) for n in widths if _fits(count, n, registers)]
+        return min(may, key=lambda tile: cycles(side, tile), default=None)
+
+    found: dict[float, list[Tile]] = {}
+    for count in range(1, MAX_ROWS + 1):
+        made = [tile for side in sides if (tile := best(side, count)) is not None]
+        if len(made) == len(sides):
+            each = sum(cycles(side, tile) for side, tile in zip(sides, made))
+            found.setdefault(_count(rows, count) * each * (1 + 0.01 / count), made)
+    return found[min(found)]
 
 
 def row_tiles_per_block(

@@ -24,7 +24,6 @@ from ingot.schedule.rules.contraction import (
     is_product,
     pack_operand,
     panel_of,
-    tile_of,
     write_out,
 )
 from ingot.schedule.rules.inline import inline_maps
@@ -77,9 +76,11 @@ def _one_nest(sch: Schedule, target: Target) -> None:
     first, second = _products(sch)
     scores = _scores(sch, first)
     inline_maps(sch, keep=(scores,))
-    widths = {product: _in_panels(sch, target, product) for product in (first, second)}
+    rows, widths = _tiles(sch, target, (first, second))
+    for product in (first, second):
+        stage = stage_of(sch, product)
+        pack_operand(sch, target, stage, _roles(stage), widths[product])
     parts = _parts(sch, first, scores, second)
-    rows = _tile_rows(sch, target, widths)
     _pad(sch, parts, rows, widths)
     partial = _partial_results(sch, target, parts)
     shared, panel = _tiles_of_result(sch, parts, rows, widths[second])
@@ -154,23 +155,22 @@ def _roles(stage: Stage) -> Roles:
 # --- panels, tiles and padding ------------------------------------------------------------------
 
 
-def _in_panels(sch: Schedule, target: Target, ref: BlockRef) -> int:
-    """The width of the panels that the right operand lies in, now or already."""
-    roles = _roles(stage_of(sch, ref))
-    pack_operand(sch, target, stage_of(sch, ref), roles)
-    stage = stage_of(sch, ref)
-    return panel_of(stage, roles.lanes) or tile_of(target, stage, roles).columns
-
-
-def _tile_rows(sch: Schedule, target: Target, widths: dict[BlockRef, int]) -> int:
-    """Rows of a tile, for both products."""
+def _tiles(
+    sch: Schedule, target: Target, products: tuple[BlockRef, ...]
+) -> tuple[int, dict[BlockRef, int]]:
+    """Rows of a tile, the same for all products, and the width of each one's panels."""
     sides = []
-    for ref, width in widths.items():
+    for ref in products:
         stage = stage_of(sch, ref)
-        columns, depth = (arith.as_int(a.extent) for a in (stage.spatial[-1], stage.reduced[-1]))
-        sides.append(tiles.Side(width, target.lanes(stage.dtype), columns, depth))
+        roles = _roles(stage)
+        columns, depth = (arith.as_int(a.extent) for a in (roles.lanes, stage.reduced[-1]))
+        lanes, panel = target.lanes(stage.dtype), panel_of(stage, roles.lanes)
+        lanes = lanes if columns is None or panel else min(lanes, columns)
+        sides.append(tiles.Side(columns, depth, lanes, panel))
         rows = arith.as_int(stage.spatial[-2].extent)
-    return tiles.common_rows(rows, sides, target.vector_registers)
+    made = tiles.common_tiles(rows, sides, target.vector_registers)
+    widths = [side.panel or tile.columns for side, tile in zip(sides, made)]
+    return made[0].rows, dict(zip(products, widths))
 
 
 def _pad(sch: Schedule, parts: Parts, rows: int, widths: dict[BlockRef, int]) -> None:

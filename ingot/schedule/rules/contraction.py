@@ -88,7 +88,9 @@ def find_roles(stage: Stage, eager: bool) -> Roles | None:
     return Roles(lanes, _rows_axis(spatial[:-1], loads, moving))
 
 
-def pack_operand(sch: Schedule, target: Target, stage: Stage, roles: Roles) -> bool:
+def pack_operand(
+    sch: Schedule, target: Target, stage: Stage, roles: Roles, width: int | None = None
+) -> bool:
     """Copy the operand with lanes into panels, where enough rows use them; whether it was done."""
     if roles.rows is None or panel_of(stage, roles.lanes) is not None:
         return False
@@ -99,8 +101,8 @@ def pack_operand(sch: Schedule, target: Target, stage: Stage, roles: Roles) -> b
     order = _panel_order(stage, roles, operand)
     if others or shared or order is None or _is_narrow(stage, operand, roles.lanes):
         return False
-    tile = tile_of(target, stage, roles)
-    layout, name = order.format(width=tile.columns), operand.buffer.name
+    width = width or _tile(target, stage, roles).columns
+    layout, name = order.format(width=width), operand.buffer.name
     with sch.attempt():
         if name in intermediates(sch):
             sch.transform_layout(name, layout)
@@ -213,7 +215,7 @@ def _tiled(
     sch: Schedule, target: Target, stage: Stage, roles: Roles, consumer: BlockRef | None
 ) -> LoopRef:
     """Tile, order and mark the nest; the loop over tiles."""
-    tile = tile_of(target, stage, roles)
+    tile = _tile(target, stage, roles)
     per_block = _tiles_per_block(target, stage, roles, tile)
     _pad_to_tiles(sch, stage, roles, tile, per_block or 1)
     lane_loop = _must(loop_of(sch, stage, roles.lanes))
@@ -241,7 +243,7 @@ def _tiled(
     return shared
 
 
-def tile_of(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
+def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
     rows = 1 if roles.rows is None else arith.as_int(roles.rows.extent)
     columns = arith.as_int(roles.lanes.extent)
     lanes, panel = target.lanes(stage.dtype), panel_of(stage, roles.lanes)
