@@ -51,6 +51,11 @@ CASES: list[Case] = [
     ("matmul", [(2, 3, 4), (4, 17)], {}, {}),
     ("matmul", [(4,), (4,)], {}, {}),
     ("matmul", [(13, 3), (3, 1)], {}, {}),
+    ("matmul", [(1, 8), (8, 64)], {}, {}),
+    ("matmul", [(3, 10), (10, 96)], {}, {}),
+    ("matmul", [(3, 7), (7, 70)], {}, {}),
+    ("matmul", [(2, 5, 11), (2, 11, 80)], {}, {}),
+    ("matmul", [(n, 6), (6, 64)], {}, {"n": 3}),
     ("matmul", [(2, n, 4), (2, 4, m)], {}, {"n": 7, "m": 11}),
     ("matmul", [(n, m), (m, 16)], {}, {"n": 1, "m": 3}),
     ("conv", [(2, 3, 5, 9), (5, 3, 3, 3), (5,)], CONV, {}),
@@ -124,6 +129,18 @@ def test_a_product_is_tiled_with_its_epilogue():
     extents = [arith.as_int(sch.at_loop(x).extent) for x in y]
     assert extents[2:] == [6, 2, 8]  # twelve accumulators of sixteen registers
     assert sch.at_block(sch.block("Y")).where is None
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 256), (7, 256), (3, 250)])
+def test_few_rows_read_the_other_operand_as_it_lies(rows, columns):
+    """Four rows of it side by side, in vectors; a block of results is begun before."""
+    sch = schedule_kernel(matmul(rows, columns, 16), parse("x86-64-v3"), "matmul")
+    marks = [(sch.at_loop(x).kind.value, arith.as_int(sch.at_loop(x).extent)) for x in
+             sch.loops(sch.block("Y"))]  # fmt: skip
+    assert marks[1] == ("serial", 4) and marks[3:] == [
+        ("serial", rows), ("unroll", 4), ("unroll", 2), ("vector", 8),
+    ]  # fmt: skip
+    assert sch.at_block(sch.block("Y")).init is None
 
 
 def test_small_work_stays_on_one_thread():

@@ -77,6 +77,8 @@ def _not_apart(kernel: Kernel, block: Block, loops: list[For]) -> Problem | None
     maps = IterMap([x for x in loops if x.var in spatial], facts)
     known = maps.determined([a.binding for a in points], [a.extent for a in points])
     for x in loops:
+        if arith.is_const(x.extent, 1):
+            continue
         if x.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
             return Problem(f"{x.var} is marked {x.kind.value}", "decompose before marking loops")
         if x.var in spatial and x.var in reduced:

@@ -19,6 +19,7 @@ from ingot.arith.affine import coefficient
 from ingot.loops import visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.handles import BlockRef, LoopRef
+from ingot.schedule.rules.few_rows import schedule_few_rows
 from ingot.schedule.rules.maps import PARALLEL_WORK, vectorize_loop
 from ingot.schedule.rules.stages import (
     Stage,
@@ -52,12 +53,17 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
     """A reduction nest at top level. `eager` vectorises even where no load is contiguous."""
     is_big = _has_work(sch, stage)
     consumer = _consumer(sch, stage)
+    if any(loop_of(sch, stage, a) is None for a in stage.block.axes):
+        return  # the end of another nest, which was scheduled with that
     packed = find_roles(stage, eager=True)
     if packed is None or not pack_operand(sch, target, stage, packed):
         packed = None
     roles = packed or find_roles(stage, eager)
     shared: LoopRef | None = None
-    if roles is not None:
+    if roles is not None and packed is None and _is_streamed(stage, roles):
+        rows = 1 if roles.rows is None else _size(roles.rows)
+        shared = schedule_few_rows(sch, target, stage, rows, consumer)
+    if roles is not None and shared is None:
         with sch.attempt():
             shared = _tiled(sch, target, stage_of(sch, stage.ref), roles, consumer)
     if shared is None:
@@ -65,6 +71,16 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
     if shared is not None and is_big:
         with sch.attempt():
             sch.parallel(shared)
+
+
+def _is_streamed(stage: Stage, roles: Roles) -> bool:
+    """Is it a plain product of few rows, whose other operand lies in rows along the lanes?"""
+    rows = 1 if roles.rows is None else _size(roles.rows)
+    moving = [x for x in stage.loads if _mentions(x, roles.lanes)]
+    if rows >= PACK_ROWS or len(moving) != 1 or panel_of(stage, roles.lanes) is not None:
+        return False
+    plain = all(isinstance(i, arith.Var | arith.Const) for x in stage.loads for i in x.indices)
+    return plain and len(stage.loads) == 2 and is_contiguous(stage, moving[0], roles.lanes)
 
 
 def _has_work(sch: Schedule, stage: Stage) -> bool:
