@@ -2,6 +2,7 @@
 
 import pytest
 
+from ingot.arith import expr as arith
 from ingot.codegen.llvm import kernel_text
 from ingot.loops import ir, visit
 from ingot.loops.script_parse import parse
@@ -49,6 +50,15 @@ def test_a_line_of_cache_is_asked_for_once():
     assert_everywhere(kernel, sch)
 
 
+def test_a_column_is_shared_out_by_its_rows():
+    sch = Schedule(matmul(4, 20, 12))
+    _, j, k = sch.loops(sch.block("Y"))
+    sch.prefetch(k, "B", j)
+    (hint,) = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Prefetch)]
+    assert [arith.as_int(e) for e in hint.box.extents] == [1, 1]
+    assert hint.box.offsets[0] == arith.Var(k.name)
+
+
 def test_what_is_written_is_fetched_for_writing():
     _, sch = rows()
     row = sch.loops(sch.block("out"))[0]
@@ -72,12 +82,13 @@ def test_a_hint_under_a_vector_goes():
         ("Y", 1, 0, 1, "Y is not a parameter"),
         ("Z", 2, 1, 1, "nothing under i_2 touches Z"),
         ("A", 2, 0, 1, "k is not right inside i"),
+        ("A", 1, 0, 1, "20 iterations would share out 12 elements of A"),
         ("A", 0, 0, 0, "0 iterations ahead"),
         ("A", 1, 0, -1, "-1 iterations ahead"),
     ],
 )
 def test_refusals(buffer, loop, over, ahead, why):
-    sch = Schedule(matmul(4, 6, 12))
+    sch = Schedule(matmul(4, 20, 12))
     at = sch.loops(sch.block("Y"))
     with pytest.raises(IngotError) as caught:
         sch.prefetch(at[loop], buffer, at[over], ahead)

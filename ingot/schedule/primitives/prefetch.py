@@ -4,7 +4,7 @@
     →  for i: for k in range(32): prefetch(X[i + 1:i + 2, 32*k:32*k + 32]); …
 
 What one iteration of `over` touches of a parameter, `ahead` iterations later (0: later in this
-one), is shared out along its last dimension over the iterations of `loop`. A machine follows a
+one), is shared out along its longest dimension over the iterations of `loop`. A machine follows a
 stream by itself within a page; where rows are pages, or strides are long, it must be told. A hint
 changes no value and may name memory that is not there, so it is legal wherever the part touched is
 known and the sizes are numbers.
@@ -73,9 +73,12 @@ def _share(region: regions.Region, loop: For, over: For, ahead: int) -> ir.Slice
     if None in extents or count is None:
         why = f"how much of {region.buffer.name} an iteration of {over.var} touches is no number"
         return Problem(why, "fixed sizes, or factors of split that are numbers")
-    *rest, last = [e for e in extents if e is not None]
-    part = -(-last // max(1, count))
+    sizes = [e for e in extents if e is not None]
+    along = max(range(len(sizes)), key=lambda d: (sizes[d], d))
+    if count > max(1, sizes[along]):
+        what = f"{count} iterations would share out {sizes[along]} elements of {region.buffer.name}"
+        return Problem(what, f"split {loop.var}, and take the outer part")
+    sizes[along] = -(-sizes[along] // max(1, count))
     if count > 1:
-        offsets[-1] = offsets[-1] + (arith.Var(loop.var) - loop.start) * part
-    sizes = tuple(arith.Const(e) for e in (*rest, part))
-    return ir.Slice(region.buffer, tuple(offsets), sizes)
+        offsets[along] = offsets[along] + (arith.Var(loop.var) - loop.start) * sizes[along]
+    return ir.Slice(region.buffer, tuple(offsets), tuple(arith.Const(e) for e in sizes))
