@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from copy import copy
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -77,6 +77,15 @@ class Executable:
         if count is None:
             count = knobs.current().threads or usable_cores()
         self._threads = _checked(count)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """No copies and no pickles: half of one would free what the other runs."""
+        raise IngotError(
+            "bad-option",
+            "an executable cannot be copied or pickled",
+            why="it holds code and memory of this process",
+            hint="share it between threads as it is; exe.save(file) and ingot.load(file) elsewhere",
+        )
 
     # --- what people read ---------------------------------------------------------------------
 

@@ -126,7 +126,9 @@ def test_the_readme_example_runs(monkeypatch):
     assert "image: f32[batch, 1, 8, 8] → logits: f32[batch, 10]" in said and "max_pool" in said
 
 
-@pytest.mark.parametrize("name", ["pipeline.md", "report.md", "first-model.md", "cache.md"])
+@pytest.mark.parametrize(
+    "name", ["pipeline.md", "report.md", "first-model.md", "cache.md", "runtime.md"]
+)
 def test_other_examples_run(name: str, monkeypatch):
     monkeypatch.chdir(ROOT)
     for code in blocks(DOCS / name, "python"):

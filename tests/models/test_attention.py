@@ -57,6 +57,8 @@ CASES = {
     "whole vectors": Case((1, 2, 48, 32), (1, 2, 32, 48), (1, 2, 48, 64), PLAIN),
     "rank 3": Case((5, 25, 8), (5, 8, 33), (5, 33, 24), PLAIN),
     "rank 2": Case((70, 8), (8, 21), (21, 9), PLAIN),
+    "one head": Case((1, 1, 30, 16), (1, 1, 16, 40), (1, 1, 40, 16), PLAIN),
+    "axes of one step": Case((3, 1, 1, 30, 8), (3, 1, 1, 8, 40), (3, 1, 1, 40, 8), PLAIN),
     "scales before": Case(
         HEADS, KEYS, HEADS,
         "Mul q h -> a; Mul k h -> b; MatMul a b -> s; Softmax s -> p; MatMul p v -> y",

@@ -217,6 +217,16 @@ def test_a_norm_that_is_read_twice_keeps_its_scale_apart():
     agree(graph, found, store, 1e-5)
 
 
+def test_long_products_are_not_taken_apart_again_and_again():
+    def formula(s, x):
+        for _ in range(60):
+            x = s.mul(x, x)
+        return x
+
+    graph, store = spelled(formula)
+    assert ops(after(graph, store)) == ["mul"] * 60
+
+
 def test_the_product_that_x_is_stays_whole():
     def formula(s, x):
         y = s.mul(x, s.exp(x))

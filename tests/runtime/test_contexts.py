@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+
+import pytest
 
 import ingot
+from ingot.support.errors import IngotError
 from tests.models.build import HARD
 
 
@@ -28,3 +33,15 @@ def test_a_context_outlives_what_it_came_from():
     del exe
     gc.collect()
     assert all(a.tobytes() == b.tobytes() for a, b in zip(own.run(None, feeds), want))
+
+
+def test_no_copies_and_no_pickles():
+    """Half a copy would free the code that the other runs."""
+    model, feeds = HARD["residual_cnn"]()
+    exe = ingot.compile(model)
+    want = exe.run(None, feeds)
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(IngotError, match="cannot be copied or pickled"):
+            attempt(exe)
+    gc.collect()
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(exe.run(None, feeds), want))

@@ -18,6 +18,7 @@ from ingot.graph.ir import Node, Value, make_attrs
 from ingot.graph.types import TensorType
 from ingot.passes.edit import Editor, same_type
 
+MAX_DEPTH = 4  # of products in products
 EXACT = ("f32", "f64")  # narrower types would round between the small operators
 
 
@@ -68,20 +69,22 @@ class Look:
             return value, 1.0
         return quotient.inputs[0], 1.0 / divisor
 
-    def factors(self, value: Value | None, whole: Value | None = None) -> tuple[list[Value], float]:
+    def factors(
+        self, value: Value | None, whole: Value | None = None, depth: int = MAX_DEPTH
+    ) -> tuple[list[Value], float]:
         """A product as its factors that are no numbers, and the product of those that are. `whole`
-        is not taken apart."""
-        found = None if value == whole else self.scaled(value)
+        is not taken apart, nor what is nested deeper than any formula of ours."""
+        found = None if value == whole or depth == 0 else self.scaled(value)
         if found is None:
             return [] if value is None else [value], 1.0
         inner, number = found
         product = self.made(inner, "mul") if inner == value else None
         if product is not None:
-            parts = [self.factors(v, whole) for v in product.inputs]
+            parts = [self.factors(v, whole, depth - 1) for v in product.inputs]
             return [v for values, _ in parts for v in values], parts[0][1] * parts[1][1]
         if inner == value:
             return [inner], 1.0
-        rest, more = self.factors(inner, whole)
+        rest, more = self.factors(inner, whole, depth - 1)
         return rest, number * more
 
     def is_product(self, number: float, *values: Value) -> bool:

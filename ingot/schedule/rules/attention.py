@@ -179,6 +179,10 @@ def _pad(sch: Schedule, parts: Parts, rows: int, widths: dict[BlockRef, int]) ->
     place = len(stage_of(sch, parts.first).spatial) - 2
     for ref in (*parts.before_second, parts.second):
         stage = stage_of(sch, ref)
+        if ref == parts.second:  # leading axes of one step may be gone in it
+            place = len(stage.spatial) - 2
+        if not 0 <= place < len(stage.spatial):
+            raise _refuse("its stages have axes of one step in different places")
         wanted = {stage.spatial[place].var: rows}
         if ref in widths and panel_of(stage, stage.spatial[-1]) is not None:
             wanted[stage.spatial[-1].var] = widths[ref]

@@ -53,7 +53,7 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
     """A reduction nest at top level. `eager` vectorises even where no load is contiguous."""
     is_big = _has_work(sch, stage)
     consumer = _consumer(sch, stage)
-    if any(loop_of(sch, stage, a) is None for a in stage.block.axes):
+    if any(loop_of(sch, stage, a) is None for a in stage.block.axes if a.extent != 1):
         return  # the end of another nest, which was scheduled with that
     packed = find_roles(stage, eager=True)
     if packed is None or not pack_operand(sch, target, stage, packed):

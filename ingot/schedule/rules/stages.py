@@ -97,7 +97,8 @@ def extent(sch: Schedule, loop: LoopRef) -> int | None:
 
 def loop_of(sch: Schedule, stage: Stage, axis: Axis) -> LoopRef | None:
     """The loop that alone is the axis, if one is."""
-    binding = next(a.binding for a in stage.block.axes if a.var == axis.var)
+    now = sch.at_block(stage.ref)  # a step since the stage was read may have renamed loops
+    binding = next(a.binding for a in now.axes if a.var == axis.var)
     for loop in sch.loops(stage.ref):
         if binding == arith.Var(loop.name):
             return loop
