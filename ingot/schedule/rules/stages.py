@@ -97,11 +97,12 @@ def extent(sch: Schedule, loop: LoopRef) -> int | None:
 
 def loop_of(sch: Schedule, stage: Stage, axis: Axis) -> LoopRef | None:
     """The loop that alone is the axis, if one is."""
-    now = sch.at_block(stage.ref)  # a step since the stage was read may have renamed loops
-    binding = next(a.binding for a in now.axes if a.var == axis.var)
-    for loop in sch.loops(stage.ref):
-        if binding == arith.Var(loop.name):
-            return loop
+    loops = {loop.name: loop for loop in sch.loops(stage.ref)}
+    # a step since the stage was read may have renamed loops, or made the place in one of them 0
+    for block in (sch.at_block(stage.ref), stage.block):
+        binding = next(a.binding for a in block.axes if a.var == axis.var)
+        if isinstance(binding, arith.Var) and binding.name in loops:
+            return loops[binding.name]
     return None
 
 
