@@ -1,16 +1,21 @@
 """`ingot`: the table of commands. In: the command line. Out: an exit code.
 
 A command's file is loaded when the command is asked for, so that `ingot --help` and a shell's
-completion wait for nothing. Exit codes are in options.py.
+completion wait for nothing. Errors of the command line and Ctrl-C are told here, those of a
+command's own work in options.py. Exit codes are in options.py.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
+from ingot.cli.options import interrupted, print_error
 from ingot.support import lazy
+from ingot.support.errors import IngotError
 
 COMMANDS: dict[str, str] = {
     "compile": "Compile a model and say what was made.",
@@ -26,6 +31,27 @@ COMMANDS: dict[str, str] = {
 class Commands(click.Group):
     """Commands by name; their one-line helps are in the table, so that listing them loads none."""
 
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """As click's, but with --json what stops a command is an object on stdout too."""
+        words = list(sys.argv[1:] if args is None else args)
+        if not extra.pop("standalone_mode", True):
+            return super().main(words, standalone_mode=False, **extra)
+        try:
+            sys.exit(super().main(words, standalone_mode=False, **extra))
+        except click.Abort:
+            interrupted("--json" in words)
+        except click.ClickException as error:
+            if "--json" in words:
+                print_error(_as_ours(error), error.exit_code)
+            error.show()
+            sys.exit(error.exit_code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would print an empty line first
+            raise click.Abort from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -35,6 +61,12 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _as_ours(error: click.ClickException) -> IngotError:
+    context = getattr(error, "ctx", None)
+    hint = f"{context.command_path} --help" if context else ""
+    return IngotError("bad-option", error.format_message(), hint=hint)
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

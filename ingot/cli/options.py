@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -57,9 +57,6 @@ def told(function: Callable) -> Callable:
             function(*args, **kwargs)
         except IngotError as error:
             stop(error, kwargs.get("as_json", False))
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
         except BrokenPipeError:
             raise  # click knows what to do when the reader has gone
         except OSError as error:
@@ -68,13 +65,25 @@ def told(function: Callable) -> Callable:
     return run
 
 
-def stop(error: IngotError, as_json: bool) -> None:
+def stop(error: IngotError, as_json: bool) -> NoReturn:
     code = USAGE if error.code in USAGE_CODES else FAILED
     if as_json:
-        parts = {key: getattr(error, key) for key in ("code", "what", "where", "why", "hint")}
-        print_json({"error": parts, "exit_code": code})
+        print_error(error, code)
     click.echo(str(error), err=True)
     sys.exit(code)
+
+
+def interrupted(as_json: bool) -> NoReturn:
+    if as_json:
+        parts = {"code": "interrupted", "what": "interrupted", "where": "", "why": "", "hint": ""}
+        print_json({"error": parts, "exit_code": INTERRUPTED})
+    click.echo("interrupted", err=True)
+    sys.exit(INTERRUPTED)
+
+
+def print_error(error: IngotError, exit_code: int) -> None:
+    parts = {key: getattr(error, key) for key in ("code", "what", "where", "why", "hint")}
+    print_json({"error": parts, "exit_code": exit_code})
 
 
 def pairs(context: click.Context, option: click.Parameter, items: Iterable[str]) -> dict[str, str]:

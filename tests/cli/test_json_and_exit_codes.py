@@ -80,6 +80,45 @@ def test_an_error_as_json(small: Path):
     assert missing["error"]["code"] == "bad-input" and missing["exit_code"] == 1
 
 
+@pytest.mark.parametrize("words, expected", [
+    (["compile", "nowhere.onnx"], "'nowhere.onnx' does not exist"),
+    (["doctor", "--nope"], "--nope"),
+    (["nope"], "'nope'"),
+    (["cache", "nope"], "'nope'"),
+])  # fmt: skip
+def test_an_error_of_the_command_line_as_json(words: list[str], expected: str):
+    error = said(*words, exit_code=2)
+    assert error["error"]["code"] == "bad-option" and expected in error["error"]["what"]
+    assert error["exit_code"] == 2 and error["error"]["hint"].endswith(" --help")
+    assert "Usage: " in ingot(*words).stderr
+
+
+INTERRUPT = """
+import os, signal, sys
+from ingot.support import lazy
+real = lazy.load
+def load(name):
+    if name == {when!r}: os.kill(os.getpid(), signal.SIGINT)
+    return real(name)
+lazy.load = load
+sys.argv = ["ingot", *{words!r}]
+from ingot.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("when", ["cli.compile", "pipeline"])  # is loaded, is at work
+def test_ctrl_c_is_one_line(small: Path, when: str):
+    words = ["compile", str(small), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPT.format(when=when, words=words)],
+        capture_output=True, text=True, cwd=ROOT, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    found = json.loads(done.stdout)
+    assert found["error"]["code"] == "interrupted" and found["exit_code"] == 130
+
+
 # --- run ------------------------------------------------------------------------------------------
 
 
