@@ -6,6 +6,8 @@ Called by run.py, profile.py and bench.py.
 
 from __future__ import annotations
 
+import math
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.solve import solve
+from ingot.runtime.failure import no_memory
 from ingot.runtime.package import Port
 from ingot.support.errors import IngotError
 
@@ -97,6 +100,20 @@ def _random(
         what = f"input {port.name!r} cannot have shape {list(shape)}"
         raise IngotError("bad-option", what, where=str(port), why=why)
     dtype = dtypes.of(port.dtype)
+    try:
+        return _drawn(shape, dtype, rng, span)
+    except MemoryError as error:
+        needed = math.prod(shape) * dtype.numpy.itemsize
+        why = f"input {port.name!r} of shape {list(shape)} takes {needed} bytes"
+        raise no_memory(why, str(port)) from error
+
+
+def _drawn(
+    shape: tuple[int, ...], dtype: dtypes.DType, rng: np.random.Generator,
+    span: tuple[float, float] | None,
+) -> np.ndarray:  # fmt: skip
+    if math.prod(shape) > sys.maxsize // 8:  # numpy cannot count the bytes
+        raise MemoryError
     if dtype.is_float:
         drawn = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)
         return np.asarray(drawn).astype(dtype.numpy)

@@ -13,9 +13,10 @@ from pathlib import Path
 from ingot import api, cache
 from ingot.cli.options import Shapes
 from ingot.cli.output import compile_record
-from ingot.cli.sizes import named_sizes, with_sizes
+from ingot.cli.sizes import named_sizes, with_sizes, without_shapes
 from ingot.runtime import plan_file
 from ingot.runtime.executable import Executable
+from ingot.runtime.sizes import refuse_unknown
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 
@@ -30,6 +31,7 @@ def open_model(
             what = f"{model} is a plan: its target, state and counters are what they are"
             raise IngotError("bad-option", what, hint="give the model it was made from")
         exe = api.load(model, threads)
+        refuse_unknown(exe.package, without_shapes(shapes))
         return exe, with_sizes(exe.inputs, shapes)  # for random inputs
     sizes = named_sizes(model, shapes)
     make = partial(api.compile, model, target, threads, shapes=sizes, state=state, jobs=jobs,

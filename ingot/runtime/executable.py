@@ -31,7 +31,7 @@ from ingot.runtime.pool import pool, usable_cores
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
 from ingot.runtime.services import services
-from ingot.runtime.sizes import Sizes, solve
+from ingot.runtime.sizes import Sizes, refuse_unknown, solve
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 
@@ -108,15 +108,13 @@ class Executable:
 
     def memory_for(self, **symbols: int) -> dict[str, int]:
         """The same for given sizes: exe.memory_for(batch=1, seq=128)."""
-        names = [s.name for s in self.package.symbols]
-        unknown = [name for name in symbols if name not in names]
+        refuse_unknown(self.package, symbols)
         missing = {v for value in self.memory.values() for v in arith.free_vars(value)}
         missing -= symbols.keys()
-        if unknown or missing:
-            words = [f"no size is called {', '.join(unknown)}"] if unknown else []
-            words += [f"it depends on {', '.join(sorted(missing))}"] if missing else []
-            hint = "the sizes are " + (", ".join(names) or "all fixed")
-            raise IngotError("bad-option", "memory_for: " + "; ".join(words), hint=hint)
+        if missing:
+            hint = f"exe.memory_for({', '.join(f'{s.name}=…' for s in self.package.symbols)})"
+            what = f"memory_for: it depends on {', '.join(sorted(missing))}"
+            raise IngotError("bad-option", what, hint=hint)
         for s in self.package.symbols:
             value, top = symbols.get(s.name, s.low), "…" if s.high is None else s.high
             if value < s.low or (s.high is not None and value > s.high):
@@ -127,6 +125,7 @@ class Executable:
     def report(self, **sizes: int) -> str:
         """Each kernel: what it came from, how it is parallel and wide, and why not if it is not;
         how long it should take, at the sizes given or last profiled, and took in that profile."""
+        refuse_unknown(self.package, sizes)
         known, measured = self._measured
         rows = report.lines(
             self.package.report, self.package.pace, self.threads, known | sizes, measured
@@ -224,17 +223,17 @@ class Executable:
         self._run(arrays, None, self._threads if threads is None else _checked(threads))
 
     def _run(self, given: Sequence[Any], out: Any, threads: int = 0) -> list[np.ndarray]:
-        arrays = [
-            a
-            if type(a) is np.ndarray and a.dtype is dtype and a.flags.carray
-            else as_array(a, self.package.inputs[i], dtype, self._is_state[i])
-            for i, (a, dtype) in enumerate(zip(given, self._in_dtypes))
-        ]
-        if self._has_state:
-            refuse_shared_state(self.package.inputs, arrays, self._is_state)
-        shapes = tuple([a.shape for a in arrays])
-        sizes = self._plans.get(shapes) or self._solve(shapes)
         try:
+            arrays = [
+                a
+                if type(a) is np.ndarray and a.dtype is dtype and a.flags.carray
+                else as_array(a, self.package.inputs[i], dtype, self._is_state[i])
+                for i, (a, dtype) in enumerate(zip(given, self._in_dtypes))
+            ]
+            if self._has_state:
+                refuse_shared_state(self.package.inputs, arrays, self._is_state)
+            shapes = tuple([a.shape for a in arrays])
+            sizes = self._plans.get(shapes) or self._solve(shapes)
             results = self._results.arrays(sizes, arrays, out)
             return self._go(sizes, arrays, results, threads or self._threads)
         except MemoryError as error:

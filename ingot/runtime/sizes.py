@@ -5,7 +5,7 @@ Solved once for each distinct tuple of shapes; errors name the inputs and axes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
@@ -25,6 +25,15 @@ class Sizes:
     arenas: tuple[int, ...]  # bytes to reserve before the run; 0 for those the program reserves
     scratch_bytes: int
     useful_threads: int | None  # more would wake for less than they cost; None: no bound is known
+
+
+def refuse_unknown(package: Package, given: Iterable[str]) -> None:
+    """Names of sizes that somebody gave, and that the model does not leave open."""
+    names = [s.name for s in package.symbols]
+    unknown = ", ".join(repr(name) for name in given if name not in names)
+    if unknown:
+        hint = "the sizes are " + (", ".join(names) or "all fixed")
+        raise IngotError("bad-option", f"no open size is called {unknown}", hint=hint)
 
 
 def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from ingot.api import compile as compile_model
 from ingot.cli.main import COMMANDS, main
 from tests.small import answers, small_model
 
@@ -38,6 +39,7 @@ def small(tmp_path_factory) -> Path:
     np.savez(path.with_name("good.npz"), y=y, z=z)
     np.savez(path.with_name("bad.npz"), y=y, z=z + 1)
     np.savez(path.with_name("other.npz"), q=z)
+    compile_model(path).save(path.with_suffix(".plan"))
     return path
 
 
@@ -153,6 +155,21 @@ def test_shapes_that_do_not_fit(small: Path, words: list[str], expected: list[st
     done = ingot("run", small, *words)
     assert done.exit_code == 2
     assert all(text in done.stderr for text in expected), done.stderr
+
+
+@pytest.mark.parametrize("batch", [10**13, 10**18])  # numpy refuses the one, cannot count the other
+def test_an_input_that_no_memory_holds(small: Path, batch: int):
+    error = said("run", small.with_suffix(".plan"), "--shape", f"batch={batch}", exit_code=1)[
+        "error"
+    ]
+    assert "memory ran out" in error["what"] and f"{16 * batch} bytes" in error["why"]
+    assert error["hint"]
+
+
+def test_a_plan_has_its_sizes_too(small: Path):
+    for model in (small, small.with_suffix(".plan")):
+        error = said("run", model, "--shape", "nope=3", exit_code=2)["error"]
+        assert "'nope'" in error["what"] and "batch" in error["hint"]
 
 
 # --- doctor ---------------------------------------------------------------------------------------

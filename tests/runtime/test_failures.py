@@ -155,6 +155,12 @@ def test_outputs_that_do_not_fit(rows: int):
     assert "memory ran out" in failing(large, feeds("relu")).what
 
 
+def test_an_input_whose_copy_does_not_fit():
+    rows = np.broadcast_to(np.float32(1), (1 << 46,))  # not contiguous, so it is copied
+    error = failing(exe("relu"), dict.fromkeys(feeds("relu"), rows))
+    assert "memory ran out" in error.what and "TiB" in error.why and error.hint
+
+
 def test_records_in_the_programs_order():
     built = package("lookup")
     later = len(built.launches) - 1

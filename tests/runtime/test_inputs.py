@@ -295,6 +295,12 @@ def test_memory_before_running():
     refused(lambda: compiled.memory_for(batch=-1, length=2), "outside 1 to", code="bad-option")
 
 
+def test_a_report_for_sizes_it_does_not_have():
+    compiled = exe("transformer_block")
+    assert compiled.report(batch=1, length=2)
+    refused(lambda: compiled.report(lenght=3), "lenght", "try:", "length", code="bad-option")
+
+
 def test_memory_figures_are_what_a_run_reserves():
     compiled = exe("transformer_block", 1)
     given = feeds("transformer_block")
