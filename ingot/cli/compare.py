@@ -39,3 +39,13 @@ def worst_distance(
         found = distance(answers[name], array) if name in answers else float("inf")
         worst = max(worst, (found, name))
     return worst
+
+
+def misfit(answers: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> str:
+    """Why no distance says how far they are: an output that is not there, or of another shape."""
+    for name, array in expected.items():
+        if name not in answers:
+            return f"the model has no output {name!r}; its outputs are {', '.join(answers)}"
+        if answers[name].shape != array.shape:
+            return f"{name!r} is {list(answers[name].shape)}, expected {list(array.shape)}"
+    return ""

@@ -57,8 +57,9 @@ def make_feeds(
     known = {port.name for port in ports}
     unknown = [name for name in (*given, *wanted.ranges) if name not in known]
     if unknown:
+        is_said = any(name in wanted.files or name in wanted.ranges for name in unknown)
         raise IngotError(
-            "bad-input",
+            "bad-option" if is_said else "bad-input",
             f"no input is called {', '.join(map(repr, unknown))}",
             hint="the inputs are " + ", ".join(map(str, ports)),
         )
@@ -151,4 +152,5 @@ def _unreadable(what: str, error: BaseException) -> IngotError:
     why = str(error) or type(error).__name__
     if "pickle" in why:  # numpy's word for anything that it does not know
         why = "it is neither a .npy nor a .npz file, or it holds Python objects"
-    return IngotError("bad-input", f"{what} cannot be read", why=why)
+    code = "bad-option" if isinstance(error, FileNotFoundError) else "bad-input"
+    return IngotError(code, f"{what} cannot be read", why=why)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ingot.cli.compare import TOLERANCE, worst_distance
+from ingot.cli.compare import TOLERANCE, misfit, worst_distance
 from ingot.cli.feeds import Wanted, make_feeds, read_bundle
 from ingot.cli.model import open_model
 from ingot.cli.options import DISAGREE, Shapes, command, feed_options, some_file
@@ -49,8 +49,10 @@ def run_command(
         np.savez(save, **answers)  # type: ignore[arg-type]
     said: dict[str, Any] = {"outputs": describe_outputs(zip(exe.outputs, outputs))}
     if expect is not None:
-        worst, name = worst_distance(answers, read_bundle(expect, "--expect"))
+        expected = read_bundle(expect, "--expect")
+        worst, name = worst_distance(answers, expected)
         said["agrees"], said["distance"], said["farthest"] = worst <= tolerance, worst, name
+        said["misfit"] = misfit(answers, expected)
     print_json(said) if as_json else _tell(said)
     if not said.get("agrees", True):
         sys.exit(DISAGREE)
@@ -58,6 +60,8 @@ def run_command(
 
 def _tell(said: dict[str, Any]) -> None:
     print_outputs(said["outputs"])
-    if "agrees" in said:
+    if said.get("misfit"):
+        click.echo(f"NOT as expected: {said['misfit']}")
+    elif "agrees" in said:
         verb = "as expected" if said["agrees"] else f"NOT as expected: {said['farthest']!r} differs"
         click.echo(f"{verb}, max|a-b|/max|b| = {said['distance']:.1e}")

@@ -149,7 +149,7 @@ def test_one_refusal_does_not_end_the_contest(small: Path, tmp_path: Path):
     (["--peers", "tvm"], 2, "onnxruntime, openvino, torch"),
     (["--size", "batch=1:8"], 2, "--open"),
     (["--size", "bath=1"], 2, "batch"),
-    (["--input", "q=nowhere.npy"], 1, "nowhere.npy"),
+    (["--input", "q=nowhere.npy"], 2, "nowhere.npy"),
 ])  # fmt: skip
 def test_what_is_asked_wrongly(words: list[str], code: int, expected: str, small: Path):
     done = ingot("bench", small, *words)

@@ -159,6 +159,8 @@ USAGE = {  # exit code 2: the command line is at fault
     "shape twice": (["run", "M", "--shape", "batch=1", "--shape", "batch=2"], ["given twice"]),
     "size unknown": (["run", "M", "--shape", "bath=1"], ["'bath'", "batch"]),
     "state unknown": (["run", "M", "--state", "past=y"], ["'past'", "x"]),
+    "input file missing": (["run", "M", "--input", "x=nowhere.npy"], ["x=nowhere.npy", "No such"]),
+    "input unknown": (["run", "M", "--input", "image=X"], ["'image'", "x: f32[batch, 4]"]),
     "no threads": (["run", "M", "--threads", "0"], ["--threads"]),
     "target": (["compile", "M", "--target", "x86-64-v9"], ["x86-64-v9", "did you mean"]),
     "kernel unknown": (["show", "M", "--kernel", "k"], ["'k'", "matmul_add_relu"]),
@@ -176,8 +178,6 @@ FAILED = {  # exit code 1: the model, its inputs or its run are
     "binary dump": (["compile", "M", "--start-from", "place"], ["[bad-text]", "no dump"]),
     "feeds are no npz": (["run", "M", "--feeds", "JUNK"], ["--feeds", "neither a .npy nor a .npz"]),
     "feeds are one array": (["run", "M", "--feeds", "X"], ["--input NAME=FILE"]),
-    "input file missing": (["run", "M", "--input", "x=nowhere.npy"], ["x=nowhere.npy", "No such"]),
-    "input unknown": (["run", "M", "--input", "image=X"], ["'image'", "x: f32[batch, 4]"]),
     "input of wrong shape": (["run", "M", "--input", "x=X"], ["[bad-input]", "'x'"]),
 }
 

@@ -78,8 +78,10 @@ def test_what_json_cannot_say_is_null(small: Path, tmp_path: Path):
 def test_an_error_as_json(small: Path):
     error = said("run", small, "--shape", "bath=1", exit_code=2)
     assert error["error"]["code"] == "bad-option" and "batch" in error["error"]["hint"]
-    missing = said("run", small, "--input", "x=nowhere.npy", exit_code=1)
-    assert missing["error"]["code"] == "bad-input" and missing["exit_code"] == 1
+    missing = said("run", small, "--input", "x=nowhere.npy", exit_code=2)
+    assert missing["error"]["code"] == "bad-option" and "nowhere" in missing["error"]["what"]
+    torn = said("run", small, "--input", f"x={small}", exit_code=1)
+    assert torn["error"]["code"] == "bad-input" and torn["exit_code"] == 1
 
 
 @pytest.mark.parametrize("words, expected", [
@@ -135,6 +137,18 @@ def test_expected_answers(small: Path):
     assert "NOT as expected: 'z'" in ingot(*words, small.with_name("bad.npz")).stdout
 
 
+@pytest.mark.parametrize("expected, words", [
+    ({"q": X}, "NOT as expected: the model has no output 'q'; its outputs are y, z\n"),
+    ({"y": X}, "NOT as expected: 'y' is [2, 3], expected [2, 4]\n"),
+])  # fmt: skip
+def test_expected_answers_that_are_of_another_model(
+    small: Path, tmp_path: Path, expected: dict[str, np.ndarray], words: str
+):
+    np.savez(tmp_path / "expected.npz", **expected)  # type: ignore[arg-type]
+    done = ingot("run", small, "--shape", "batch=2", "--expect", tmp_path / "expected.npz")
+    assert done.exit_code == 3 and done.stdout.endswith(words), done.stdout
+
+
 def test_random_inputs_have_a_range(small: Path):
     def highest(span: str) -> float:
         words = ["--range", f"x={span}", "--shape", "batch=64"]
@@ -142,7 +156,7 @@ def test_random_inputs_have_a_range(small: Path):
 
     assert highest("0:1000") > 100 > highest("0:1")
     assert ingot("run", small, "--range", "x=1:0").exit_code == 2
-    assert ingot("run", small, "--range", "q=0:1").exit_code == 1
+    assert ingot("run", small, "--range", "q=0:1").exit_code == 2
 
 
 @pytest.mark.parametrize("words, expected", [
