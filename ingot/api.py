@@ -54,6 +54,7 @@ def compile(
     _check_count("threads", threads)
     limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)
+    _check_names("state", state, '{"past": "present"}')
     request = None
     if not kernels:  # a function has no digest
         request = cache.request(model, key_options(target, shapes, state, profile))
@@ -145,7 +146,14 @@ def _check_count(name: str, value: Any) -> None:
         raise IngotError("bad-option", f"{name}={value!r}", hint="give a number, 1 or more")
 
 
+def _check_names(option: str, given: Any, example: str) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        what = f"{option} is given by name, not as a {type(given).__name__}"
+        raise IngotError("bad-option", what, hint=f"{option}={example}")
+
+
 def _check_sizes(shapes: Shapes | None) -> None:
+    _check_names("shapes", shapes, '{"batch": 8}')
     for name, size in (shapes or {}).items():
         is_range = isinstance(size, tuple) and len(size) == 2
         if not all(map(_is_int, size if is_range else [size])):  # type: ignore[arg-type]

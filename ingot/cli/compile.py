@@ -110,7 +110,9 @@ def _read(model: Path, start_from: str | None, session: Any) -> Any:
         return pipeline.parse(model.read_text(encoding="utf-8"), kind)
     except (UnicodeDecodeError, ValueError, zipfile.BadZipFile) as error:
         what = f"{model} is no dump of a {kind}"
-        raise IngotError("bad-text", what, where=start_from or "", why=str(error)) from error
+        why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+        hint = "ingot compile MODEL --dump FOLDER writes what --start-from takes"
+        raise IngotError("bad-text", what, where=start_from or "", why=why, hint=hint) from error
 
 
 def _tell(

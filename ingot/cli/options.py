@@ -60,9 +60,17 @@ def told(function: Callable) -> Callable:
         except BrokenPipeError:
             raise  # click knows what to do when the reader has gone
         except OSError as error:
-            stop(IngotError("bad-option", str(error)), kwargs.get("as_json", False))
+            stop(_of_system(error), kwargs.get("as_json", False))
 
     return run
+
+
+def _of_system(error: OSError) -> IngotError:
+    if error.filename is None:
+        return IngotError("bad-option", str(error))
+    what = f"{error.filename} cannot be used"
+    hint = "is there such a folder, with room, that you may read and write?"
+    return IngotError("bad-option", what, why=error.strerror or str(error), hint=hint)
 
 
 def stop(error: IngotError, as_json: bool) -> NoReturn:

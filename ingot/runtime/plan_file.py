@@ -86,9 +86,13 @@ def save(path: str, package: Package) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            what, why = "the plan file cannot be written", error.strerror or str(error)
+            hint = "a path in a folder that exists, may be written and has room"
+            raise IngotError("bad-option", what, where=path, why=why, hint=hint) from error
         raise
 
 

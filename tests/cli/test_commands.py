@@ -161,6 +161,8 @@ USAGE = {  # exit code 2: the command line is at fault
     "state unknown": (["run", "M", "--state", "past=y"], ["'past'", "x"]),
     "input file missing": (["run", "M", "--input", "x=nowhere.npy"], ["x=nowhere.npy", "No such"]),
     "input unknown": (["run", "M", "--input", "image=X"], ["'image'", "x: f32[batch, 4]"]),
+    "save nowhere": (["compile", "M", "--save", "no/m.plan"], ["where: no/m.plan", "try:"]),
+    "outputs nowhere": (["run", "M", "--save", "no/m.npz"], ["no/m.npz", "No such file", "try:"]),
     "no threads": (["run", "M", "--threads", "0"], ["--threads"]),
     "target": (["compile", "M", "--target", "x86-64-v9"], ["x86-64-v9", "did you mean"]),
     "kernel unknown": (["show", "M", "--kernel", "k"], ["'k'", "matmul_add_relu"]),
@@ -175,7 +177,9 @@ USAGE = {  # exit code 2: the command line is at fault
 FAILED = {  # exit code 1: the model, its inputs or its run are
     "no model": (["run", "JUNK"], ["[bad-model]", "JUNK"]),
     "no dump": (["compile", "JUNK", "--start-from", "lower"], ["[bad-text]"]),
-    "binary dump": (["compile", "M", "--start-from", "place"], ["[bad-text]", "no dump"]),
+    "binary dump": (["compile", "M", "--start-from", "place"], ["not text", "try:", "--dump"]),
+    "plan to show": (["show", "P"], ["is a plan", "try:", "ingot run"]),
+    "plan to bench": (["bench", "P"], ["is a plan", "ingot.load"]),
     "feeds are no npz": (["run", "M", "--feeds", "JUNK"], ["--feeds", "neither a .npy nor a .npz"]),
     "feeds are one array": (["run", "M", "--feeds", "X"], ["--input NAME=FILE"]),
     "input of wrong shape": (["run", "M", "--input", "x=X"], ["[bad-input]", "'x'"]),
@@ -189,7 +193,9 @@ def spell(words: list[str], small: Path) -> list[object]:
     np.save(array, np.zeros((2, 9), np.float32))
     text = small.parent / "T"
     text.write_text("program('p', inputs=(), outputs=(), names=())\n")
-    files = {"M": small, "JUNK": junk, "X": array, "T": text}
+    plan = small.with_suffix(".plan")
+    plan.write_bytes(b"INGOTPLN and more")
+    files = {"P": plan, "M": small, "JUNK": junk, "X": array, "T": text}
     return [files.get(word, word.replace("=X", f"={array}")) for word in words]
 
 

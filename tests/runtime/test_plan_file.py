@@ -97,6 +97,14 @@ def test_saving_replaces_the_whole_file_or_nothing(tmp_path):
     assert path.read_text() == "what was there" and os.listdir(tmp_path) == ["small.plan"]
 
 
+def test_a_plan_that_cannot_be_written_names_the_users_path(tmp_path):
+    path = tmp_path / "nowhere" / "small.plan"
+    with pytest.raises(ingot.IngotError, match="bad-option") as caught:
+        ingot.compile(small_model(), jobs=1).save(path)
+    assert caught.value.where == str(path) and caught.value.hint
+    assert "No such file" in caught.value.why and "tmp" not in caught.value.why
+
+
 def test_a_plan_for_another_processor_is_refused(tmp_path):
     exe = ingot.compile(small_model(), jobs=1)
     assert host.missing_features(exe.package.features) == []

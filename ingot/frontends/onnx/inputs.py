@@ -167,7 +167,8 @@ class SymbolTable:
         low, high = self._rules.range_of(param, name)
         if low < 1 or (high is not None and high < low):
             what = f"size {param!r} cannot be in {_shown((low, high))}"
-            raise IngotError("bad-option", what, why="an open size is at least 1")
+            why = "an open size is at least 1" if low < 1 else f"{low} is above {high}"
+            raise IngotError("bad-option", what, why=why)
         return self._known(name, low, high, param, where)
 
     def _known(self, name: str, low: int, high: int | None, param: str, where: str) -> Dim:

@@ -20,6 +20,7 @@ from onnx import defs
 
 from ingot.frontends.onnx.limits import check_count
 from ingot.frontends.onnx.slim import slim
+from ingot.runtime import plan_file
 from ingot.support.errors import IngotError
 
 SHOWN_PATH = 200  # characters
@@ -131,6 +132,11 @@ def opsets(imports: object, ir_version: int = 3) -> dict[str, int]:
 def _open(path: Path) -> Source:
     """A model file; the large tensors of a large one are left in it."""
     try:
+        if plan_file.is_plan(str(path)):
+            hint = "ingot.load(path), or ingot run on the command line, takes plans"
+            raise IngotError(
+                "bad-model", "this is a plan, compiled already", where=str(path), hint=hint
+            )
         if path.stat().st_size < LARGE_FILE_BYTES:
             return Source(_parse(path.read_bytes(), str(path)), str(path), path.parent)
         data = np.memmap(path, np.uint8, "r")
