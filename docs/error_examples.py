@@ -35,13 +35,9 @@ def unsupported_op() -> None:
 
 def bad_type() -> None:
     """Operands do not fit: shapes that do not multiply, or an element type that the operator does
-    not take. It comes from building a graph in Python; from a file it is `bad-model`."""
-    from ingot.graph.builder import GraphBuilder
-    from ingot.graph.store import ConstantStore
-
-    g = GraphBuilder("g", ConstantStore())
-    a, b = (g.constant(np.ones(shape, np.float32)) for shape in ((2, 3), (4, 5)))
-    g.add("matmul", [a, b])
+    not take. From a file, `where` is the node."""
+    text = f"<{HEAD}> m (float[2, 3] a, float[4, 5] b) => (float[2, 5] y) {{ y = MatMul(a, b) }}"
+    ingot.compile(onnx.parser.parse_model(text))
 
 
 def bad_graph() -> None:
