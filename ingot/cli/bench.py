@@ -247,7 +247,8 @@ def _tell(task: Task, entries: Sequence[Entry], absent: dict[str, str], rules: R
         for name, dtype, shape in zip(task.names, task.dtypes, task.shapes)
     ]
     sizes = "sizes left open" if task.is_open else "sizes fixed"
-    click.echo(f"{Path(task.model).name} on {', '.join(shown)}, {sizes}; {rules.rounds} rounds\n")
+    rounds = f"{rules.rounds} round{'s' * (rules.rounds > 1)}"
+    click.echo(f"{Path(task.model).name} on {', '.join(shown)}, {sizes}; {rounds}\n")
     shown_entries = [e for e in entries if not e.refused and not is_yardstick(e)]
     print_table(HEAD, [_cells(entry, entries) for entry in shown_entries])
     click.echo()

@@ -30,7 +30,9 @@ def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndar
         raise IngotError(
             "bad-input",
             f"input {port.name!r} has dtype {_spelled(array.dtype)}, expected {dtype}",
-            hint=f"pass {port.name}.astype({str(dtype)!r})",
+            hint=f"pass {port.name}.astype({str(dtype)!r})"
+            if hasattr(value, "astype")
+            else f"pass {port.name}.to(torch.{dtype})",
         )
     if is_state:
         return _state_array(array, port)

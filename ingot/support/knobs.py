@@ -76,6 +76,8 @@ class Knobs:
 
 _PREFIX = "INGOT_"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_KINDS: dict[Any, str] = {int: "a whole number", int | None: "a whole number", float: "a number",
+                          bool: "on or off", str: "text"}  # fmt: skip
 _overrides: list[Knobs] = []
 
 
@@ -203,10 +205,8 @@ def _check(knob: Field, value: Any, spelled: str) -> None:
 
 def _malformed(name: str, value: object) -> IngotError:
     knob = name.removeprefix(_PREFIX).lower()
-    wanted = _TYPES[knob]
-    kind = getattr(wanted, "__name__", None) if isinstance(wanted, type) else str(wanted)
     return IngotError(
         "bad-option",
-        f"{env_name(knob)}: {value!r} is not {kind}",
+        f"{env_name(knob)}: {value!r} is not {_KINDS[_TYPES[knob]]}",
         why=_FIELDS[knob].metadata["doc"],
     )

@@ -75,10 +75,14 @@ def test_disagreement_has_its_exit_code(small: Path):
 
 def test_open_sizes_and_no_peer(small: Path):
     done = ingot(
-        "bench", small, "--shape", "x=7x4", "--open", "--peers", "", "--threads", 1, *QUICK
-    )
+        "bench", small, "--shape", "x=7x4", "--open", "--peers", "", "--threads", 1,
+        "--rounds", 1, "--round-s", 0,
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "f32[7, 4], sizes left open" in done.stdout and "Nobody to compare" in done.stdout
+    assert (
+        "f32[7, 4], sizes left open; 1 round\n" in done.stdout
+        and "Nobody to compare" in done.stdout
+    )
 
 
 class Small(torch.nn.Module):

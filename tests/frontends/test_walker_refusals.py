@@ -32,6 +32,8 @@ def test_all_missing_operators_at_once() -> None:
     assert "3 operators" in text and "ai.onnx.Gone (opset 17), 1 node: 'Gone_z'" in text
     assert "my.domain.Vanished (opset 3), 7 nodes: 'Vanished_v0'" in text and "2 more" in text
     assert "Lost" in text and "'Call/Lost_q'" in text
+    keys = '"Gone": kernel, "my.domain:Lost": kernel, "my.domain:Vanished": kernel'
+    assert f"kernels={{{keys}}}) takes those written with @ingot.kernel" in text
 
 
 def test_cycle() -> None:

@@ -92,6 +92,8 @@ def test_an_unknown_output_is_refused_before_anything_runs():
 def test_dtypes(rows: ingot.Executable, given: dict):
     wide = given["a"].astype(np.float64)
     refused(lambda: rows(wide, given["b"]), "'a'", "float64", "expected float32", "a.astype(")
+    tensor = torch.from_numpy(wide)
+    refused(lambda: rows(tensor, given["b"]), "float64", "a.to(torch.float32)")
     swapped = given["a"].astype(">f4")
     refused(lambda: rows(swapped, given["b"]), "'a'", "big-endian", "expected float32")
     refused(lambda: rows(given["a"] > 0, given["b"]), "'a'", "bool")

@@ -27,7 +27,7 @@ def test_environment_is_parsed_by_type():
     "name, text, said",
     [
         ("INGOT_JBOS", "2", "INGOT_JBOS"),
-        ("INGOT_JOBS", "many", "INGOT_JOBS"),
+        ("INGOT_JOBS", "many", "INGOT_JOBS: 'many' is not a whole number"),
         ("INGOT_JOBS", "0", "at least 1"),
         ("INGOT_VERIFY", "perhaps", "INGOT_VERIFY"),
         ("INGOT_OPT_LEVEL", "7", "from 0 to 3"),

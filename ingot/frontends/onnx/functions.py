@@ -166,7 +166,8 @@ class _Survey:
             what,
             where=self.library.source.name,
             why="\n         ".join(lines),
-            hint=f"{how_to_hook(*rows[0][0][:2])}\n         (docs/kernels.md); docs/add-an-op.md "
+            hint=how_to_hook(key[:2] for key in self.missing)
+            + "\n         (docs/kernels.md); docs/add-an-op.md "
             "shows how to add an operator to Ingot",
         )
 

@@ -13,6 +13,8 @@ from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling
 from ingot.graph.ir import Value
 from ingot.support.errors import IngotError
 
+SHOWN = 3  # keys that a hint spells out
+
 Hook = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -58,7 +60,9 @@ def _spelling(hook: Hook) -> Spelling:
     return spell
 
 
-def how_to_hook(domain: str, op: str) -> str:
-    """What to try for an operator that is missing."""
-    key = f"{domain}:{op}" if domain else op
-    return f'ingot.compile(model, kernels={{"{key}": kernel}}) takes one written with @ingot.kernel'
+def how_to_hook(missing: Iterable[tuple[str, str]]) -> str:
+    """What to try for operators that are missing, by domain and name."""
+    keys = sorted({f"{domain}:{op}" if domain else op for domain, op in missing})
+    given = ", ".join([f'"{key}": kernel' for key in keys[:SHOWN]] + ["…"] * (len(keys) > SHOWN))
+    words = "one" if len(keys) == 1 else "those"
+    return f"ingot.compile(model, kernels={{{given}}}) takes {words} written with @ingot.kernel"
