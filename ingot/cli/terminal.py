@@ -20,8 +20,9 @@ def print_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], is_number: Sequence[bool]
 ) -> None:
     table = Table()
-    for name, number in zip(head, [*is_number, *[False] * len(head)]):
-        table.add_column(Text(name), justify="right" if number else "left")
+    for i, (name, number) in enumerate(zip(head, [*is_number, *[False] * len(head)])):
+        # the first is a name, to be given to another command: others make room for it
+        table.add_column(Text(name), justify="right" if number else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*map(Text, row))  # as Text: a name may look like markup
     Console(highlight=False).print(table)
