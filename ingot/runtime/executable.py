@@ -12,7 +12,6 @@ import ctypes
 import os
 import time
 from collections.abc import Mapping, Sequence
-from copy import copy
 from os import PathLike
 from typing import Any, NoReturn
 
@@ -171,8 +170,8 @@ class Executable:
     def context(self) -> Executable:
         """The same code with memory and a thread count of its own, for a caller who wants neither
         to share them nor to wait while another's grow."""
-        own = copy(self)
-        own._idle = []
+        own = object.__new__(Executable)
+        own.__dict__.update(self.__dict__, _idle=[])
         return own
 
     # --- calling ------------------------------------------------------------------------------

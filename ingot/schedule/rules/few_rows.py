@@ -92,11 +92,12 @@ def _blocks(
     sch: Schedule, target: Target, stage: Stage, width: int, consumer: BlockRef | None
 ) -> LoopRef:
     lane_loop, k_loop = (_loop(sch, stage, a) for a in (stage.spatial[-1], stage.reduced[0]))
-    *batch, rows = [x for x in own_loops(sch, stage.ref) if x not in (lane_loop, k_loop)]
+    others = [x for x in own_loops(sch, stage.ref) if x not in (lane_loop, k_loop)]
+    batch, rows = others[:-1], others[-1:]  # a product with a vector has no rows
     block, inside = sch.split(lane_loop, None, width)
     columns, vectors, lanes = sch.split(inside, None, VECTORS, target.lanes(stage.dtype))
     k_outer, k_inner = sch.split(k_loop, None, _step(arith.as_int(stage.reduced[0].extent)))
-    sch.reorder(*batch, block, k_outer, columns, rows, k_inner, vectors, lanes)
+    sch.reorder(*batch, block, k_outer, columns, *rows, k_inner, vectors, lanes)
     shared = sch.fuse(*batch, block) if batch else block
     start = sch.decompose_reduction(stage.ref, k_outer)
     if consumer is not None:
