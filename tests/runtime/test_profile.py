@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.arith import expr as arith
 from ingot import target as targets
+from ingot.arith import expr as arith
 from ingot.codegen import llvm_object
 from ingot.codegen.llvm_probe import flops_per_turn, probe_text
 from ingot.runtime.elf import ObjectFile, undefined_symbols
