@@ -80,6 +80,15 @@ def test_bad_attributes() -> None:
     assert "'value'" in error.what and "Constant_c" in error.where
 
 
+def test_numbers_and_shapes_that_mean_nothing() -> None:
+    image, out = info("x", [1, 2, 3, 3]), info("y", [1, 2, 3, 3])
+    lrn = simple(node("LRN", "x", "y", size=0), inputs=(image,), outputs=(out,))
+    assert "'size' is 0" in refused(lrn).what
+    condition = np.array(True)
+    kept = simple(node("Compress", "x c", "y"), outputs=(info("y", [6]),), c=condition)
+    assert "not a list of bools" in refused(kept).what
+
+
 def test_operand_counts() -> None:
     assert "operands" in refused(simple(node("Add", "x", "y"))).what
     assert "operand 0 is missing" in refused(simple(node("Relu", "_", "y"))).what

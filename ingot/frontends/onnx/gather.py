@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import axis_of, cast, indices, reshape
+from ingot.frontends.onnx.common import axis_of, bad_model, cast, indices, reshape
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
@@ -70,6 +70,8 @@ def reverse_sequence(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 def compress(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """The slices whose condition holds: the points where it does, gathered."""
     x, condition = ctx.value(node, 0), cast(ctx, ctx.value(node, 1), dtypes.bool_)
+    if condition.tensor.rank != 1:
+        raise bad_model(node, f"its condition is {condition.type}, not a list of bools")
     if "axis" not in node.attrs:
         x, axis = reshape(ctx, x, [x.tensor.numel]), 0
     else:

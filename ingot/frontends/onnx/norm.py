@@ -130,6 +130,8 @@ def local_response_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         "size": node.attr("size"), "alpha": node.attr("alpha", 1e-4),
         "beta": node.attr("beta", 0.75), "bias": node.attr("bias", 1.0),
     }  # fmt: skip
+    if attrs["size"] < 1:
+        raise bad_model(node, f"attribute 'size' is {attrs['size']}: no channel is near another")
     return [ctx.g.add("lrn", [ctx.value(node, 0)], **attrs)]
 
 
