@@ -61,15 +61,10 @@ class Parts:
 
 def schedule_attention(sch: Schedule, target: Target) -> bool:
     """One nest for all but the copies of K and V; False where some step is refused."""
-    before = sch.save()
-    try:
+    with sch.attempt():
         _one_nest(sch, target)
-    except IngotError as error:
-        if error.code != "bad-schedule":
-            raise
-        sch.restore(before)
-        return False
-    return True
+        return True
+    return False
 
 
 def _one_nest(sch: Schedule, target: Target) -> None:

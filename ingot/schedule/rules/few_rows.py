@@ -21,7 +21,6 @@ from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.maps import vectorize_loop
 from ingot.schedule.rules.stages import Stage, loop_of, own_loops, stage_of, stages
 from ingot.schedule.schedule import Schedule
-from ingot.support.errors import IngotError
 from ingot.target import Target
 
 STEPS = (4, 5, 6, 3, 7)  # rows of the operand at a time: a divisor of how many there are
@@ -45,18 +44,13 @@ def schedule_few_rows(
     tile = VECTORS * target.lanes(stage.dtype)
     if columns % tile and rows > MOST_APART:
         return None
-    before = sch.save()
-    try:
+    with sch.attempt():
         if columns % tile:
             _apart(sch, stage, columns - columns % tile)
             consumer = None  # it reads both parts
         width = _block(target, stage, rows, columns - columns % tile)
         return _blocks(sch, target, stage, width, consumer)
-    except IngotError as error:
-        if error.code != "bad-schedule":
-            raise
-        sch.restore(before)
-        return None
+    return None
 
 
 def _apart(sch: Schedule, stage: Stage, columns: int) -> None:
