@@ -147,10 +147,12 @@ def row_tiles_per_block(
     all panels together stay in the second-level cache: rows are then read and written in one go.
     Else as many as stay in the last-level cache meanwhile, in blocks of one size: a row tile is
     read slowly enough for that, while a panel read again from memory is not. None: all of them."""
-    if row_tiles is None or row_tile_bytes is None or len(caches) < 2:
+    if len(caches) < 2:
         return None
     if panels_bytes is not None and panels_bytes <= caches[1] * PANELS_SHARE:
         return 1
+    if row_tiles is None or row_tile_bytes is None:
+        return None
     most = max(1, int(caches[-1] * BLOCK_SHARE) // max(1, row_tile_bytes))
     if most >= row_tiles:
         return None
