@@ -3,7 +3,7 @@
 from ingot.target import FMA, Target
 
 F32 = {
-    "exp": 1.8, "exp2": 1.0, "log": 0.9, "sigmoid": 1.6, "rsqrt": 1.5, "tanh": 1.4, "erf": 1.2,
+    "exp": 1.8, "exp2": 1.0, "log": 0.9, "sigmoid": 1.8, "rsqrt": 1.5, "tanh": 1.4, "erf": 1.2,
     "sin": 1.6, "cos": 1.6, "expm1": 1.6, "log2": 1.2, "log1p": 0.9,
 }  # fmt: skip
 F32_PLAIN = F32 | {"exp2": 1.4, "erf": 1.5, "log2": 1.75, "sin": 3.0, "cos": 3.0}  # without fma

@@ -160,6 +160,33 @@ def _at_most(n: V, limit: int) -> V:
 
 
 def sigmoid(x: V) -> V:
+    return sigmoid_by_sum(x) if x.dtype.bits == 32 else sigmoid_by_halves(x)
+
+
+_RAISED = 24  # powers of two from 2^-150 on, times this power of two, are normal numbers
+
+
+def sigmoid_by_sum(x: V) -> V:
+    """1 / (1 + e^-x) with e^-x = 2^-n · (1 + p) is 2^n / (2^n + 1 + p).
+
+    2^n + 1 is exact where p matters beside it, or what it lost goes into p. So sum and quotient
+    round once each, and the result once more where it is subnormal. Beyond 20 it is 1.
+    """
+    t = _EXP["f32"]
+    x = clamp(x.keep(), t.low, 20.0)
+    shift = magic(x.dtype) + (BIAS["f32"] + _RAISED)
+    shifted = x.times_plus(LOG2E, shift).keep()
+    whole = (shifted - shift).keep()
+    r = whole.times_plus(t.ln2_low, whole.times_plus(t.ln2_high, -x)).keep()
+    square = (r * r).keep()
+    p = square.times_plus(by_pairs(r, square, (0.5, *t.cubic)), r)
+    raised = (shifted.bits(int_of(x.dtype)) << MANTISSA["f32"]).bits(x.dtype).keep()
+    power = (raised * 2.0**-_RAISED).keep()
+    near = (power + 1.0).keep()
+    return raised / (near + (p + (power - (near - 1.0)))) * 2.0**-_RAISED
+
+
+def sigmoid_by_halves(x: V) -> V:
     """With e = exp(-|x|) ≤ 1 nothing overflows, and small results keep their digits.
 
     Exponential, sum and quotient round once each; the first two errors are known, and taken back.
