@@ -9,8 +9,9 @@ the packed operand and `rows` numbers of the other, and multiplies all pairs:
 
     cycles of a step = max(rows · vectors / FMA_PORTS, (rows + vectors) / LOAD_PORTS, FMA_LATENCY)
 
-since an accumulator waits for its own last sum. The best tile has the fewest cycles for the whole
-product, the wasted rows and columns of the last tiles included.
+since an accumulator waits for its own last sum. In a depthwise convolution each accumulator loads a
+vector of its own instead, and the rows share the weights. The best tile has the fewest cycles for
+the whole product, the wasted rows and columns of the last tiles included.
 
 `pace` says what a core is taken to do, for the prediction that exe.report() sets beside the time
 measured: a kernel takes as long as its arithmetic on every port, or as moving its arrays once from
@@ -38,11 +39,12 @@ MEMORY_BYTES_PER_NS = 12.0  # all cores together
 
 @dataclass(frozen=True)
 class Tile:
-    """`rows` times `vectors` vectors of `lanes`."""
+    """`rows` times `vectors` vectors of `lanes`; `is_apart`: each result loads its own vector."""
 
     rows: int
     vectors: int
     lanes: int
+    is_apart: bool = False
 
     @property
     def columns(self) -> int:
@@ -50,8 +52,9 @@ class Tile:
 
     @property
     def step_cycles(self) -> float:
-        work = self.rows * self.vectors / FMA_PORTS
-        return max(work, (self.rows + self.vectors) / LOAD_PORTS, FMA_LATENCY)
+        results = self.rows * self.vectors
+        loads = (results if self.is_apart else self.rows) + self.vectors
+        return max(results / FMA_PORTS, loads / LOAD_PORTS, FMA_LATENCY)
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,12 @@ def pace(lanes: int, has_fma: bool, caches: tuple[int, ...]) -> Pace:
 
 
 def register_tile(
-    rows: int | None, columns: int | None, lanes: int, registers: int, panel: int | None = None
-) -> Tile:
+    rows: int | None, columns: int | None, lanes: int, registers: int, panel: int | None = None,
+    is_apart: bool = False,
+) -> Tile:  # fmt: skip
     """The tile with the fewest cycles for `rows` × `columns` results; `panel` fixes its columns."""
     best, best_cycles = Tile(1, 1, lanes), float("inf")
-    for tile in _candidates(lanes, registers, panel):
+    for tile in _candidates(lanes, registers, panel, is_apart):
         if panel is None and columns is not None and tile.columns - lanes >= columns:
             continue  # a vector of nothing
         cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
@@ -87,13 +91,13 @@ def register_tile(
     return best
 
 
-def _candidates(lanes: int, registers: int, panel: int | None) -> list[Tile]:
+def _candidates(lanes: int, registers: int, panel: int | None, is_apart: bool) -> list[Tile]:
     widths = [panel // lanes] if panel else range(1, MAX_VECTORS + 1)
     found = []
     for vectors in widths:
         for rows in range(1, MAX_ROWS + 1):
             if _fits(rows, vectors, registers):
-                found.append(Tile(rows, vectors, lanes))
+                found.append(Tile(rows, vectors, lanes, is_apart))
     return found
 
 

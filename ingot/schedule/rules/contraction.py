@@ -24,6 +24,7 @@ from ingot.schedule.rules.maps import PARALLEL_WORK, vectorize_loop
 from ingot.schedule.rules.stages import (
     Stage,
     elements,
+    extent,
     index_vars,
     intermediates,
     loop_of,
@@ -197,13 +198,15 @@ def _is_panelled(load: Load, axis: Axis) -> bool:
 
 
 def _rows_axis(others: list[Axis], loads: list[Load], moving: list[Load]) -> Axis | None:
-    """The axis along which a loaded vector is used again; else one along which a scalar is."""
+    """The axis along which a loaded vector is used again; else one along which a scalar is; else,
+    of all that have lanes, the last along which one stays."""
     still = [x for x in loads if x not in moving]
     for group in (moving, still):
         free = [a for a in others if group and not any(_mentions(x, a) for x in group)]
         if free:
             return max(free, key=lambda a: (_size(a), others.index(a)))
-    return None
+    staying = [a for a in others if not all(_mentions(x, a) for x in moving)]
+    return staying[-1] if staying else None
 
 
 def _mentions(load: Load, axis: Axis) -> bool:
@@ -256,6 +259,8 @@ def _tiled(
     sch.vectorize(lanes)
     for loop in [*vectors, *([row_inner] if row_inner is not None else [])]:
         sch.unroll(loop)
+    if tile.is_apart and (extent(sch, reduced[-1]) or MAX_UNROLL) < MAX_UNROLL:
+        sch.unroll(reduced[-1])  # neighbours read the same vectors, a tap apart
     return shared
 
 
@@ -267,7 +272,13 @@ def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
         panel = None  # it was not made for tiles
     if panel is None and columns is not None and columns < lanes:
         lanes = max(columns, 1)
-    return tiles.register_tile(rows, columns, lanes, target.vector_registers, panel)
+    is_apart = roles.rows is not None and _are_apart(stage, roles.lanes, roles.rows)
+    return tiles.register_tile(rows, columns, lanes, target.vector_registers, panel, is_apart)
+
+
+def _are_apart(stage: Stage, lanes: Axis, rows: Axis) -> bool:
+    """Does each row load vectors of its own?"""
+    return any(_mentions(x, lanes) and _mentions(x, rows) for x in stage.loads)
 
 
 def panel_of(stage: Stage, lanes: Axis) -> int | None:
