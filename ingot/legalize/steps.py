@@ -21,6 +21,7 @@ from ingot.legalize.place_allocs import place_allocs
 from ingot.legalize.simplify_stmts import simplify_stmts
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
+from ingot.legalize.whole_tiles import whole_tiles
 from ingot.loops.ir import Kernel
 from ingot.target import Target
 
@@ -36,6 +37,7 @@ STEPS = (
     Step("lower_blocks", lower_blocks),
     Step("place_allocs", place_allocs),
     Step("flatten", flatten),
+    Step("whole_tiles", whole_tiles),
     Step("vectorize", vectorize),
     Step("contract_fma", contract_fma),
     Step("expand_math", expand_math),

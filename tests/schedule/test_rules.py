@@ -131,16 +131,18 @@ def test_a_product_is_tiled_with_its_epilogue():
     assert sch.at_block(sch.block("Y")).where is None
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 256), (7, 256), (3, 250)])
-def test_few_rows_read_the_other_operand_as_it_lies(rows, columns):
-    """Four rows of it side by side, in vectors; a block of results is begun before."""
-    sch = schedule_kernel(matmul(rows, columns, 16), parse("x86-64-v3"), "matmul")
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 256, 32), (7, 256, 16), (9, 250, 15)])
+def test_few_rows_read_the_other_operand_as_it_lies(rows, columns, depth):
+    """A few rows of it side by side, in vectors; a block of results is begun before."""
+    sch = schedule_kernel(matmul(rows, columns, depth), parse("x86-64-v3"), "matmul")
+    step = 8 if rows == 1 else 4
     marks = [(sch.at_loop(x).kind.value, arith.as_int(sch.at_loop(x).extent)) for x in
              sch.loops(sch.block("Y"))]  # fmt: skip
     assert marks[1] == ("serial", 4) and marks[3:] == [
-        ("serial", rows), ("unroll", 4), ("unroll", 2), ("vector", 8),
+        ("serial", rows), ("unroll", step), ("unroll", 2), ("vector", 8),
     ]  # fmt: skip
     assert sch.at_block(sch.block("Y")).init is None
+    assert_same(matmul(rows, columns, depth), sch.kernel)
 
 
 def test_small_work_stays_on_one_thread():

@@ -19,55 +19,31 @@ from ingot.arith import expr as arith
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.maps import vectorize_loop
-from ingot.schedule.rules.stages import Stage, loop_of, own_loops, stage_of, stages
+from ingot.schedule.rules.stages import Stage, loop_of, own_loops, stage_of
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
-STEPS = (4, 5, 6, 3, 7)  # rows of the operand at a time: a divisor of how many there are
+STEP = 4  # rows of the operand at a time
+STEP_ALONE = 8  # for a single row, whose results are read and written again in each step
 VECTORS = 2
 CACHE_SHARE = 0.5  # of the first-level cache, for the block of results
 LEAST_COLUMNS = 64  # narrower ones are panels as they are
-MAX_BLOCK = 1024
-# rows whose results may lie as far apart as in the output, sharing cache sets: with columns left
-# over, the consumer is a nest of its own and they are not side by side
-MOST_APART = 4
+MAX_BLOCK = 4096
 
 
 def schedule_few_rows(
     sch: Schedule, target: Target, stage: Stage, rows: int, consumer: BlockRef | None
 ) -> LoopRef | None:
-    """`stage` has lanes along its last axis; `rows` is how many results use a vector of it. Columns
-    beyond the last whole vectors become a nest of their own."""
+    """`stage` has lanes along its last axis; `rows` is how many results use a vector of it."""
     columns = arith.as_int(stage.spatial[-1].extent)
     if columns is None or columns < LEAST_COLUMNS or len(stage.reduced) != 1:
         return None
     tile = VECTORS * target.lanes(stage.dtype)
-    if columns % tile and rows > MOST_APART:
-        return None
     with sch.attempt():
-        if columns % tile:
-            _apart(sch, stage, columns - columns % tile)
-            consumer = None  # it reads both parts
-        width = _block(target, stage, rows, columns - columns % tile)
-        return _blocks(sch, target, stage, width, consumer)
+        width = _block(target, stage, rows, columns + -columns % tile)
+        step = STEP_ALONE if rows == 1 else STEP
+        return _blocks(sch, target, stage, (width, step), consumer)
     return None
-
-
-def _apart(sch: Schedule, stage: Stage, columns: int) -> None:
-    """The columns from there on in a nest of their own."""
-    loop = _loop(sch, stage, stage.spatial[-1])
-    others = [x for x in own_loops(sch, stage.ref) if x != loop]
-    sch.reorder(loop, *others)
-    rest = sch.partition(loop, columns)[1]
-    *rows, k = [x for x in sch.loops(_only_block(sch, rest)) if x != rest]
-    sch.reorder(*rows, k, rest)
-    with sch.attempt():
-        sch.vectorize(rest)
-
-
-def _only_block(sch: Schedule, loop: LoopRef) -> BlockRef:
-    (found,) = [s.ref for s in stages(sch) if loop in sch.loops(s.ref)]
-    return found
 
 
 def _block(target: Target, stage: Stage, rows: int, columns: int) -> int:
@@ -83,14 +59,16 @@ def _block(target: Target, stage: Stage, rows: int, columns: int) -> int:
 
 
 def _blocks(
-    sch: Schedule, target: Target, stage: Stage, width: int, consumer: BlockRef | None
+    sch: Schedule, target: Target, stage: Stage, sizes: tuple[int, int], consumer: BlockRef | None
 ) -> LoopRef:
+    """`sizes`: columns of a block, rows of the operand at a time."""
+    width, step = sizes
     lane_loop, k_loop = (_loop(sch, stage, a) for a in (stage.spatial[-1], stage.reduced[0]))
     others = [x for x in own_loops(sch, stage.ref) if x not in (lane_loop, k_loop)]
     batch, rows = others[:-1], others[-1:]  # a product with a vector has no rows
     block, inside = sch.split(lane_loop, None, width)
     columns, vectors, lanes = sch.split(inside, None, VECTORS, target.lanes(stage.dtype))
-    k_outer, k_inner = sch.split(k_loop, None, _step(arith.as_int(stage.reduced[0].extent)))
+    k_outer, k_inner = sch.split(k_loop, None, step)
     sch.reorder(*batch, block, k_outer, columns, *rows, k_inner, vectors, lanes)
     shared = sch.fuse(*batch, block) if batch else block
     start = sch.decompose_reduction(stage.ref, k_outer)
@@ -109,9 +87,3 @@ def _loop(sch: Schedule, stage: Stage, axis: Axis) -> LoopRef:
     loop = loop_of(sch, stage, axis)
     assert loop is not None, "a stage has a loop for each axis"
     return loop
-
-
-def _step(depth: int | None) -> int:
-    if depth is None:
-        return STEPS[0]
-    return next((step for step in STEPS if depth % step == 0), STEPS[0])

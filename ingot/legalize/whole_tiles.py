@@ -1,0 +1,118 @@
+"""Guards out of inner loops: an iteration in which they hold throughout runs without them.
+
+    for c: for i: for l in vector(8): if c*8 + l < n: …
+    →  for c: if c*8 + 7 < n: for i: for l in vector(8): …
+              else:           for i: for l in vector(8): if c*8 + l < n: …
+
+Loops whose last tile is not whole test every statement otherwise, and sums cannot stay in
+registers between tests. A step; in: flat kernel with vector and unrolled loops still in it. Only
+where a loop stands between the guard and the last loop that it is about: else nothing is saved.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.legalize import terms
+from ingot.legalize.context import Context
+from ingot.legalize.copies import copy_stmt
+from ingot.legalize.ranges import Ranges
+from ingot.loops import ir, visit
+from ingot.loops.ir import For, If, Kernel, LoopKind, Stmt
+
+MAX_STMTS = 128  # of a body that is written twice, unrolled loops counted in full
+WRITTEN_OUT = (LoopKind.VECTOR, LoopKind.UNROLL)
+
+
+def whole_tiles(kernel: Kernel, ctx: Context) -> Kernel:
+    if not any(isinstance(s, If) for s in visit.walk_stmts(kernel.body)):
+        return kernel
+    ranges = Ranges(kernel)
+
+    def on_stmt(s: Stmt) -> Stmt:
+        if not isinstance(s, For) or s.kind is not LoopKind.SERIAL:
+            return s
+        return _by_case(s, ranges, ctx)
+
+    return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
+
+
+def _by_case(loop: For, ranges: Ranges, ctx: Context) -> Stmt:
+    found = dict.fromkeys(_guards(loop.body, loop.var, ()))
+    strongest = {c: _for_all(c, loop, ranges) for c in found}
+    known = {c: whole for c, whole in strongest.items() if whole is not None}
+    if not known or _count(loop.body) > MAX_STMTS:
+        return loop
+    whole = terms.conjoin(dict.fromkeys(known.values()))
+    assert whole is not None
+    free = _without(loop.body, set(known))
+    return ir.replace(loop, body=If(whole, free, copy_stmt(loop.body, {}, ctx.names)))
+
+
+def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
+    """Conjuncts of conditions that are about `var`, with a loop between that they are not about;
+    of the loops inside, they are only about such as are written out."""
+    match s:
+        case For(body=body):
+            return _guards(body, var, (*inside, s))
+        case If(cond=cond, then=then, orelse=None):
+            own = [c for c in terms.conjuncts(cond) if _is_hoistable(c, var, inside)]
+            return own + _guards(then, var, inside)
+        case _:
+            return [c for x in visit.sub_stmts(s) for c in _guards(x, var, inside)]
+
+
+def _is_hoistable(cond: ir.Expr, var: str, inside: tuple[For, ...]) -> bool:
+    used = terms.value_vars(cond)
+    mine = [f for f in inside if f.var in used]
+    others = [f for f in inside if f.var not in used]
+    return var in used and bool(others) and all(f.kind in WRITTEN_OUT for f in mine)
+
+
+def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
+    """What must hold for the condition to hold in every iteration of the loops inside."""
+    if not isinstance(cond, ir.Compare) or cond.op != "lt":
+        return None
+    if not isinstance(cond.a, ir.Index) or not isinstance(cond.b, ir.Index):
+        return None
+    place = cond.a.expr
+    for inner in _loops(loop.body):
+        if inner.var in terms.index_vars(cond.b.expr):
+            return None
+        if inner.var not in terms.index_vars(place):
+            continue
+        parts = ranges.affine(place, inner.var)
+        if parts is None or not ranges.at_least(parts[0], 0):
+            return None
+        place = parts[0] * (inner.stop - 1) + parts[1]
+    return ir.Compare("lt", ir.Index(ranges.simplify(place)), cond.b)
+
+
+def _loops(s: Stmt) -> list[For]:
+    return [x for x in visit.walk_stmts(s) if isinstance(x, For)]
+
+
+def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
+    """The statement where all of those conditions hold."""
+
+    def on_stmt(x: Stmt) -> Stmt:
+        if not isinstance(x, If) or x.orelse is not None:
+            return x
+        return terms.guarded(
+            terms.conjoin(c for c in terms.conjuncts(x.cond) if c not in known), x.then
+        )
+
+    return visit.map_stmt(s, on_stmt)
+
+
+def _count(s: Stmt) -> int:
+    """Statements, those of an unrolled loop as often as they will be there."""
+    match s:
+        case For(kind=LoopKind.UNROLL, body=body):
+            return (arith.as_int(s.extent) or MAX_STMTS) * _count(body)
+        case For(body=body) | ir.Alloc(body=body) | ir.Let(body=body):
+            return 1 + _count(body)
+        case If(then=then, orelse=orelse):
+            return 1 + _count(then) + (0 if orelse is None else _count(orelse))
+        case ir.Seq(stmts=stmts):
+            return sum(map(_count, stmts))
+    return 1

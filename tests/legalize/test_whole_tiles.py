@@ -1,0 +1,76 @@
+"""Guards leave inner loops: what is versioned, what is left alone, that answers stay."""
+
+import pytest
+
+from ingot import dtypes
+from ingot.legalize.context import Context
+from ingot.legalize.flatten import flatten
+from ingot.legalize.lower_blocks import lower_blocks
+from ingot.legalize.place_allocs import place_allocs
+from ingot.legalize.whole_tiles import whole_tiles
+from ingot.loops import ir, visit
+from ingot.loops.build import Build
+from ingot.loops.script_print import show
+from ingot.loops.verify import verify
+from ingot.schedule import Schedule
+from tests.legalize.common import AVX2, check
+from tests.schedule.common import matmul
+
+
+def stepped(sch: Schedule) -> ir.Kernel:
+    """The kernel after `whole_tiles`, all steps before it done."""
+    kernel, ctx = sch.kernel, Context.of(sch.kernel, AVX2)
+    for step in (lower_blocks, place_allocs, flatten, whole_tiles):
+        kernel = step(kernel, ctx)
+    verify(kernel)
+    return kernel
+
+
+def branches(kernel: ir.Kernel) -> list[ir.If]:
+    found = (s for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.If))
+    return [s for s in found if s.orelse is not None]
+
+
+def streamed(rows: int, columns: int, depth: int) -> Schedule:
+    """Blocks of 16 columns, two k at a time, the rows inside."""
+    sch = Schedule(matmul(rows, columns, depth))
+    i, j, k = sch.loops(sch.block("Y"))
+    j_outer, j_inner = sch.split(j, None, 16)
+    k_outer, k_inner = sch.split(k, None, 2)
+    sch.reorder(k_outer, j_outer, i, k_inner, j_inner)
+    sch.decompose_reduction(sch.block("Y"), k_outer)
+    sch.vectorize(j_inner)
+    sch.unroll(k_inner)
+    return sch
+
+
+def test_a_guard_is_tested_once_for_all_rows():
+    (by_k,) = [b for b in branches(stepped(streamed(3, 20, 7))) if "k" in show(b.cond)]
+    assert not any("k_0" in show(s.cond) for s in visit.walk_stmts(by_k.then)
+                   if isinstance(s, ir.If))  # fmt: skip
+    (by_column,) = [s for s in visit.walk_stmts(by_k.then) if isinstance(s, ir.If) and s.orelse]
+    assert not any(isinstance(s, ir.If) for s in visit.walk_stmts(by_column.then))
+    assert any(isinstance(s, ir.If) for s in visit.walk_stmts(by_column.orelse))
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 7), (1, 16, 8), (2, 15, 3), (5, 33, 2), (4, 1, 3)])
+def test_answers_stay(shape):
+    check(streamed(*shape).kernel)
+
+
+def test_a_guard_with_no_loop_below_it_stays():
+    b = Build("map")
+    x = b.param("x", dtypes.f32, (20,))
+    sch = Schedule(b.finish([b.compute("y", (20,), lambda i: x[i] + x[i])]))
+    _, inner = sch.split(sch.loops(sch.block("y"))[0], None, 8)
+    sch.vectorize(inner)
+    assert not branches(stepped(sch))
+    check(sch.kernel)
+
+
+def test_a_large_body_is_not_written_twice():
+    sch = streamed(3, 20, 300)
+    _, update = [x for x in sch.blocks() if sch.at_block(x).name.startswith("Y")]
+    k_outer = sch.loops(update)[0]
+    sch.unroll(k_outer)
+    assert not any("k_0" in show(b.cond) for b in branches(stepped(sch)))
