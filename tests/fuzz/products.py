@@ -129,6 +129,7 @@ def conv_transpose(rng: Rng) -> Case:
     rank, group = pick(rng, (1, 2, 2, 3)), pick(rng, (1, 1, 2))
     kernel = tuple(pick(rng, (1, 2, 3, 4)) for _ in range(rank))
     strides = tuple(pick(rng, (1, 2, 3)) for _ in range(rank))
+    dilations = tuple(pick(rng, (1, 1, 2)) for _ in range(rank))
     space = tuple(int(n) for n in rng.integers(2, {1: 60, 2: 13, 3: 6}[rank], rank))
     pads = tuple(int(rng.integers(0, k)) for k in (*kernel, *kernel))
     extra = tuple(int(rng.integers(0, s)) for s in strides)
@@ -141,7 +142,10 @@ def conv_transpose(rng: Rng) -> Case:
         array(rng, (int(rng.integers(1, 3)), channels, *space), dtypes.f32),
         array(rng, (channels, out, *kernel), dtypes.f32),
     ]
-    attrs = {"group": group, "strides": strides, "pads": pads, "output_padding": extra}
+    attrs = {
+        "group": group, "strides": strides, "dilations": dilations, "pads": pads,
+        "output_padding": extra,
+    }  # fmt: skip
     fixed = {0: (1,), 1: tuple(range(rank + 2))}
     return Case(
         f"conv_transpose {[a.shape for a in arrays]} {attrs}", arrays,

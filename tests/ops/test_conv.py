@@ -54,30 +54,6 @@ def test_same_padding_with_stride_one_keeps_a_symbolic_size():
     assert y.shape == (1, 8, arith.Var("h"), arith.Var("w"))
 
 
-TRANSPOSED = [
-    ((1, 2, 3, 4), (2, 3, 3, 3), {}),
-    ((1, 2, 3, 3), (2, 3, 3, 2), {"strides": (2, 3), "pads": (1, 0, 0, 1)}),
-    ((1, 4, 3), (4, 2, 3), {"group": 2, "strides": (2,), "output_padding": (1,)}),
-    ((2, 2, 3, 3), (2, 1, 2, 2), {"dilations": (2, 3), "pads": (1, 2, 1, 0)}),
-    ((1, 1, 2, 2, 2), (1, 2, 2, 1, 3), {"strides": (2, 1, 2)}),
-    ((1, 2, 5), (2, 2, 3), {"strides": (2,), "output_shape": (9,)}),
-    ((1, 2, 5), (2, 2, 3), {"strides": (2,), "auto_pad": "SAME_UPPER"}),
-    ((1, 2, 5), (2, 2, 4), {"strides": (3,), "auto_pad": "SAME_LOWER"}),
-]
-
-
-@pytest.mark.parametrize("x,w,attrs", TRANSPOSED)
-def test_conv_transpose(x, w, attrs):
-    channels = w[1] * attrs.get("group", 1)
-    check("ConvTranspose", [real(*x), real(*w), real(channels)], tolerance=1e-4, **attrs)
-    check("ConvTranspose", [real(*x), real(*w)], tolerance=1e-4, dynamic=(0,), **attrs)
-
-
-def test_conv_transpose_of_unknown_size():
-    attrs = {"strides": (2,), "pads": (1, 0), "output_padding": (1,)}
-    check_kernel("conv_transpose", [real(2, 2, 5), real(2, 3, 4)], attrs, {0: (0, 2)}, 1e-4)
-
-
 def test_torch_agrees():
     x, w, b = real(2, 6, 9, 8), real(4, 3, 3, 2), real(4)
     attrs = {"strides": (2, 1), "pads": (1, 1, 1, 1), "dilations": (1, 2), "group": 2}
