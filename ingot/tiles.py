@@ -83,12 +83,33 @@ def register_tile(
     for tile in _candidates(lanes, registers, panel, is_apart):
         if panel is None and columns is not None and tile.columns - lanes >= columns:
             continue  # a vector of nothing
-        cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
-        # of two as fast, the one that loads less for each result
-        cycles *= 1 + 0.01 * (1 / tile.rows + 1 / tile.vectors)
+        cycles = _cycles(tile, rows, columns)
         if cycles < best_cycles:
             best, best_cycles = tile, cycles
     return best
+
+
+def group_panel(rows: int | None, columns: int, lanes: int, registers: int) -> int | None:
+    """The width of panels that divides the columns of a group, so that none reaches into the next;
+    None where no vector of half its lanes or more does."""
+    width = even_lanes(columns, lanes)
+    if width is None:
+        return None
+    widths = (width * n for n in range(1, MAX_VECTORS + 1) if columns % (width * n) == 0)
+    best = (register_tile(rows, columns, width, registers, panel) for panel in widths)
+    return min(best, key=lambda tile: _cycles(tile, rows, columns)).columns
+
+
+def even_lanes(columns: int, lanes: int) -> int | None:
+    """Lanes of vectors that fill the columns, half of them or more; a power of two if one does."""
+    fitting = [n for n in range(max(2, lanes // 2), lanes + 1) if columns % n == 0]
+    return max(fitting, key=lambda n: (n & (n - 1) == 0, n), default=None)
+
+
+def _cycles(tile: Tile, rows: int | None, columns: int | None) -> float:
+    cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
+    # of two as fast, the one that loads less for each result
+    return cycles * (1 + 0.01 * (1 / tile.rows + 1 / tile.vectors))
 
 
 def _candidates(lanes: int, registers: int, panel: int | None, is_apart: bool) -> list[Tile]:

@@ -104,10 +104,21 @@ def _may_divide(block: Block, access: Access, b: Axis) -> bool:
     it costs little."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
-    if _uses(access, [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]):
+    lanes = [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]
+    if any(_follows(i, lanes) for i in access.indices):
         return False  # lane by lane: used for few outputs
     others = [x for x in visit.loads(block.body) if x.buffer.name != access.buffer.name]
     return any(not _uses(x, b) and _uses_any(x, block.axes) for x in others)
+
+
+def _follows(index: arith.Expr, axis: Axis) -> bool:
+    """Does the index change with the axis more often than from group to group?"""
+    match index:
+        case arith.FloorDiv(a=arith.Var(), b=arith.Const()):
+            return False
+        case arith.Binary(a=a, b=b):
+            return _follows(a, axis) or _follows(b, axis)
+    return axis.var in visit.index_vars(index)
 
 
 def _uses(access: Access, axis: Axis) -> bool:

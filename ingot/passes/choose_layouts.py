@@ -144,9 +144,11 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
         assert outputs is not None
         if group == outputs:  # depthwise: lanes run along the groups
             return Layout((*((axis, 0) for axis in space), (1, 0), (0, 0)))
+        rows = _product((out.shape[0], *out.shape[2:]))
         if group == 1:
-            rows = _product((out.shape[0], *out.shape[2:]))
             return _in_panels(rows, weights, 0, (*space, 1), lanes, target)
+        width = tiles.group_panel(rows, outputs // group, lanes, target.vector_registers)
+        return None if width is None else panels((*space, 1), 0, width)
     return None
 
 

@@ -77,7 +77,7 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
 def _is_streamed(stage: Stage, roles: Roles) -> bool:
     """Is it a plain product of few rows, whose other operand lies in rows along the lanes?"""
     rows = 1 if roles.rows is None else _size(roles.rows)
-    moving = [x for x in stage.loads if _mentions(x, roles.lanes)]
+    moving = [x for x in stage.loads if _has_lanes(stage, x, roles.lanes)]
     if rows >= PACK_ROWS or len(moving) != 1 or panel_of(stage, roles.lanes) is not None:
         return False
     plain = all(isinstance(i, arith.Var | arith.Const) for x in stage.loads for i in x.indices)
@@ -98,7 +98,7 @@ def find_roles(stage: Stage, eager: bool) -> Roles | None:
     lanes = spatial[-1]
     if any(_gathers(x, lanes) for x in loads):
         return None
-    moving = [x for x in loads if any(lanes.var in index_vars(i) for i in x.indices)]
+    moving = [x for x in loads if _has_lanes(stage, x, lanes)]
     runs = [is_contiguous(stage, x, lanes) or _is_panelled(x, lanes) for x in moving]
     if not eager and not any(runs):
         return None
@@ -113,7 +113,7 @@ def pack_operand(
         return False
     if _size(roles.rows) < PACK_ROWS or not is_product(stage):
         return False
-    (operand, *others) = [x for x in stage.loads if _mentions(x, roles.lanes)]
+    (operand, *others) = [x for x in stage.loads if _has_lanes(stage, x, roles.lanes)]
     shared = any(x.buffer == operand.buffer and x != operand for x in stage.loads)
     order = _panel_order(stage, roles, operand)
     if others or shared or order is None or _is_narrow(stage, operand, roles.lanes):
@@ -213,6 +213,22 @@ def _mentions(load: Load, axis: Axis) -> bool:
     return any(axis.var in index_vars(i) for i in load.indices)
 
 
+def _has_lanes(stage: Stage, load: Load, lanes: Axis) -> bool:
+    """Does the load differ from lane to lane? Not where it depends on the group of an output alone,
+    lanes // size, and panels divide the groups: a tile is then inside one."""
+    panel = panel_of(stage, lanes)
+    return any(_differs(i, lanes, panel) for i in load.indices)
+
+
+def _differs(index: arith.Expr, lanes: Axis, panel: int | None) -> bool:
+    match index:
+        case arith.FloorDiv(a=arith.Var(), b=arith.Const(value=size)) if panel:
+            return _differs(index.a, lanes, None) and size % panel != 0
+        case arith.Binary(a=a, b=b):
+            return _differs(a, lanes, panel) or _differs(b, lanes, panel)
+    return lanes.var in index_vars(index)
+
+
 def _size(axis: Axis) -> int:
     number = arith.as_int(axis.extent)
     return tiles.UNKNOWN if number is None else number
@@ -269,7 +285,11 @@ def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
     columns = arith.as_int(roles.lanes.extent)
     lanes, panel = target.lanes(stage.dtype), panel_of(stage, roles.lanes)
     if panel is not None and panel % lanes:
-        panel = None  # it was not made for tiles
+        in_groups = any(
+            _mentions(x, roles.lanes) and not _has_lanes(stage, x, roles.lanes) for x in stage.loads
+        )
+        fitting = tiles.even_lanes(panel, lanes) if in_groups else None
+        lanes, panel = fitting or lanes, panel if fitting else None  # or not made for tiles
     if panel is None and columns is not None and columns < lanes:
         lanes = max(columns, 1)
     is_apart = roles.rows is not None and _are_apart(stage, roles.lanes, roles.rows)
@@ -310,7 +330,7 @@ def _reduce_order(stage: Stage, roles: Roles) -> list[Axis]:
     last = {
         name
         for x in stage.loads
-        if roles.lanes.var not in {v for i in x.indices for v in index_vars(i)}
+        if not _has_lanes(stage, x, roles.lanes)
         for name in (index_vars(x.indices[-1]) if x.indices else ())
     }
     return sorted(stage.reduced, key=lambda a: a.var in last)
@@ -333,7 +353,7 @@ def _tiles_per_block(target: Target, stage: Stage, roles: Roles, tile: tiles.Til
 
 def _own_depth(stage: Stage, roles: Roles) -> list[Axis]:
     """The summed axes along which rows do not overlap: a window's taps read what others read."""
-    still = [x for x in stage.loads if not _mentions(x, roles.lanes)]
+    still = [x for x in stage.loads if not _has_lanes(stage, x, roles.lanes)]
     alone = {i.name for x in still for i in x.indices if isinstance(i, arith.Var)}
     return [a for a in stage.reduced if a.var in alone]
 
