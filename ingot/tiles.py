@@ -91,7 +91,7 @@ def register_tile(
 
 def group_panel(rows: int | None, columns: int, lanes: int, registers: int) -> int | None:
     """The width of panels that divides the columns of a group, so that none reaches into the next;
-    None where no vector of half its lanes or more does."""
+    None where no vector does."""
     width = even_lanes(columns, lanes)
     if width is None:
         return None
@@ -101,9 +101,10 @@ def group_panel(rows: int | None, columns: int, lanes: int, registers: int) -> i
 
 
 def even_lanes(columns: int, lanes: int) -> int | None:
-    """Lanes of vectors that fill the columns, half of them or more; a power of two if one does."""
-    fitting = [n for n in range(max(2, lanes // 2), lanes + 1) if columns % n == 0]
-    return max(fitting, key=lambda n: (n & (n - 1) == 0, n), default=None)
+    """Lanes of vectors that fill the columns; a power of two of half the lanes or more if one does,
+    else as many as can be."""
+    fitting = [n for n in range(2, lanes + 1) if columns % n == 0]
+    return max(fitting, key=lambda n: (2 * n >= lanes and n & (n - 1) == 0, n), default=None)
 
 
 def _cycles(tile: Tile, rows: int | None, columns: int | None) -> float:

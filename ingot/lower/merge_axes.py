@@ -20,6 +20,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 
+DEEP = 128  # steps of a sum, beside which finding where it begins is little
 Pair = tuple[str, int]  # a buffer, and the first of two dimensions
 
 
@@ -101,14 +102,22 @@ def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
 
 def _may_divide(block: Block, access: Access, b: Axis) -> bool:
     """A window that a contraction reads: each of its elements is used for many outputs, so finding
-    it costs little."""
+    it costs little. In groups there are fewer: then the sums are to be long."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
     lanes = [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]
     if any(_follows(i, lanes) for i in access.indices):
         return False  # lane by lane: used for few outputs
+    if _uses(access, lanes) and not _is_deep(block):
+        return False
     others = [x for x in visit.loads(block.body) if x.buffer.name != access.buffer.name]
     return any(not _uses(x, b) and _uses_any(x, block.axes) for x in others)
+
+
+def _is_deep(block: Block) -> bool:
+    summed = [a.extent for a in block.axes if a.kind is AxisKind.REDUCE]
+    steps = arith.as_int(arith.product(list(summed)))
+    return steps is None or steps >= DEEP
 
 
 def _follows(index: arith.Expr, axis: Axis) -> bool:

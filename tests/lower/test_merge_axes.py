@@ -71,3 +71,16 @@ def test_a_stage_that_needs_both_keeps_them_for_all():
     y = b.compute("y", (3, 4), lambda i, j: x[i, j] + x[i, j])
     kernel = b.finish([b.compute("out", (3, 4), lambda i, j: y[i, j] - y[i, 0])])
     assert_merged(kernel, [2, 2])
+
+
+@pytest.mark.parametrize(("depth", "merged"), [(128, True), (16, False)])
+def test_a_window_of_a_group_is_divided_where_sums_are_long(depth: int, merged: bool):
+    b = Build("groups")
+    x, w = b.param("x", f32, (2, 6, 2 * depth)), b.param("w", f32, (8, depth))
+
+    def term(i, j, o, k):
+        return x[i, j + 1, o // 4 * depth + k] * w[o, k]
+
+    y = b.reduce("y", (2, 5, 8), (depth,), "add", term)
+    out = b.compute("out", (2, 5, 8), lambda *p: y[p])
+    assert_merged(b.finish([out]), [3, 2] if merged else [4, 3])

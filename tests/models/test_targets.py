@@ -117,6 +117,19 @@ def test_no_vector_of_a_tile_is_beyond_the_results(rows: int | None, columns: in
     assert tile.columns < columns + 8
 
 
+@pytest.mark.parametrize("columns", range(1, 65))
+def test_panels_of_a_group_divide_it(columns: int):
+    for lanes in (4, 8, 16):
+        panel, vector = (
+            tiles.group_panel(None, columns, lanes, 16),
+            tiles.even_lanes(columns, lanes),
+        )
+        assert (panel is None) == (vector is None)
+        if panel is not None and vector is not None:
+            assert columns % panel == 0 and panel % vector == 0
+            assert tiles.even_lanes(panel, lanes) == vector  # the rule finds it from the panel
+
+
 NAMES = r"\b(zen\d?|znver\d?|epyc|ryzen|threadripper|xeon|haswell|broadwell|skylake|icelake"
 NAMES += r"|cascadelake|sapphirerapids|alderlake|cortex|neoverse|graviton|apple|intel|amd)\b"
 ASKS_THE_NAME = r"\btarget\.((cpu|triple|architecture)\b|name\s*(==|!=|in\b))"

@@ -64,6 +64,17 @@ def test_few_columns_stay_as_they_are():
     assert not [n for n in choose_layouts(*product(3), V3).nodes if n.op == "relayout"]
 
 
+@pytest.mark.parametrize(("per_group", "width"), [(4, 4), (8, 8), (32, 16), (12, 4), (11, None)])
+def test_panels_divide_the_outputs_of_a_group(per_group: int, width: int | None):
+    g = GraphBuilder("groups", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, 12, 30, 30))
+    w = g.constant(numbers(4 * per_group, 3, 3, 3))
+    made = choose_layouts(g.finish([g.add("conv", [x, w], group=4)]), store, V3)
+    layouts = [v for v in layout_of(made, "relayout") if v is not None]
+    want = [] if width is None else [((0, 0), (2, 0), (3, 0), (1, 0), (0, width))]
+    assert [layout.axes for layout in layouts] == want
+
+
 def test_channels_are_last_from_the_first_convolution_to_the_reshape():
     made = choose_layouts(*residual(), V3)
     verify(made)
