@@ -3,9 +3,9 @@
 In: x (batch, channels, *space), weights (in, out / group, *kernel), maybe a bias. Out: (batch, out,
 *space). The outputs p, strides apart, of one phase p % stride meet the same taps, so each phase is
 a convolution of x as it is with some of the weights, turned round; nothing is multiplied by zeros
-between the elements of x. Where all phases have as many taps, one convolution makes them side by
-side as channels, and `depth_to_space` puts them in place; else `interleave` does, with one
-convolution for each. Called by the decompose pass; layouts, panels and tiles are those of conv.
+between the elements of x. One convolution makes the phases that read the same elements side by
+side as channels, `interleave` puts all of them in place: a kernel that is a multiple of the stride
+is a single convolution. Called by the decompose pass; layouts, panels and tiles are those of conv.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ingot.graph.builder import GraphBuilder
 
 MAX_SPARE = 0.1  # of the arithmetic: outputs that phases side by side make and nobody reads
+MAX_CONVOLUTIONS = 8  # in groups, one for each phase
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Phase:
     taps: int
     first: int
     step: int
+
+    @property
+    def reach(self) -> tuple[int, int, int]:
+        """Phases of one reach read the same elements of x; those without taps none."""
+        return (self.taps, self.first, self.step) if self.taps else (0, 0, 0)
 
     @property
     def begin(self) -> int:
@@ -181,77 +187,66 @@ class Parts:
 
     def joined(self) -> Value:
         """The phases computed and put together."""
-        begins = self.begins
-        cut = [lo % s for lo, s in zip(begins, self.slide.strides)]
-        sizes = [arith.ceildiv(n + lo, s)
-                 for n, lo, s in zip(self.output.shape[2:], cut, self.slide.strides)]  # fmt: skip
-        whole = [[self.phase(axis, lo - more + r) for r in range(s)] for axis, (lo, more, s) in
-                 enumerate(zip(begins, cut, self.slide.strides))]  # fmt: skip
+        begins = [arith.as_int(lo) or 0 for lo in self.slide.begins]
+        starts = [lo % s for lo, s in zip(begins, self.slide.strides)]
+        whole = [self.runs(axis, lo - start)
+                 for axis, (lo, start) in enumerate(zip(begins, starts))]  # fmt: skip
+        if not self.is_dense(starts):
+            starts = [0] * len(starts)
+            whole = [self.runs(axis, lo) for axis, lo in enumerate(begins)]
+        if self.group > 1 and prod(self.slide.strides) <= MAX_CONVOLUTIONS:
+            # groups of channels are best left as they are
+            whole = [[[phase] for run in runs for phase in run] for runs in whole]
+        parts = [self.part(chosen, starts) for chosen in itertools.product(*map(_placed, whole))]
         if prod(self.slide.strides) == 1:
-            return self.conv([phases[0] for phases in whole], self.output.shape[2:])
-        if self.group == 1 and all(map(_are_alike, whole)) and self.is_dense(sizes):
-            return self.side_by_side(whole, sizes, cut)
-        return self.interleaved()
+            return parts[0]
+        return self.g.add(
+            "interleave", parts, runs=tuple(tuple(map(len, runs)) for runs in whole),
+            starts=tuple(starts), sizes=self.output.shape[2:], group=self.group,
+        )  # fmt: skip
 
-    @property
-    def begins(self) -> list[int]:
-        return [arith.as_int(lo) or 0 for lo in self.slide.begins]
-
-    def phase(self, axis: int, place: int) -> Phase:
-        kernel = arith.as_int(self.w.shape[2 + axis])
+    def runs(self, axis: int, first: int) -> list[list[Phase]]:
+        """The phases of an axis, those that read the same elements of x together."""
+        kernel, stride = arith.as_int(self.w.shape[2 + axis]), self.slide.strides[axis]
         assert kernel is not None, "known by the type rule"
-        return phase(kernel, self.slide.strides[axis], self.slide.dilations[axis], place)
+        phases = [
+            phase(kernel, stride, self.slide.dilations[axis], first + place)
+            for place in range(stride)
+        ]
+        return [list(run) for _, run in itertools.groupby(phases, lambda p: p.reach)]
 
-    def is_dense(self, sizes: Sequence[Dim]) -> bool:
-        """Is hardly more made than wanted, if all phases have these sizes?"""
-        made, wanted = (arith.as_int(arith.product(list(n)))
-                        for n in (sizes, self.output.shape[2:]))  # fmt: skip
-        if made is None or wanted is None:
-            return True
-        return made * prod(self.slide.strides) <= wanted * (1 + MAX_SPARE)
+    def is_dense(self, starts: Sequence[int]) -> bool:
+        """Is hardly more made than wanted, if phases begin before the first output?"""
+        made: arith.Expr = arith.Const(1)
+        wanted = made
+        for size, start, stride in zip(self.output.shape[2:], starts, self.slide.strides):
+            made, wanted = made * arith.ceildiv(size + start, stride) * stride, wanted * size
+        sizes = arith.as_int(simplify(made)), arith.as_int(simplify(wanted))
+        return None in sizes or sizes[0] <= sizes[1] * (1 + MAX_SPARE)  # type: ignore[operator]
 
-    def side_by_side(
-        self, phases: Sequence[Sequence[Phase]], sizes: Sequence[Dim], cut: Sequence[int]
-    ) -> Value:
-        """One convolution with an output for each phase and channel."""
-        every = list(itertools.product(*phases))
-        weights = self.g.add("concat", [self.weights(each) for each in every], axis=0)
-        bias = self.bias and self.g.add("concat", [self.bias] * len(every), axis=0)
-        made = self.convolved(self.x, weights, bias, every[0], sizes)
-        spread = self.g.add("depth_to_space", [made], blocks=self.slide.strides)
-        if not any(cut) and all(map(same_dim, spread.shape, self.output.shape)):
-            return spread
-        starts, steps = (0, 0, *cut), (1,) * self.output.rank
-        return self.g.add("slice", [spread], starts=starts, sizes=self.output.shape, steps=steps)
-
-    def interleaved(self) -> Value:
-        """A convolution for each phase, of as many outputs as it has."""
-        strides, space = self.slide.strides, self.output.shape[2:]
-        parts = []
-        for places in itertools.product(*map(range, strides)):
-            phases = [self.phase(axis, lo + p)
-                      for axis, (lo, p) in enumerate(zip(self.begins, places))]  # fmt: skip
-            sizes = [simplify(arith.ceildiv(n - p, s)) for n, p, s in zip(space, places, strides)]
-            parts.append(self.conv(phases, sizes))
-        return self.g.add("interleave", parts, strides=strides, sizes=space)
-
-    def conv(self, phases: Sequence[Phase], sizes: Sequence[Dim]) -> Value:
-        if all(p.taps for p in phases):
-            return self.convolved(self.x, self.weights(phases), self.bias, phases, sizes)
-        shape = (self.x.shape[0], self.output.shape[1], *sizes)
-        fill = self.bias or self.g.constant(np.zeros((1,), self.output.dtype.numpy))
+    def part(self, chosen: Sequence[tuple[int, list[Phase]]], starts: Sequence[int]) -> Value:
+        """One convolution with an output for each channel and phase of these runs."""
+        rows = zip(self.output.shape[2:], starts, chosen, self.slide.strides)
+        sizes = [simplify(arith.ceildiv(n + lo - first, s)) for n, lo, (first, _), s in rows]
+        every = list(itertools.product(*(run for _, run in chosen)))
+        bias = self.bias and self.repeated(self.bias, len(every))
+        if all(p.taps for p in every[0]):
+            return self.convolved(self.weights(every), bias, every[0], sizes)
+        channels = self.output.shape[1] * len(every)
+        fill = bias or self.g.constant(np.zeros((1,), self.output.dtype.numpy))
         column = self.g.add("reshape", [fill], shape=(1, fill.shape[0], *(1,) * len(sizes)))
-        return self.g.add("expand", [column], shape=shape)
+        return self.g.add("expand", [column], shape=(self.x.shape[0], channels, *sizes))
 
     def convolved(
-        self, x: Value, w: Value, bias: Value | None, phases: Sequence[Phase], sizes: Sequence[Dim]
+        self, w: Value, bias: Value | None, phases: Sequence[Phase], sizes: Sequence[Dim]
     ) -> Value:
         """A convolution that makes exactly these sizes."""
+        x = self.x
         begins: list[Dim] = [arith.Const(p.begin) for p in phases]
         rows = zip(x.shape[2:], begins, sizes, phases)
         ends = [simplify(size + (p.taps - 1) * p.step - n - lo) for n, lo, size, p in rows]
         pads = [*begins, *ends]
-        if any((arith.as_int(p) is None or (arith.as_int(p) or 0) < 0) for p in pads):
+        if any(arith.as_int(p) is None or (arith.as_int(p) or 0) < 0 for p in pads):
             none = (0, 0)
             x = self.g.add("pad", [x], before=(*none, *begins), after=(*none, *ends))
             pads = [arith.Const(0)] * len(pads)
@@ -261,20 +256,30 @@ class Parts:
             pads=tuple(pads),
         )  # fmt: skip
 
-    def weights(self, phases: Sequence[Phase]) -> Value:
-        """The taps of a phase turned round, for a convolution: (out, in / group, *taps)."""
-        g, (ins, outs) = self.g, self.w.shape[:2]
-        taps = tuple(p.taps for p in phases)
-        last = tuple(p.tap + (p.taps - 1) * p.skip for p in phases)
-        steps = (1, 1, *(-p.skip for p in phases))
-        cut = g.add("slice", [self.w], starts=(0, 0, *last), sizes=(ins, outs, *taps), steps=steps)
-        grouped = g.add("reshape", [cut], shape=(self.group, ins // self.group, outs, *taps))
-        order = (0, 2, 1, *range(3, 3 + len(taps)))
-        turned = g.add("transpose", [grouped], perm=order)
-        return g.add("reshape", [turned], shape=(outs * self.group, ins // self.group, *taps))
+    def weights(self, every: Sequence[Sequence[Phase]]) -> Value:
+        """The taps of phases turned round, for a convolution: (group · phases · out, in, *taps)."""
+        g, (ins, outs), taps = self.g, self.w.shape[:2], tuple(p.taps for p in every[0])
+        cuts = []
+        for phases in every:
+            last = tuple(p.tap + (p.taps - 1) * p.skip for p in phases)
+            steps, sizes = (1, 1, *(-p.skip for p in phases)), (ins, outs, *taps)
+            cuts.append(g.add("slice", [self.w], starts=(0, 0, *last), sizes=sizes, steps=steps))
+        joined = g.add("concat", cuts, axis=1) if len(cuts) > 1 else cuts[0]
+        wide = outs * len(cuts)
+        grouped = g.add("reshape", [joined], shape=(self.group, ins // self.group, wide, *taps))
+        turned = g.add("transpose", [grouped], perm=(0, 2, 1, *range(3, 3 + len(taps))))
+        return g.add("reshape", [turned], shape=(wide * self.group, ins // self.group, *taps))
+
+    def repeated(self, bias: Value, count: int) -> Value:
+        """The bias for each phase, in the order of the weights."""
+        if count == 1:
+            return bias
+        row = self.g.add("reshape", [bias], shape=(self.group, 1, self.w.shape[1]))
+        tiled = self.g.add("tile", [row], repeats=(1, count, 1))
+        return self.g.add("reshape", [tiled], shape=(bias.shape[0] * count,))
 
 
-def _are_alike(phases: Sequence[Phase]) -> bool:
-    """Do they read the same elements of x?"""
-    first = phases[0]
-    return first.taps > 0 and all((p.taps, p.first) == (first.taps, first.first) for p in phases)
+def _placed(runs: Sequence[list[Phase]]) -> list[tuple[int, list[Phase]]]:
+    """Each run with the phases before it counted."""
+    ends = itertools.accumulate(map(len, runs), initial=0)
+    return list(zip(ends, runs))

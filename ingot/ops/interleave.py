@@ -1,15 +1,16 @@
-"""Moves between channels and places: `depth_to_space`, and `interleave` of several tensors.
+"""`interleave`: outputs in space from the channels of several tensors.
 
-In: tensors (batch, channels, *space). Out: a tensor of as many axes, spread out in space. Both read
-whole rows of channels where these lie last in memory. Called by ops/__init__.py; decompositions
-(ops/conv_transpose.py) and front ends use them.
+In: tensors (batch, channels, *space), each with the outputs of some phases side by side as
+channels. Out: one tensor, spread out in space. Whole rows of channels are read where these lie last
+in memory. Called by ops/__init__.py; ops/conv_transpose.py and the front ends use it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -21,60 +22,20 @@ from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr
 from ingot.ops import common
-from ingot.ops.movement import SAMPLED, Move, Point
+from ingot.ops.movement import SAMPLED, Point
 
-
-@register
-class DepthToSpace(Move):
-    """y[n, c, p] = x[n, phase · channels + c, p // block], where the phase counts p % block, the
-    last axis fastest; blocks[i] for each spatial axis."""
-
-    name = "depth_to_space"
-    keeps_axes = True
-
-    def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
-        blocks = attrs["blocks"]
-        channels = arith.as_int(x.shape[1]) if x.rank > 2 else None
-        if len(blocks) != x.rank - 2 or any(block < 1 for block in blocks):
-            raise type_error(self.name, f"blocks {blocks} do not fit the spatial axes of {x}")
-        if channels is not None and channels % prod(blocks):
-            raise type_error(self.name, f"{channels} channels do not make blocks of {blocks}")
-        return (x.shape[0], x.shape[1] // prod(blocks), *map(_times, x.shape[2:], blocks))
-
-    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        x, blocks = np.asarray(inputs[0]), attrs["blocks"]
-        space, rank = x.shape[2:], len(blocks)
-        channels = x.shape[1] // prod(blocks)
-        split = x.reshape(x.shape[0], *blocks, channels, *space)
-        pairs = [axis for i in range(rank) for axis in (2 + rank + i, 1 + i)]
-        shape = (x.shape[0], channels, *(n * b for n, b in zip(space, blocks)))
-        return [split.transpose(0, 1 + rank, *pairs).reshape(shape)]
-
-    def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
-        n, c, *place = point
-        phase: arith.Expr = arith.Const(0)
-        for p, block in zip(place, attrs["blocks"]):
-            phase = phase * block + p % block
-        source = (p // block for p, block in zip(place, attrs["blocks"]))
-        return x[(n, phase * shape[1] + c, *source)]
-
-    def samples(self) -> list[Sample]:
-        rows = [((1, 12, 2, 3), (2, 3)), ((2, 8, 3), (4,)), ((1, 8, 1, 2, 2), (2, 2, 1)),
-                ((0, 4, 2), (2,)), ((1, 4, 0, 2), (2, 2)), ((1, 3, 4), (1,))]  # fmt: skip
-        found = [Sample((common.floats(*shape),), {"blocks": b}) for shape, b in rows]
-        blocks = {"blocks": (2, 1)}
-        return found + [Sample((common.data(1, 4, 2, 3, dtype=d),), blocks) for d in SAMPLED]
-
-
-def _times(size: Dim, block: int) -> Dim:
-    return size * block
+Runs = Sequence[Sequence[int]]
+EVERY: Any = slice(None)
 
 
 @register
 class Interleave(OpDef):
-    """y[n, c, p] = x_phase[n, c, p // stride] where the phase counts p % stride, the last axis
-    fastest; `sizes` of the output. Each x has what its phase needs: ceil((size - place) / stride).
-    """
+    """y[n, c, p] = x_part[n, place · channels + c, (p + start) // stride].
+
+    Along each axis the phase (p + start) % stride lies in one of the axis' `runs`, whose lengths
+    add up to the stride: that gives the part, the last axis fastest, and the place counts phases
+    within its runs. With `group`, places come within each group of channels. `sizes` are those of
+    the output; a part has ceil((size + start - first phase of its run) / stride)."""
 
     name = "interleave"
     kind = Kind.INJECTIVE
@@ -82,85 +43,131 @@ class Interleave(OpDef):
     cheap = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        strides, sizes = attrs["strides"], common.dims(attrs["sizes"])
-        parts = common.tensor_types(self.name, inputs, prod(strides))
-        dtype, first = common.require_same_dtype(self.name, *parts), parts[0]
-        if len(strides) != first.rank - 2 or len(sizes) != len(strides):
-            raise type_error(self.name, f"strides {strides}, sizes {sizes} do not fit {first}")
-        for part, places in zip(parts, _places(strides)):
-            wanted = (*first.shape[:2], *map(_phase_size, sizes, places, strides))
+        runs, sizes, starts = attrs["runs"], common.dims(attrs["sizes"]), attrs["starts"]
+        parts = common.tensor_types(self.name, inputs, prod(map(len, runs)))
+        dtype, rank = common.require_same_dtype(self.name, *parts), parts[0].rank
+        if {len(runs), len(sizes), len(starts)} != {rank - 2}:
+            raise type_error(self.name, f"runs, sizes or starts do not fit {parts[0]}")
+        channels = parts[0].shape[1] // prod(run[0] for run in runs)
+        for part, chosen in zip(parts, _every(runs)):
+            wanted = [parts[0].shape[0], channels * prod(map(_length, runs, chosen))]
+            for run, i, size, start in zip(runs, chosen, sizes, starts):
+                wanted.append(arith.ceildiv(size + start - sum(run[:i]), sum(run)))
             known = [(arith.as_int(a), arith.as_int(b)) for a, b in zip(part.shape, wanted)]
-            if part.rank != first.rank or any(a != b for a, b in known if None not in (a, b)):
-                raise type_error(self.name, f"the part at {places} is {part}, not {wanted}")
-        return [TensorType(dtype, (*first.shape[:2], *sizes))]
+            if part.rank != rank or any(a != b for a, b in known if None not in (a, b)):
+                raise type_error(self.name, f"part {chosen} is {part}, not {tuple(wanted)}")
+        return [TensorType(dtype, (parts[0].shape[0], channels, *sizes))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        parts = [np.asarray(x) for x in inputs]
-        sizes = common.numbers(self.name, attrs["sizes"])
-        out = np.zeros((*parts[0].shape[:2], *sizes), parts[0].dtype)
-        for part, places in zip(parts, _places(attrs["strides"])):
-            cut = (slice(p, None, s) for p, s in zip(places, attrs["strides"]))
-            out[(slice(None), slice(None), *cut)] = part
+        parts, runs = [np.asarray(x) for x in inputs], attrs["runs"]
+        sizes, group = common.numbers(self.name, attrs["sizes"]), attrs.get("group", 1)
+        channels = parts[0].shape[1] // prod(run[0] for run in runs)
+        out = np.zeros((parts[0].shape[0], channels, *sizes), parts[0].dtype)
+        for point in itertools.product(*map(range, sizes)):
+            part, place, count = 0, 0, 1
+            source: list[Any] = []
+            for p, run, start in zip(point, runs, attrs["starts"]):
+                at, phase = divmod(p + start, sum(run))
+                i = next(i for i in range(len(run)) if phase < sum(run[: i + 1]))
+                part, count = part * len(run) + i, count * run[i]
+                place = place * run[i] + phase - sum(run[:i])
+                source.append(at)
+            shape = (len(out), group, count, channels // group, *parts[part].shape[2:])
+            rows = parts[part].reshape(shape)
+            found = rows[(EVERY, EVERY, place, EVERY, *source)]
+            out[(EVERY, EVERY, *point)] = found.reshape(len(out), channels)
         return [out]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
     ) -> list[Buffer]:
         parts = [x for x in inputs if x is not None]
-        strides = attrs["strides"]
+        shape = outputs[0].shape
+        if any(arith.is_const(d, 0) for d in shape):  # there is nothing to read
+            return [b.compute(self.name, shape, lambda *_: ir.value_of(0, parts[0].dtype))]
+        group = attrs.get("group", 1)
+        per_group = shape[1] // group if group > 1 else None
 
         def value(*point: arith.Expr) -> Expr:
-            return _pick(parts, point, strides, ())
+            places = [p + start for p, start in zip(point[2:], attrs["starts"])]
+            return Picking(point, places, attrs["runs"], per_group).pick(parts)
 
-        return [b.compute(self.name, outputs[0].shape, value)]
+        return [b.compute(self.name, shape, value)]
 
     def samples(self) -> list[Sample]:
-        def case(shape, strides, sizes, dtype=dtypes.f32) -> Sample:
+        def case(shape, runs, sizes, starts=None, dtype=dtypes.f32, group=1) -> Sample:
+            starts = starts or (0,) * len(runs)
             parts = []
-            for places in _places(strides):
-                space = [-(-(n - p) // s) for n, p, s in zip(sizes, places, strides)]
-                parts.append(common.data(*shape, *space, dtype=dtype, key=places))
-            return Sample(tuple(parts), {"strides": strides, "sizes": sizes})
+            for chosen in _every(runs):
+                rows = zip(runs, chosen, sizes, starts)
+                space = [-(-(n + lo - sum(r[:i])) // sum(r)) for r, i, n, lo in rows]
+                channels = shape[1] * prod(map(_length, runs, chosen))
+                parts.append(common.data(shape[0], channels, *space, dtype=dtype, key=chosen))
+            attrs = {"runs": runs, "sizes": sizes, "starts": starts, "group": group}
+            return Sample(tuple(parts), attrs)
 
-        found = [case((1, 3), (2,), (7,)), case((2, 9), (2, 3), (5, 6)), case((1, 2), (4,), (2,)),
-                 case((1, 1), (2, 1, 2), (3, 2, 2)), case((0, 2), (2,), (4,)),
-                 case((1, 2), (1,), (3,))]  # fmt: skip
-        return found + [case((1, 3), (2, 2), (4, 3), dtype) for dtype in SAMPLED]
-
-
-def _places(strides: Sequence[int]) -> itertools.product[tuple[int, ...]]:
-    return itertools.product(*map(range, strides))
-
-
-def _phase_size(size: Dim, place: int, stride: int) -> Dim:
-    return arith.ceildiv(size - place, stride)
-
-
-def _pick(
-    parts: Sequence[Buffer], point: Point, strides: Sequence[int], places: tuple[int, ...]
-) -> Expr:
-    """The element of the part that holds `point`; one axis after the other. Each load is guarded,
-    so that only the part that is chosen is touched."""
-    axis = len(places)
-    if axis == len(strides):
-        here = [_is_at(p, s, place) for p, s, place in zip(point[2:], strides, places) if s > 1]
-        source = (*point[:2], *(p // s for p, s in zip(point[2:], strides)))
-        if not here:
-            return parts[0][source]
-        mask = here[0]
-        for more in here[1:]:
-            mask = mask & more
-        return ir.Load(parts[0], source, mask=mask, other=ir.value_of(0, parts[0].dtype))
-    each = len(parts) // strides[axis]
-    chosen = [
-        _pick(parts[place * each : (place + 1) * each], point, strides, (*places, place))
-        for place in range(strides[axis])
-    ]
-    result = chosen[-1]
-    for place in reversed(range(strides[axis] - 1)):
-        result = ir.Select(_is_at(point[2 + axis], strides[axis], place), chosen[place], result)
-    return result
+        found = [
+            case((1, 3), ((1, 1),), (7,)), case((2, 9), ((2,), (1, 2)), (5, 6), (1, 2)),
+            case((1, 2), ((4,),), (2,)), case((1, 1), ((2,), (1,), (1, 1)), (3, 2, 2)),
+            case((0, 2), ((2,),), (4,)), case((1, 2), ((1,),), (3,)), case((1, 2), ((2,),), (0,)),
+            case((1, 6), ((2, 1), (1, 1)), (4, 5), (2, 0), group=3),
+        ]  # fmt: skip
+        pair = ((1, 1), (2,))
+        return found + [case((1, 3), pair, (4, 3), (1, 0), dtype) for dtype in SAMPLED]
 
 
-def _is_at(p: arith.Expr, stride: int, place: int) -> Expr:
-    return ir.Compare("eq", ir.Index(p % stride), ir.Lit(place, dtypes.i64))
+def _every(runs: Runs) -> Iterator[tuple[int, ...]]:
+    """For each part, which run of each axis it has."""
+    return itertools.product(*(range(len(run)) for run in runs))
+
+
+def _length(run: Sequence[int], i: int) -> int:
+    return run[i]
+
+
+class Picking:
+    """The element at one point: its part chosen by one axis after the other. Each load is guarded,
+    so that only the part that is chosen is touched. `per_group`: channels, if there are groups."""
+
+    def __init__(self, point: Point, places: Sequence[Dim], runs: Runs, per_group: Dim | None):
+        self.point, self.runs, self.per_group = point, runs, per_group
+        strides = [sum(run) for run in runs]
+        self.phases = [p % s for p, s in zip(places, strides)]
+        self.source = tuple(p // s for p, s in zip(places, strides))
+
+    def pick(self, parts: Sequence[Buffer], chosen: tuple[int, ...] = ()) -> Expr:
+        axis = len(chosen)
+        if axis == len(self.runs):
+            return self.load(parts[0], chosen)
+        count = len(self.runs[axis])
+        each = len(parts) // count
+        found = [self.pick(parts[i * each : (i + 1) * each], (*chosen, i)) for i in range(count)]
+        result = found[-1]
+        for i in reversed(range(count - 1)):
+            end = sum(self.runs[axis][: i + 1])
+            result = ir.Select(_is_less(self.phases[axis], end), found[i], result)
+        return result
+
+    def load(self, part: Buffer, chosen: tuple[int, ...]) -> Expr:
+        place: arith.Expr = arith.Const(0)
+        masks: list[Expr] = []
+        for phase, run, i in zip(self.phases, self.runs, chosen):
+            first, end = sum(run[:i]), sum(run[: i + 1])
+            place = place * run[i] + (phase - first if run[i] > 1 else 0)
+            masks += [ir.Unary("not", _is_less(phase, first))] if first else []
+            masks += [_is_less(phase, end)] if end < sum(run) else []
+        n, c = self.point[:2]
+        count = prod(map(_length, self.runs, chosen))
+        channel = place * (part.shape[1] // count) + c
+        if self.per_group is not None:
+            group, inside = c // self.per_group, c % self.per_group
+            channel = (group * count + place) * self.per_group + inside
+        mask: Expr | None = None
+        for each in masks:
+            mask = each if mask is None else mask & each
+        other = None if mask is None else ir.value_of(0, part.dtype)
+        return ir.Load(part, (n, channel, *self.source), mask=mask, other=other)
+
+
+def _is_less(phase: arith.Expr, end: int) -> Expr:
+    return ir.Compare("lt", ir.Index(phase), ir.Lit(end, dtypes.i64))

@@ -37,7 +37,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "bind": {0: ALL},
     "conv": CONV,
     "conv_transpose": CONV,
-    "depth_to_space": {0: (1,)},
+    "interleave": dict.fromkeys(range(9), ALL),
     "gather_nd": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "rnn": {3: ALL},

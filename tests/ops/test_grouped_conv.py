@@ -28,7 +28,9 @@ def model_of(rng: np.random.Generator, cases: list) -> tuple[bytes, dict[str, np
     """One model of all cases: a bias and what follows; sizes of x are open in every third."""
     nodes, inputs, constants, outputs, feeds = [], [], [], [], {}
     for i, (x, w, attrs) in enumerate(cases):
-        shape = [f"n{i}_{k}" if k != 1 and i % 3 == 0 else n for k, n in enumerate(x)]
+        shape = [
+            f"n{i}_{k}" if k != 1 and i % 3 == 0 and len(x) < 5 else n for k, n in enumerate(x)
+        ]
         inputs.append(helper.make_tensor_value_info(f"x{i}", 1, shape))
         feeds[f"x{i}"] = rng.standard_normal(x).astype(np.float32)
         for name, size in ((f"w{i}", w), (f"b{i}", w[:1])):
