@@ -2,7 +2,7 @@
 
 In: tensors (batch, channels, *space), each with the outputs of some phases side by side as
 channels. Out: one tensor, spread out in space. Whole rows of channels are read where these lie last
-in memory. Called by ops/__init__.py; ops/conv_transpose.py and the front ends use it.
+in memory. Called by ops/__init__.py; ops/conv_transpose.py uses it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Interleave(OpDef):
     kind = Kind.INJECTIVE
     keeps_axes = True
     cheap = True
+    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         runs, sizes, starts = attrs["runs"], common.dims(attrs["sizes"]), attrs["starts"]
