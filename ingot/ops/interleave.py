@@ -40,7 +40,6 @@ class Interleave(OpDef):
     name = "interleave"
     kind = Kind.INJECTIVE
     keeps_axes = True
-    cheap = True
     python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
