@@ -19,6 +19,7 @@ from ingot.legalize.lower_blocks import lower_blocks
 from ingot.legalize.outer_parallel import outer_parallel
 from ingot.legalize.place_allocs import place_allocs
 from ingot.legalize.simplify_stmts import simplify_stmts
+from ingot.legalize.transpose_tiles import transpose_tiles
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
 from ingot.legalize.whole_tiles import whole_tiles
@@ -39,6 +40,7 @@ STEPS = (
     Step("flatten", flatten),
     Step("whole_tiles", whole_tiles),
     Step("vectorize", vectorize),
+    Step("transpose_tiles", transpose_tiles),
     Step("contract_fma", contract_fma),
     Step("expand_math", expand_math),
     Step("unroll", unroll),

@@ -24,6 +24,7 @@ from ingot.schedule.rules.stages import (
     stage_of,
     value_vars,
 )
+from ingot.schedule.rules.transposes import schedule_transpose
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -43,6 +44,8 @@ def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
     if not loops:
         return
     is_big = has_work(sch, stage)
+    if schedule_transpose(sch, target, stage, is_big):
+        return
     flat = flat_suffix(stage.block, list(stage.block.axes))
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
     flat = min(flat, len(loops) - 1)
