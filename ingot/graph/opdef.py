@@ -61,6 +61,8 @@ class OpDef:
     permutes: bool = False  # the operand's elements under another order of axes
     reads_axes: bool = False  # operands are read at axes of the output and of the sum, as they are
     keeps_axes: bool = False  # output axes are the first operand's, so they can be stored alike
+    joins: bool = False  # the operands' elements, one operand after the other along `axis`
+    cuts: bool = False  # elements of a box of the operand: `starts`, `sizes`, `steps`
     channels_last: bool = False  # (batch, channels, *space) is best stored with its channels last
     python_reference: bool = False  # it loops over elements, where others are whole-array numpy
     cheap: bool = False  # worth computing again rather than storing (moves, casts, adds)

@@ -6,7 +6,7 @@ is always an intermediate: schedules then keep it in registers and store a finis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -19,6 +19,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import Build
 from ingot.lower.layouts import realise_layouts
 from ingot.lower.merge_axes import merge_axes
+from ingot.lower.parts import Part, Placed, in_roots
 
 
 def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
@@ -27,9 +28,10 @@ def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
 
 def group_kernel(
     name: str, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value],
-    symbols: dict[str, Symbol],
-) -> ir.Kernel:  # fmt: skip
-    """The kernel of a group: parameters are `inputs`, then `outputs`."""
+    symbols: dict[str, Symbol], parts: Mapping[str, Part],
+) -> Placed:  # fmt: skip
+    """The kernel of a group: parameters are `inputs`, then `outputs`; roots for those that are
+    parts. One of no nodes copies its input."""
     b = open_build(name, symbols)
     made: dict[str, ir.Buffer] = {
         value.name: b.param(value.name, value.dtype, value.shape) for value in inputs
@@ -39,7 +41,9 @@ def group_kernel(
         types = [out.tensor for out in node.outputs]
         results = opdef.defn(node).compute(b, operands, types, node.attr_map)
         made.update(zip((out.name for out in node.outputs), results))
-    finals = [_final(b, made[v.name], nodes[-1]) for v in outputs]
+    if not nodes:
+        made[outputs[0].name] = made[inputs[0].name]
+    finals = [_final(b, made[v.name], nodes) for v in outputs]
     origin = "; ".join(dict.fromkeys(n.origin for n in nodes if n.origin))
     buffers = [*(made[v.name] for v in inputs), *finals]
     layouts = {
@@ -47,8 +51,14 @@ def group_kernel(
         for buffer, value in zip(buffers, (*inputs, *outputs))
         if value.tensor.layout is not None
     }
-    kernel = close(b, finals, symbols, origin)
-    return merge_axes(realise_layouts(kernel, layouts, len(finals)))
+    places = {
+        buffer.name: parts[value.name]
+        for buffer, value in zip(buffers, (*inputs, *outputs))
+        if value.name in parts
+    }
+    kernel = realise_layouts(close(b, finals, symbols, origin), layouts, len(finals))
+    placed = in_roots(kernel, places)
+    return Placed(merge_axes(placed.kernel), placed.offsets)
 
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
@@ -56,7 +66,7 @@ def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     b = open_build(name, symbols)
     operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
-    return close(b, [_final(b, out, node)], symbols, node.origin)
+    return close(b, [_final(b, out, [node])], symbols, node.origin)
 
 
 def sizes_kernel(
@@ -100,13 +110,10 @@ def kernel_symbols(kernel: ir.Kernel) -> set[str]:
     return used - bound
 
 
-def _final(b: Build, buffer: ir.Buffer, last: Node) -> ir.Buffer:
+def _final(b: Build, buffer: ir.Buffer, nodes: Sequence[Node]) -> ir.Buffer:
     """What the group stores: a parameter (an operator that returned its operand) and an
     accumulator are copied, so that outputs are always buffers of their own."""
-    needs_copy = buffer in b.params or opdef.defn(last).kind_of(last) in (
-        Kind.CONTRACTION,
-        Kind.REDUCTION,
-    )
-    if not needs_copy:
+    kinds = [opdef.defn(last).kind_of(last) for last in nodes[-1:]]
+    if buffer not in b.params and kinds[0] not in (Kind.CONTRACTION, Kind.REDUCTION):
         return buffer
     return b.compute(f"{buffer.name}_out", buffer.shape, lambda *point: buffer[point])

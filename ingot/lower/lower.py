@@ -5,7 +5,7 @@ In: a graph and its groups. Out: an unplanned Program. Called by pipeline.STAGES
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
@@ -21,8 +21,10 @@ from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
 from ingot.lower.inplace import update_in_place
 from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel
+from ingot.lower.parts import NO_PARTS, find_parts
 from ingot.passes.fuse import Group, fuse, is_view
 from ingot.program import ir
+from ingot.support import knobs
 
 
 def lower(graph: Graph, store: ConstantStore) -> ir.Program:
@@ -40,6 +42,7 @@ class Lowering:
         self.kernels: dict[str, loops.Kernel] = {}
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
+        self.parts = NO_PARTS  # of the graph being walked
         self.home: dict[str, str] = {}  # value name → buffer name, in the graph being walked
         self.made_for: dict[str, str] = {}  # OUTPUT buffer → the graph output it is made for
 
@@ -144,16 +147,22 @@ class Lowering:
             self.symbols[symbol.name] = wider(self.symbols.get(symbol.name, symbol), symbol)
         self.place_constants(graph)
         groups = fuse(graph)
+        self.parts = find_parts(graph, groups) if knobs.current().in_place else NO_PARTS
         for position, group in enumerate(groups):
             node = group.nodes[-1]
             handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
             if handler is not None:
                 handler(self, node)
+            elif node.outputs[0].name in self.parts.copies:
+                self.join(node, wanted)
             elif node.outputs[0].name in self.home:
                 continue  # a packed constant
             elif is_view(node) and len(group.nodes) == 1:
                 source = next(v for v in node.inputs if v is not None)
                 self.home[node.outputs[0].name] = self.home[source.name]
+            elif node.outputs[0].name in self.parts.cuts:
+                root = self.parts.places[node.outputs[0].name].root
+                self.home[node.outputs[0].name] = self.home[root.name]
             else:
                 self.launch_group(group, wanted, groups[position + 1 :])
 
@@ -199,14 +208,11 @@ class Lowering:
             if node.attr("symbols"):
                 self.bind_symbols(node)
         for value in group.outputs:
-            storage = wanted.get(value.name, ir.Storage.TEMP)
-            if self.is_unknown(value) and storage is ir.Storage.OUTPUT:
-                storage = ir.Storage.TEMP
-            home = self.home[value.name] = self.buffer(value.name, value, storage)
-            if storage is ir.Storage.OUTPUT:
-                self.made_for[home] = value.name
+            self.make_room(value, wanted)
         name = self.fresh(kernel_name(group), self.kernels)
-        kernel = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols)
+        places = self.parts.places
+        placed = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols, places)
+        kernel = placed.kernel
         args = tuple(self.home[value.name] for value in (*group.inputs, *group.outputs))
         state = self.state_to_update(group, later)
         updated = None
@@ -217,9 +223,44 @@ class Lowering:
             del self.buffers[self.home[group.outputs[0].name]]
             self.home[group.outputs[0].name] = self.home[state.name]
             kernel, args = updated, args[:-1]
-        self.kernels[name] = loops.replace(kernel, family=group.family)
-        sizes = tuple(arith.Var(size.name) for size in kernel.sizes)
-        self.stmts.append(ir.Launch(name, args, sizes, origin=kernel.origin))
+        self.launch(loops.replace(kernel, family=group.family), args, placed.offsets)
+
+    def launch(
+        self, kernel: loops.Kernel, args: tuple[str, ...], offsets: Mapping[str, int]
+    ) -> None:
+        """Call a kernel: its sizes are symbols of the program, or say where in a root it writes."""
+        self.kernels[kernel.name] = kernel
+        sizes = tuple(
+            arith.Const(offsets[size.name]) if size.name in offsets else arith.Var(size.name)
+            for size in kernel.sizes
+        )
+        self.stmts.append(ir.Launch(kernel.name, args, sizes, origin=kernel.origin))
+
+    def make_room(self, value: Value, wanted: dict[str, ir.Storage]) -> None:
+        """A buffer for what is about to be made: of its own, or the root that it is a part of."""
+        part = self.parts.places.get(value.name)
+        whole = value if part is None else part.root
+        if whole.name not in self.home:
+            storage = wanted.get(whole.name, ir.Storage.TEMP)
+            if self.is_unknown(whole) and storage is ir.Storage.OUTPUT:
+                storage = ir.Storage.TEMP
+            home = self.home[whole.name] = self.buffer(whole.name, whole, storage)
+            if storage is ir.Storage.OUTPUT:
+                self.made_for[home] = whole.name
+        self.home[value.name] = self.home[whole.name]
+
+    def join(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
+        """A concat in place: only what was made elsewhere is copied to where it belongs."""
+        (out,) = node.outputs
+        self.make_room(out, wanted)
+        for value, place in self.parts.copies[out.name]:
+            name = self.fresh(f"{node.op}_part", self.kernels)
+            type = replace(value.tensor, layout=out.tensor.layout)
+            part = Value(f"{out.name}_part", type)
+            places = {**self.parts.places, part.name: place}
+            placed = group_kernel(name, (), (value,), (part,), self.symbols, places)
+            kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
+            self.launch(kernel, (self.home[value.name], self.home[out.name]), placed.offsets)
 
     def state_to_update(self, group: Group, later: list[Group]) -> Value | None:
         """The state that the group computes the successor of, if nobody reads the old one after."""
@@ -262,12 +303,12 @@ class Lowering:
 
     def nested(self, graph: Graph, homes: dict[str, str]) -> tuple[ir.Stmt, list[str]]:
         """Lower a sub-graph into a statement of its own; gives the buffers of its outputs."""
-        outer_home, outer_stmts = self.home, self.stmts
+        outer_home, outer_stmts, outer_parts = self.home, self.stmts, self.parts
         self.home, self.stmts = dict(homes), []
         self.walk(graph, {})
         results = [self.home[value.name] for value in graph.outputs]
         body = ir.seq(*self.stmts)
-        self.home, self.stmts = outer_home, outer_stmts
+        self.home, self.stmts, self.parts = outer_home, outer_stmts, outer_parts
         return body, results
 
 

@@ -34,6 +34,7 @@ class Concat(OpDef):
 
     name = "concat"
     keeps_axes = True
+    joins = True
     kind = Kind.INJECTIVE
     cheap = True
 

@@ -34,6 +34,7 @@ class SliceOp(Move):
 
     name = "slice"
     keeps_axes = True
+    cuts = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         starts, sizes, steps = (per_axis(self.name, attrs, n, x.rank) for n in NAMES)

@@ -68,7 +68,7 @@ def test_an_override_ends_when_its_body_fails():
 def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
     assert dict(base).keys() == {
-        "attention", "fold_limit_bytes", "layouts", "opt_level", "parts", "recognize",
+        "attention", "fold_limit_bytes", "in_place", "layouts", "opt_level", "parts", "recognize",
         "spin_count", "stack_limit_bytes",
     }  # fmt: skip
     with knobs.override(opt_level=0):
