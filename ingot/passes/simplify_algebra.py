@@ -218,6 +218,35 @@ def _slice_all(edit: Editor, node: Node) -> Answer:
     return node.inputs[0] if at_start and all(arith.is_const(v, 1) for v in steps) else None
 
 
+def _reshape_of_slice(edit: Editor, node: Node) -> Answer:
+    """A stretch of an axis, split: a stretch of the split axis, which can be read where it lies."""
+    cut = _operand(edit, node, "slice")
+    if (
+        cut is None
+        or cut.inputs[0] is None
+        or not all(arith.is_const(v, 1) for v in cut.attr("steps"))
+    ):
+        return None
+    x, before, after = cut.inputs[0].tensor, cut.outputs[0].tensor, node.outputs[0].tensor
+    axes = [n for n in range(x.rank) if not same_size(x.shape[n], before.shape[n])]
+    if len(axes) != 1:
+        return None
+    axis, more = axes[0], after.rank - before.rank
+    beside = (*before.shape[:axis], *before.shape[axis + 1 :])
+    kept = (*after.shape[:axis], *after.shape[axis + more + 1 :])
+    if more < 1 or not all(map(same_size, beside, kept)):
+        return None
+    pieces = after.shape[axis : axis + more + 1]
+    inner = arith.as_int(arith.product(list(pieces[1:])))
+    start, whole = (arith.as_int(arith.wrap(v)) for v in (cut.attr("starts")[axis], x.shape[axis]))
+    if not inner or start is None or whole is None or start % inner or whole % inner:
+        return None
+    shape = (*x.shape[:axis], whole // inner, *pieces[1:], *x.shape[axis + 1 :])
+    starts = (*(0,) * axis, start // inner, *(0,) * (len(shape) - axis - 1))
+    split = edit.g.add("reshape", [cut.inputs[0]], shape=shape)
+    return _make(node, "slice", split, starts=starts, sizes=after.shape, steps=(1,) * len(shape))
+
+
 def _concat_one(edit: Editor, node: Node) -> Answer:
     return node.inputs[0] if len(node.inputs) == 1 else None
 
@@ -282,6 +311,7 @@ RULES: tuple[Rule, ...] = (
     Rule("transpose_nothing", ("transpose",), _transpose_nothing),
     Rule("reshape_twice", ("reshape",), _reshape_twice),
     Rule("transpose_merged", ("reshape",), _transpose_merged),
+    Rule("reshape_of_slice", ("reshape",), _reshape_of_slice),
     Rule("reshape_or_expand_nothing", ("reshape", "expand"), _first),
     Rule("tile_nothing", ("tile",), _all_attrs(1, "repeats")),
     Rule("pad_nothing", ("pad",), _all_attrs(0, "before", "after")),

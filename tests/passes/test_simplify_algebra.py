@@ -66,6 +66,12 @@ CASES: list[tuple[str, str, str, str]] = [
     ("reshape_twice", "f32[2, 3]",
      "%a: f32[6] = reshape(%x) {shape=[6]}\n%y: f32[3, 2] = reshape(%a) {shape=[3, 2]}",
      "%y: f32[3, 2] = reshape(%x) {shape=[3, 2]}"),
+    ("reshape_of_slice", "f32[2, 24, 5]",
+     "%a: f32[2, 12, 5] = slice(%x) {sizes=[2, 12, 5], starts=[0, 8, 0], steps=[1, 1, 1]}\n"
+     "%y: f32[2, 3, 2, 2, 5] = reshape(%a) {shape=[2, 3, 2, 2, 5]}",
+     "%reshape: f32[2, 6, 2, 2, 5] = reshape(%x) {shape=[2, 6, 2, 2, 5]}\n"
+     "%y: f32[2, 3, 2, 2, 5] = slice(%reshape) "
+     "{sizes=[2, 3, 2, 2, 5], starts=[0, 2, 0, 0, 0], steps=[1, 1, 1, 1, 1]}"),
     ("reshape_or_expand_nothing", "f32[2, 3]",
      "%a: T = expand(%x) {shape=[2, 3]}\n%b: T = reshape(%a) {shape=[2, 3]}\n%y: T = neg(%b)",
      SAME),
@@ -129,6 +135,14 @@ UNTOUCHED = {
     "where_that_broadcasts": ("f32[3]",
                               "%c: bool[2, 3] = @trues\n%y: f32[2, 3] = where(%c, %x, %x)"),
     "slice_backwards": ("f32[3]", "%y: T = slice(%x) {sizes=[3], starts=[2], steps=[-1]}"),
+    "slice_that_begins_between":
+        ("f32[2, 24]",
+         "%a: f32[2, 12] = slice(%x) {sizes=[2, 12], starts=[0, 6], steps=[1, 1]}\n"
+         "%y: f32[2, 3, 4] = reshape(%a) {shape=[2, 3, 4]}"),
+    "slice_of_two_axes":
+        ("f32[4, 24]",
+         "%a: f32[2, 12] = slice(%x) {sizes=[2, 12], starts=[0, 4], steps=[1, 1]}\n"
+         "%y: f32[2, 3, 4] = reshape(%a) {shape=[2, 3, 4]}"),
     "merged_axes_that_are_split_otherwise":
         ("f32[2, 3, 4, 5]",
          "%a: f32[6, 4, 5] = reshape(%x) {shape=[6, 4, 5]}\n"
