@@ -34,6 +34,7 @@ from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
+from ingot.passes.separate_pads import separate_pads
 from ingot.passes.simplify_algebra import simplify_algebra
 from ingot.passes.specialize import check_names, specialize, still_open
 from ingot.plan.barriers import insert_barriers
@@ -123,6 +124,8 @@ STAGES: tuple[Stage, ...] = (
           "drop what became unused"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels last after convolutions; constant operands in the panels that tiles read"),
+    Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
+          "zeros around a convolution's input are a pad, where the input can be made inside it"),
     Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
           "fuse nodes into groups; each group is a kernel in formulas, launched in order"),
     Stage("share", lambda p, s: share_kernels(p), "program", "program",

@@ -113,6 +113,12 @@ def _cycles(tile: Tile, rows: int | None, columns: int | None) -> float:
     return cycles * (1 + 0.01 * (1 / tile.rows + 1 / tile.vectors))
 
 
+def product_cycles(rows: int, columns: int, lanes: int, registers: int) -> float:
+    """Of one step along the reduction, for all results together."""
+    tile = register_tile(rows, columns, lanes, registers)
+    return _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
+
+
 def _candidates(lanes: int, registers: int, panel: int | None, is_apart: bool) -> list[Tile]:
     widths = [panel // lanes] if panel else range(1, MAX_VECTORS + 1)
     found = []

@@ -62,6 +62,8 @@ class OpDef:
     reads_axes: bool = False  # operands are read at axes of the output and of the sum, as they are
     keeps_axes: bool = False  # output axes are the first operand's, so they can be stored alike
     joins: bool = False  # the operands' elements, one operand after the other along `axis`
+    surrounds: bool = False  # the operand with `before` and `after` elements around it
+    zero_padded: bool = False  # the first operand is read with zeros around it: `pads`
     cuts: bool = False  # elements of a box of the operand: `starts`, `sizes`, `steps`
     channels_last: bool = False  # (batch, channels, *space) is best stored with its channels last
     python_reference: bool = False  # it loops over elements, where others are whole-array numpy

@@ -19,7 +19,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import Build
 from ingot.lower.layouts import realise_layouts
 from ingot.lower.merge_axes import merge_axes
-from ingot.lower.parts import Part, Placed, in_roots
+from ingot.lower.parts import Part, Placed, Strip, in_roots
 
 
 def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
@@ -58,6 +58,16 @@ def group_kernel(
     }
     kernel = realise_layouts(close(b, finals, symbols, origin), layouts, len(finals))
     placed = in_roots(kernel, places)
+    return Placed(merge_axes(placed.kernel), placed.offsets)
+
+
+def zeros_kernel(
+    name: str, dtype: dtypes.DType, strip: Strip, symbols: dict[str, Symbol]
+) -> Placed:
+    """The kernel that fills a strip with zeros where it lies."""
+    b = open_build(name, symbols)
+    out = b.compute("border", strip.shape, lambda *point: ir.value_of(0, dtype))
+    placed = in_roots(close(b, [out], symbols, ""), {out.name: strip.place})
     return Placed(merge_axes(placed.kernel), placed.offsets)
 
 

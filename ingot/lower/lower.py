@@ -20,7 +20,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
 from ingot.lower.inplace import update_in_place
-from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel
+from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel, zeros_kernel
 from ingot.lower.parts import NO_PARTS, find_parts
 from ingot.passes.fuse import Group, fuse, is_view
 from ingot.program import ir
@@ -155,6 +155,8 @@ class Lowering:
                 handler(self, node)
             elif node.outputs[0].name in self.parts.copies:
                 self.join(node, wanted)
+            elif node.outputs[0].name in self.parts.borders:
+                self.surround(node, wanted)
             elif node.outputs[0].name in self.home:
                 continue  # a packed constant
             elif is_view(node) and len(group.nodes) == 1:
@@ -261,6 +263,16 @@ class Lowering:
             placed = group_kernel(name, (), (value,), (part,), self.symbols, places)
             kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
             self.launch(kernel, (self.home[value.name], self.home[out.name]), placed.offsets)
+
+    def surround(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
+        """A pad in place: zeros around what lies there."""
+        (out,) = node.outputs
+        self.make_room(out, wanted)
+        for strip in self.parts.borders[out.name]:
+            name = self.fresh(f"{node.op}_border", self.kernels)
+            placed = zeros_kernel(name, out.dtype, strip, self.symbols)
+            kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
+            self.launch(kernel, (self.home[out.name],), placed.offsets)
 
     def state_to_update(self, group: Group, later: list[Group]) -> Value | None:
         """The state that the group computes the successor of, if nobody reads the old one after."""

@@ -1,6 +1,8 @@
-"""Values that lie inside another one: what a concat joins is made in its place, a slice is no copy.
+"""Values that lie inside another one: what a concat joins and what a pad surrounds is made in its
+place, a slice is no copy.
 
     y = concat(f(a), g(b))   →   f writes y[:, :m], g writes y[:, m:]
+    y = pad(f(a))            →   f writes y[1:-1], and the border is filled with zeros
     z = h(slice(x))          →   h reads x[:, m:n]
 
 In: a graph's groups, before they are lowered. Out: for each such value its root and where in it the
@@ -37,16 +39,25 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """A box of zeros at a side of a padded value, its axes as they lie in memory."""
+
+    place: Part
+    shape: tuple[arith.Expr, ...]
+
+
+@dataclass(frozen=True)
 class Parts:
-    """The parts of a graph by name; what each concat in place still has to copy, and where; slices
-    that nothing has to make."""
+    """The parts of a graph by name; what each concat in place still has to copy, and where; what
+    each pad in place has to fill; slices that nothing has to make."""
 
     places: Mapping[str, Part]
     copies: Mapping[str, Sequence[tuple[Value, Part]]]
+    borders: Mapping[str, Sequence[Strip]]
     cuts: frozenset[str]
 
 
-NO_PARTS = Parts({}, {}, frozenset())
+NO_PARTS = Parts({}, {}, {}, frozenset())
 
 
 def find_parts(graph: Graph, groups: Sequence[Group]) -> Parts:
@@ -56,17 +67,20 @@ def find_parts(graph: Graph, groups: Sequence[Group]) -> Parts:
         node = group.nodes[-1]
         if len(group.nodes) == 1 and defn(node).joins:
             search.join(group, node)
+        elif len(group.nodes) == 1 and defn(node).surrounds:
+            search.surround(group, node)
     for group in groups:
         node = group.nodes[-1]
         if len(group.nodes) == 1 and defn(node).cuts:
             search.cut(node)
-    return Parts(search.parts, search.copies, frozenset(search.cuts))
+    return Parts(search.parts, search.copies, search.borders, frozenset(search.cuts))
 
 
 class _Search:
     def __init__(self, graph: Graph, groups: Sequence[Group]):
         self.parts: dict[str, Part] = {}
         self.copies: dict[str, list[tuple[Value, Part]]] = {}
+        self.borders: dict[str, list[Strip]] = {}
         self.cuts: set[str] = set()
         self.maker = {v.name: g for g in groups for v in g.outputs}
         self.readers: dict[str, list[Group]] = {}
@@ -116,6 +130,27 @@ class _Search:
         if value.name in self.parts or any(self.root_name(v) == root.name for v in maker.inputs):
             return False
         return self.can_be_read(value, root, concat)
+
+    # --- pad
+
+    def surround(self, group: Group, node: Node) -> None:
+        """What zeros are put around becomes a part of the result; the border is filled in."""
+        source, (out,) = node.inputs[0], node.outputs
+        assert source is not None
+        root = self.place_of(out)
+        before, after = ([_number(n) for n in node.attr(side)] for side in ("before", "after"))
+        is_plain = node.attr("mode", "constant") == "constant" and len(node.inputs) == 1
+        if root is None or not is_plain or _order(source) != _order(out):
+            return
+        if not all(n is not None and n >= 0 for n in (*before, *after)):
+            return
+        rows = zip(source.shape, before, after)
+        if any(arith.as_int(size) is None and (lo or hi) for size, lo, hi in rows):
+            return
+        if self.can_move(source, group, root.root):
+            pairs = zip(root.offsets, (before[axis] or 0 for axis in _order(out)))
+            self.parts[source.name] = Part(root.root, tuple(a + b for a, b in pairs))
+            self.borders[out.name] = _border(source, root, before, after)
 
     # --- slice
 
@@ -184,6 +219,27 @@ def _same_beside(value: Value, out: Value, axis: int) -> bool:
     """Is the value as large as the result along all other axes, as far as names tell?"""
     pairs = enumerate(zip(value.shape, out.shape))
     return bool(_order(value)) and all(n == axis or a == b for n, (a, b) in pairs)
+
+
+def _border(
+    source: Value, root: Part, before: Sequence[int | None], after: Sequence[int | None]
+) -> list[Strip]:
+    """The border in boxes that do not overlap: along an axis, what is before and behind the source
+    on the axes outside of it, and everything on those inside."""
+    found = []
+    lows, highs = ([side[axis] or 0 for axis in _order(source)] for side in (before, after))
+    sizes = [source.shape[axis] for axis in _order(source)]
+    totals = [n + lo + hi for n, lo, hi in zip(sizes, lows, highs)]
+    for d, (low, high) in enumerate(zip(lows, highs)):
+        for count, begin in ((low, arith.Const(0)), (high, arith.wrap(sizes[d] + low))):
+            at = arith.as_int(begin)
+            if count:
+                assert at is not None, "a padded axis has a known size"
+                inner = (*lows[:d], at, *(0 for _ in sizes[d + 1 :]))
+                offsets = tuple(a + b for a, b in zip(root.offsets, inner))
+                shape = (*sizes[:d], arith.Const(count), *map(arith.wrap, totals[d + 1 :]))
+                found.append(Strip(Part(root.root, offsets), shape))
+    return found
 
 
 def _stays_inside(start: arith.IntLike, size: arith.Expr, extent: arith.Expr) -> bool:

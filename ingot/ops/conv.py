@@ -154,6 +154,7 @@ class Conv(AnyConv):
 
     name = "conv"
     channels_last = True
+    zero_padded = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, w, bias = self.operands(inputs)

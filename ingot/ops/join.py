@@ -114,6 +114,7 @@ class Pad(OpDef):
 
     name = "pad"
     keeps_axes = True
+    surrounds = True
     kind = Kind.INJECTIVE
     cheap = True
 

@@ -67,7 +67,9 @@ class Knobs:
         True, "keep the scores between two products in a thread's own memory", affects_code=True
     )
     in_place: bool = _knob(
-        True, "make what a concat joins in its place, read slices where they lie", affects_code=True
+        True,
+        "make what is joined or padded in its place, read slices where they lie",
+        affects_code=True,
     )
     opt_level: int = _knob(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, least=0, most=3

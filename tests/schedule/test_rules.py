@@ -148,6 +148,23 @@ def test_few_rows_read_the_other_operand_as_it_lies(rows, columns, depth):
     assert_same(matmul(rows, columns, depth), sch.kernel)
 
 
+@pytest.mark.parametrize(("known", "tiled"), [(112, "w"), (3, "b")])
+def test_rows_run_along_an_axis_that_is_known_to_be_long(known, tiled):
+    """Not along an open batch, which may be one."""
+    b = Build("pixels", ["n"])
+    x, w = b.param("x", f32, (n, known, 16)), b.param("w", f32, (1, 16, 16))
+    y = b.reduce("y", (n, known, 16), (16,), "add",
+                 lambda b, w_, c, k: x[b, w_, k] * w[c // 16, k, c % 16])  # fmt: skip
+    kernel = b.finish([b.compute("z", y.shape, lambda *p: y[p])], [ir.Size("n", 1)])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
+    axes = [a for a in sch.at_block(sch.block("y")).axes if a.kind is ir.AxisKind.SPATIAL]
+    rows = axes["bw".index(tiled)]
+    unrolled = [x.name for x in sch.loops(sch.block("y"))
+                if sch.at_loop(x).kind is LoopKind.UNROLL]  # fmt: skip
+    assert arith.free_vars(rows.binding) & set(unrolled)
+    assert_same(kernel, sch.kernel, n=2)
+
+
 def test_small_work_stays_on_one_thread():
     small = schedule_kernel(elementwise(8, 8), parse("x86-64-v3"), "elementwise")
     large = schedule_kernel(elementwise(512, 512), parse("x86-64-v3"), "elementwise")

@@ -204,9 +204,15 @@ def _rows_axis(others: list[Axis], loads: list[Load], moving: list[Load]) -> Axi
     for group in (moving, still):
         free = [a for a in others if group and not any(_mentions(x, a) for x in group)]
         if free:
-            return max(free, key=lambda a: (_size(a), others.index(a)))
+            return max(free, key=lambda a: (_rows_of(a), _size(a), others.index(a)))
     staying = [a for a in others if not all(_mentions(x, a) for x in moving)]
     return staying[-1] if staying else None
+
+
+def _rows_of(axis: Axis) -> int:
+    """How many rows of a tile the axis fills: all where it is long, some where nobody knows."""
+    number = arith.as_int(axis.extent)
+    return tiles.MAX_ROWS // 2 if number is None else min(number, tiles.MAX_ROWS)
 
 
 def _mentions(load: Load, axis: Axis) -> bool:
