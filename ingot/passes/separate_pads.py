@@ -4,9 +4,10 @@ made inside the padded array (lower/parts.py): no padded copy is left then, only
     conv(x, w, pads)   →   conv(pad(x), w)
 
 x must be made by a kernel and read by the convolution alone. Inside a padded array pixels of
-different rows are no longer neighbours, so a kernel that goes over all of them as one axis (a 1×1
-convolution) gets tiles that end with each row of pixels: tiles.py says what that costs beside the
-copy. Called by the pipeline after choose_layouts; INGOT_IN_PLACE=0 leaves pads in convolutions.
+different rows are no longer neighbours, so tiles that went over all of them as one axis end with
+each row of pixels: tiles.py says what that costs beside the copy. Long sums do not pay for it, an
+expansion from few channels does. Called by the pipeline after choose_layouts; INGOT_IN_PLACE=0
+leaves pads in convolutions.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ingot.support import knobs
 from ingot.target import Target
 
 COPY_CYCLES = 0.5  # of an element that is read and written once more, from a near cache
+LEAST_ELEMENTS = 1 << 14  # a copy of fewer takes no longer than filling the border
 
 
 def separate_pads(graph: Graph, store: ConstantStore, target: Target) -> Graph:
@@ -82,6 +84,8 @@ def _is_worth(value: Value, makers: Mapping[str, Node], target: Target) -> bool:
         return False
     if defn(maker).kind_of(maker) is Kind.OPAQUE or len(maker.outputs) != 1:
         return False
+    if (arith.as_int(arith.product(list(value.shape[1:]))) or 0) < LEAST_ELEMENTS:
+        return False
     products = [n for n in _riding(maker, makers) if defn(n).kind is Kind.CONTRACTION]
     return all(_lost_cycles(n, target) < COPY_CYCLES for n in products)
 
@@ -104,11 +108,9 @@ def _lost_cycles(product: Node, target: Target) -> float:
     if weights is None or not defn(product).channels_last:
         return COPY_CYCLES  # not known
     depth = arith.as_int(arith.product(list(weights.shape[1:])))
-    if depth is None or any(n != 1 for n in weights.shape[2:]):
-        return 0.0  # its windows end with the rows already
     row, columns = arith.as_int(out.shape[-1]), arith.as_int(out.shape[1])
     pixels = arith.as_int(arith.product(list(out.shape[2:])))
-    if row is None or columns is None or pixels is None:
+    if depth is None or row is None or columns is None or pixels is None:
         return COPY_CYCLES
     lanes = target.lanes(accumulator(out.dtype))
     cycles = [
