@@ -36,6 +36,7 @@ from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.simplify_algebra import simplify_algebra
+from ingot.passes.sink_reshapes import sink_reshapes
 from ingot.passes.specialize import check_names, specialize, still_open
 from ingot.plan.barriers import insert_barriers
 from ingot.plan.memory import place_buffers
@@ -122,6 +123,8 @@ STAGES: tuple[Stage, ...] = (
           "formulas that exporters spell in small operators become the rich ones they mean"),
     Stage("remove_dead_code", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "drop what became unused"),
+    Stage("sink_reshapes", lambda g, s: sink_reshapes(g, s.store), "graph", "graph",
+          "what is done by element comes before a product's reshape, to ride on its tiles"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels last after convolutions; constant operands in the panels that tiles read"),
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",

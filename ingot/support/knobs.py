@@ -57,6 +57,9 @@ class Knobs:
     recognize: bool = _knob(
         True, "make rich operators of formulas in small ones", affects_code=True
     )
+    sink_reshapes: bool = _knob(
+        True, "let what is done by element ride on a product before its reshape", affects_code=True
+    )
     parts: int = _knob(
         16,
         "into how many parts a thread's share of a launch is cut at most, for others to take; 1: "
