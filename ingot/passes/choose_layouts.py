@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from ingot import tiles
 from ingot.arith import expr as arith
@@ -28,6 +29,8 @@ from ingot.passes.edit import Editor, constant_ref, map_subgraphs
 from ingot.support import knobs
 from ingot.target import Target
 
+TURN_OUTPUTS = 96  # for each of which an element of x is used: then turning it pays
+
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     """Layouts for every value, in one walk: each operator's follows from its operands'."""
@@ -35,10 +38,12 @@ def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
         return graph
     edit = Editor(graph, store)
     uses = graph.uses()
+    turned: dict[str, Value] = {}
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
         edit.g.origin = node.origin
-        packed = _packed(edit, _plain_operands(edit, node), target)
+        ready = _turned(edit, _plain_operands(edit, node), target, turned)
+        packed = _packed(edit, ready, target)
         _keep(edit, packed, _layout(packed) or _as_view(edit, packed, uses))
     _restore_outputs(edit)
     return edit.finish()
@@ -49,6 +54,31 @@ def _plain_operands(edit: Editor, node: Node) -> Node:
     if not bound_symbols(node) and not any(True for _ in node.subgraphs):
         return node
     return replace(node, inputs=tuple(v and _plain(edit, v) for v in node.inputs))
+
+
+def _turned(edit: Editor, node: Node, target: Target, turned: dict[str, Value]) -> Node:
+    """A convolution with a plain x reads it turned: rows of channels are read fastest."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or not defn(node).channels_last or not _is_worth_turning(node, x.tensor, target):
+        return node
+    if x.name not in turned:  # once for all its readers
+        axes = channels_last(x.tensor.rank).axes
+        turned[x.name] = edit.g.add("relayout", [x], name=x.name, axes=axes)
+    return replace(node, inputs=(turned[x.name], *node.inputs[1:]))
+
+
+def _is_worth_turning(conv: Node, x: TensorType, target: Target) -> bool:
+    """Where it stays in the second-level cache, and is copied for its borders in any case or used
+    for many outputs. What does not is better turned by the copy for the borders."""
+    size, channels = arith.as_int(x.numel), arith.as_int(x.shape[1])
+    if x.layout is not None or size is None or channels is None or len(target.caches) < 2:
+        return False
+    if channels < target.lanes(x.dtype) or size * x.dtype.storage_bytes > target.caches[1]:
+        return False
+    has_borders = any(not arith.is_const(pad, 0) for pad in conv.attr("pads") or ())
+    outputs = arith.as_int(conv.outputs[0].shape[1])
+    left_out = prod(conv.attr("strides") or ())  # one of so many elements is used
+    return has_borders or (outputs is not None and outputs >= TURN_OUTPUTS * left_out)
 
 
 def _plain(edit: Editor, value: Value) -> Value:

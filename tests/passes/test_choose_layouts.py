@@ -70,9 +70,36 @@ def test_panels_divide_the_outputs_of_a_group(per_group: int, width: int | None)
     x = g.input("x", tensor(dtypes.f32, 1, 12, 30, 30))
     w = g.constant(numbers(4 * per_group, 3, 3, 3))
     made = choose_layouts(g.finish([g.add("conv", [x, w], group=4)]), store, V3)
-    layouts = [v for v in layout_of(made, "relayout") if v is not None]
+    layouts = [
+        n.outputs[0].tensor.layout for n in made.nodes if n.op == "relayout" and n.inputs[0] == w
+    ]
     want = [] if width is None else [((0, 0), (2, 0), (3, 0), (1, 0), (0, width))]
-    assert [layout.axes for layout in layouts] == want
+    assert [layout and layout.axes for layout in layouts] == want
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "pads", "count"),
+    [
+        (32, 8, 1, 1),
+        (32, 8, 0, 0),  # used for few outputs, and not copied otherwise
+        (32, 128, 0, 1),
+        (32, 16, 0, 0),
+        (3, 128, 1, 0),  # rows of channels shorter than a vector
+        (4096, 8, 1, 0),  # too much for the cache
+    ],
+)
+def test_a_plain_input_is_turned_once_for_all_convolutions(channels, outputs, pads, count):
+    g = GraphBuilder("two", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, channels, 20, 20))
+    made = [
+        g.add("conv", [x, g.constant(numbers(outputs, channels, 3, 3))], pads=(pads,) * 4)
+        for _ in range(2)
+    ]
+    laid = choose_layouts(g.finish([g.add("add", made)]), store, V3)
+    verify(laid)
+    turned = [n for n in laid.nodes if n.op == "relayout" and n.inputs[0] == x]
+    assert len(turned) == count
+    assert all(n.outputs[0].tensor.layout == channels_last(4) for n in turned)
 
 
 def test_channels_are_last_from_the_first_convolution_to_the_reshape():
