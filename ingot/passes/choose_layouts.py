@@ -68,17 +68,18 @@ def _turned(edit: Editor, node: Node, target: Target, turned: dict[str, Value]) 
 
 
 def _is_worth_turning(conv: Node, x: TensorType, target: Target) -> bool:
-    """Where it stays in the second-level cache, and is copied for its borders in any case or used
-    for many outputs. What does not is better turned by the copy for the borders."""
+    """One that is copied for its borders, where it stays in the second-level cache meanwhile: else
+    that copy turns it too. One without borders, where each element is used for many outputs."""
     size, channels = arith.as_int(x.numel), arith.as_int(x.shape[1])
-    if x.layout is not None or size is None or channels is None or len(target.caches) < 2:
+    if x.layout is not None or size is None or channels is None:
         return False
-    if channels < target.lanes(x.dtype) or size * x.dtype.storage_bytes > target.caches[1]:
+    if channels < target.lanes(x.dtype):
         return False
-    has_borders = any(not arith.is_const(pad, 0) for pad in conv.attr("pads") or ())
+    if any(not arith.is_const(pad, 0) for pad in conv.attr("pads") or ()):
+        return len(target.caches) > 1 and size * x.dtype.storage_bytes <= target.caches[1]
     outputs = arith.as_int(conv.outputs[0].shape[1])
-    left_out = prod(conv.attr("strides") or ())  # one of so many elements is used
-    return has_borders or (outputs is not None and outputs >= TURN_OUTPUTS * left_out)
+    uses_all = prod(conv.attr("strides") or ()) == 1
+    return uses_all and outputs is not None and outputs >= TURN_OUTPUTS
 
 
 def _plain(edit: Editor, value: Value) -> Value:
