@@ -19,7 +19,7 @@ from ingot.loops.ir import Axis, Load
 from ingot.schedule import tree
 from ingot.schedule.facts import Facts
 from ingot.schedule.handles import LoopRef
-from ingot.schedule.rules.stages import Stage, extent, index_vars, loop_of, node_count, own_loops
+from ingot.schedule.rules.stages import Stage, extent, index_vars, node_count, own_loops
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -88,7 +88,7 @@ def _read_along(stage: Stage, load: Load, last: Axis) -> Axis | None:
 def _turn_of(
     sch: Schedule, target: Target, stage: Stage, load: Load, along: Axis, last: Axis
 ) -> Turn | None:
-    rows, lanes = loop_of(sch, stage, along), loop_of(sch, stage, last)
+    rows, lanes = _loop_of(sch, stage, along), _loop_of(sch, stage, last)
     if rows is None or lanes is None:
         return None
     side = min(target.lanes(stage.dtype), target.lanes(load.dtype), target.vector_registers // 2)
@@ -100,6 +100,17 @@ def _turn_of(
         while side >= LEAST and (facts.at_most(size, side - 1) if count is None else count < side):
             side //= 2
     return Turn(rows, lanes, side, load.dtype.storage_bytes) if side >= LEAST else None
+
+
+def _loop_of(sch: Schedule, stage: Stage, axis: Axis) -> LoopRef | None:
+    """The loop that the axis runs along one to one. It may begin later, in a nest that was cut off,
+    but not if its size is open: that is what was left over here."""
+    found = [x for x in own_loops(sch, stage.ref) if x.name in arith.free_vars(axis.binding)]
+    steps = [coefficient(axis.binding, x.name) for x in found]
+    alone = len(found) == 1 and steps[0] is not None and arith.is_const(steps[0], 1)
+    if not alone or (extent(sch, found[0]) is None and axis.binding != arith.Var(found[0].name)):
+        return None
+    return found[0]
 
 
 def _tiles(sch: Schedule, target: Target, stage: Stage, turn: Turn, is_big: bool) -> None:
