@@ -6,8 +6,25 @@ stages vanish (a scatter touches only what it updates) and no element is overwri
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ingot.arith import expr as arith
+from ingot.graph.ir import Graph, Value
 from ingot.loops import ir, visit
+from ingot.passes.fuse import Group
+
+
+def state_to_update(
+    graph: Graph, group: Group, later: Sequence[Group], home: Mapping[str, str]
+) -> Value | None:
+    """The state that the group computes the successor of, if nobody reads the old one after. `home`
+    names the buffer of each value."""
+    old = {new: old for old, new in graph.state}.get(group.outputs[0].name)
+    found = [v for v in group.inputs if v.name == old]
+    if not found or len(group.outputs) != 1 or any(found[0] in g.inputs for g in later):
+        return None
+    shared = [v for v in group.inputs if home[v.name] == home[found[0].name]]
+    return found[0] if len(shared) == 1 else None
 
 
 def update_in_place(kernel: ir.Kernel, old: str, new: str) -> ir.Kernel | None:

@@ -19,7 +19,8 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
-from ingot.lower.inplace import update_in_place
+from ingot.lower.constants import constants_to_place
+from ingot.lower.inplace import state_to_update, update_in_place
 from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel, zeros_kernel
 from ingot.lower.parts import NO_PARTS, find_parts
 from ingot.passes.fuse import Group, fuse, is_view
@@ -170,24 +171,9 @@ class Lowering:
 
     def place_constants(self, graph: Graph) -> None:
         """A buffer for each constant that is read as it is, and for each one packed."""
-        refs = {n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"}
-        packings: dict[str, Node] = {}
-        read = {value.name for value in graph.outputs}
-        for node in graph.nodes:
-            names = [value.name for value in node.inputs if value is not None]
-            if node.op == "relayout" and names[0] in refs and node.outputs[0].tensor.layout:
-                packings[node.outputs[0].name] = node
-            else:
-                read.update(names)
-        for node in graph.nodes:
-            out = node.outputs[0]
-            if out.name in packings:
-                assert node.inputs[0] is not None
-                self.home[out.name] = self.constant(
-                    out, self.packed(refs[node.inputs[0].name], out)
-                )
-            elif out.name in refs and out.name in read:
-                self.home[out.name] = self.constant(out, refs[out.name])
+        for out, ref, is_packed in constants_to_place(graph):
+            made = self.packed(ref, out) if is_packed else ref
+            self.home[out.name] = self.constant(out, made)
 
     def packed(self, ref: ConstRef, out: Value) -> ConstRef:
         """A constant in the layout of `out`."""
@@ -216,7 +202,7 @@ class Lowering:
         placed = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols, places)
         kernel = placed.kernel
         args = tuple(self.home[value.name] for value in (*group.inputs, *group.outputs))
-        state = self.state_to_update(group, later)
+        state = state_to_update(self.graph, group, later, self.home)
         updated = None
         if state is not None:
             params = kernel.params[group.inputs.index(state)], kernel.params[-1]
@@ -273,15 +259,6 @@ class Lowering:
             placed = zeros_kernel(name, out.dtype, strip, self.symbols)
             kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
             self.launch(kernel, (self.home[out.name],), placed.offsets)
-
-    def state_to_update(self, group: Group, later: list[Group]) -> Value | None:
-        """The state that the group computes the successor of, if nobody reads the old one after."""
-        old = {new: old for old, new in self.graph.state}.get(group.outputs[0].name)
-        found = [v for v in group.inputs if v.name == old]
-        if not found or len(group.outputs) != 1 or any(found[0] in g.inputs for g in later):
-            return None
-        shared = [v for v in group.inputs if self.home[v.name] == self.home[found[0].name]]
-        return found[0] if len(shared) == 1 else None
 
     def bind_symbols(self, node: Node) -> None:
         """Run the kernel that computes a node's data-dependent sizes, then bind them."""

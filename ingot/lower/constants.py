@@ -1,0 +1,28 @@
+"""Which constants of a graph need a buffer, and in which order of elements. Called by lower.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ingot.graph.ir import ConstRef, Graph, Node, Value
+
+
+def constants_to_place(graph: Graph) -> Iterator[tuple[Value, ConstRef, bool]]:
+    """Values that are constants, in the graph's order: those that somebody reads as they are, and
+    those that a relayout packs (True)."""
+    refs = {n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"}
+    packings: dict[str, Node] = {}
+    read = {value.name for value in graph.outputs}
+    for node in graph.nodes:
+        names = [value.name for value in node.inputs if value is not None]
+        if node.op == "relayout" and names[0] in refs and node.outputs[0].tensor.layout:
+            packings[node.outputs[0].name] = node
+        else:
+            read.update(names)
+    for node in graph.nodes:
+        out = node.outputs[0]
+        if out.name in packings:
+            assert node.inputs[0] is not None
+            yield out, refs[node.inputs[0].name], True
+        elif out.name in refs and out.name in read:
+            yield out, refs[out.name], False
