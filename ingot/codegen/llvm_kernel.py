@@ -107,7 +107,9 @@ class _Printer:
         fn.start(body)
         self.bind_range(s)
         values.variables[s.var] = var
+        values.loops.append(s.var)
         self.stmt(s.body)
+        values.loops.pop()
         fn.do(f"{step} = add nsw i64 {var}, 1")
         fn.lines[slot] = f"  {var} = phi i64 [{start}, %{before}], [{step}, %{fn.block}]"
         fn.branch(head)

@@ -6,6 +6,7 @@ index arithmetic that may hold foreign data carries no `nsw`.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import assert_never
 
 from ingot.arith import expr as arith
@@ -39,6 +40,7 @@ class Values:
         self.ranges: dict[str, Interval] = {}
         self.lets: dict[str, str] = {}
         self.pointers: dict[str, str] = {}
+        self.loops: list[str] = []  # variables of the loops around, outermost first
 
     # --- index arithmetic ---------------------------------------------------------------------
 
@@ -351,12 +353,17 @@ class Values:
     # --- memory -------------------------------------------------------------------------------
 
     def pointer(self, buffer: ir.Buffer, index: arith.Expr) -> str:
-        base = self.pointers[buffer.name]
-        if arith.is_const(index, 0):
-            return base
-        return self.fn.op(
-            f"getelementptr {memory_type(buffer.dtype)}, ptr {base}, i64 {self.index(index)}"
-        )
+        """The address in steps: what the innermost loop does not change, what it does, a number.
+
+        LLVM takes the first step out of the loop, shares it and folds the last into instructions;
+        of one long sum it keeps parts in registers of their own, and runs out of them.
+        """
+        address = self.pointers[buffer.name]
+        for part in _steps(index, self.loops[-1:]):
+            place = self.index(part)
+            kind = memory_type(buffer.dtype)
+            address = self.fn.op(f"getelementptr {kind}, ptr {address}, i64 {place}")
+        return address
 
     def _load(self, e: ir.Load) -> str:
         if e.width == 1:
@@ -463,6 +470,20 @@ class Values:
 
 def memory_suffix(dtype: DType, lanes: int) -> str:
     return "v" + str(lanes) + ("i8" if dtype.is_bool else intrinsic_suffix(dtype, 1))
+
+
+def _steps(index: arith.Expr, innermost: list[str]) -> list[arith.Expr]:
+    """The sum in up to three parts: without the innermost variable, with it, the number."""
+    parts: list[list[arith.Expr]] = [[], [], []]
+    for term in _terms(index):
+        is_inner = bool(arith.free_vars(term) & set(innermost)) or _holds_data(term)
+        parts[2 if isinstance(term, arith.Const) else int(is_inner)].append(term)
+    sums = [reduce(arith.add, part) for part in parts if part]
+    return [part for part in sums if not arith.is_const(part, 0)]
+
+
+def _terms(e: arith.Expr) -> list[arith.Expr]:
+    return _terms(e.a) + _terms(e.b) if isinstance(e, arith.Add) else [e]
 
 
 def _holds_data(e: arith.Expr) -> bool:
