@@ -92,9 +92,9 @@ def test_packed_tiles(m, n, k):
     kernel = matmul(m, n, k)
     parts = assert_everywhere(kernel, packed(kernel)).parts[0]
     tiles = min(2, -(-m // MR))
-    assert held(parts.kernels[-1]) == {
-        "A_thread": ("thread", tiles * MR * k), "Y": ("register", MR * NR),
-    }  # fmt: skip
+    found = held(parts.kernels[-1])
+    assert found.pop("A_thread") == ("thread", tiles * MR * k)
+    assert set(found.values()) == {("register", MR * NR)}  # whole tiles may have their own
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(24, 32, 8), (23, 33, 7)])

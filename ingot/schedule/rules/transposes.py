@@ -11,6 +11,7 @@ nest of its own, which other rules see.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
@@ -126,14 +127,18 @@ def _tiles(sch: Schedule, target: Target, stage: Stage, turn: Turn, is_big: bool
         row_tiles, *strips, row = sch.split(turn.rows, None, *tile, tail="shift")
         outer = [*others, row_tiles]
     sch.reorder(*outer, turn.lanes, *strips, row)
-    is_open = extent(sch, turn.lanes) is None
-    lane = sch.split(turn.lanes, None, turn.side, tail="peel" if is_open else "shift")[-1]
+    wide = extent(sch, turn.lanes)
+    few = is_big and _known(sch, outer) < 4 * target.cores  # threads share the lanes' tiles too
+    is_cut = wide is None or (few and wide % turn.side != 0)
+    lane_tiles, lane = sch.split(turn.lanes, None, turn.side, tail="peel" if is_cut else "shift")[
+        -2:
+    ]
     sch.reorder(*strips, row, lane)
     sch.unroll(row)
     sch.vectorize(lane)
     if is_big:
         with sch.attempt():
-            sch.parallel(_shared(sch, target, outer))
+            sch.parallel(_shared(sch, target, [*outer, lane_tiles] if few else outer))
 
 
 def _rows_are_cut(
@@ -145,9 +150,7 @@ def _rows_are_cut(
         return True
     if count % turn.side == 0 or not is_big:
         return False
-    outside = [extent(sch, x) for x in others]
-    known = arith.as_int(arith.product([n for n in outside if n is not None])) or 1
-    return None not in outside and known < 4 * target.cores
+    return _known(sch, others) < 4 * target.cores
 
 
 def _line(sch: Schedule, turn: Turn) -> tuple[int, ...]:
@@ -162,8 +165,12 @@ def _line(sch: Schedule, turn: Turn) -> tuple[int, ...]:
 
 def _shared(sch: Schedule, target: Target, outer: list[LoopRef]) -> LoopRef:
     """As many of the outer loops, fused, as it takes for all threads."""
-    taken, count = 1, extent(sch, outer[0])
-    while taken < len(outer) and count is not None and count < 4 * target.cores:
-        more = extent(sch, outer[taken])
-        taken, count = taken + 1, None if more is None else count * more
+    taken = 1
+    while taken < len(outer) and _known(sch, outer[:taken]) < 4 * target.cores:
+        taken += 1
     return sch.fuse(*outer[:taken]) if taken > 1 else outer[0]
+
+
+def _known(sch: Schedule, loops: list[LoopRef]) -> int:
+    """How often they run together at least: a loop of an open size may run once."""
+    return prod(extent(sch, x) or 1 for x in loops)
