@@ -32,6 +32,8 @@ SPARE_REGISTERS = 1  # the register allocator does not manage with none
 MAX_SPARE = 0.02  # of all tiles of rows
 PANELS_SHARE = 0.4  # of the same, for a whole operand in panels
 BLOCK_SHARE = 0.5  # of the last-level cache, for the rows that are used again for each panel
+NEAR_SHARE = 0.25  # of the same, for panels that are read again for each block of rows
+LEAST_TILES = 8  # of such a block: each panel is used as often before the next one comes
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
 LEVEL_BYTES_PER_CYCLE = (64, 32, 16)  # read and written, by one core; caches beyond are as the last
 MEMORY_BYTES_PER_NS = 12.0  # all cores together
@@ -177,15 +179,22 @@ def row_tiles_per_block(
 ) -> int | None:
     """How many tiles of rows are gone through for one panel before the next panel comes. One where
     all panels together stay in the second-level cache: rows are then read and written in one go.
-    Else as many as stay in the last-level cache meanwhile, in blocks of one size: a row tile is
-    read slowly enough for that, while a panel read again from memory is not. None: all of them."""
+    As many as stay in that cache where all rows do not by far, but the panels stay in the last one:
+    rows would come from there for every panel, and panels come once for each block. Else as many as
+    stay in the last-level cache meanwhile: a row tile is read slowly enough for that, while a panel
+    read again from memory is not. Blocks are of one size. None: all of them."""
     if len(caches) < 2:
         return None
     if panels_bytes is not None and panels_bytes <= caches[1] * PANELS_SHARE:
         return 1
     if row_tiles is None or row_tile_bytes is None:
         return None
-    most = max(1, int(caches[-1] * BLOCK_SHARE) // max(1, row_tile_bytes))
+    near = int(caches[1] * PANELS_SHARE) // max(1, row_tile_bytes)
+    is_near = panels_bytes is not None and panels_bytes <= caches[-1] * NEAR_SHARE
+    if is_near and near >= LEAST_TILES and row_tiles * row_tile_bytes >= 2 * caches[1]:
+        most = near
+    else:
+        most = max(1, int(caches[-1] * BLOCK_SHARE) // max(1, row_tile_bytes))
     if most >= row_tiles:
         return None
     fewest = -(-row_tiles // most)

@@ -1,0 +1,33 @@
+"""The cost model of contractions: what follows from sizes, registers and caches."""
+
+import pytest
+
+from ingot import tiles
+
+CACHES = (32 << 10, 512 << 10, 32 << 20)
+
+
+@pytest.mark.parametrize(
+    ("row_tiles", "row_tile_bytes", "panels_bytes", "expected"),
+    [
+        (None, 4096, 100_000, 1),  # all panels stay near, however many rows there are
+        (100, 4096, 100_000, 1),
+        (22, 18_432, 9_437_184, None),  # rows stay near enough, panels are read once
+        (None, 4096, 4_000_000, None),
+        (275, 6384, 1_670_480, 31),  # rows do not stay near, panels in the last cache: by blocks
+        (275, 6384, 20_000_000, None),  # panels would come from memory again
+        (4000, 18_432, 20_000_000, 800),  # rows do not stay even in the last cache
+    ],
+)
+def test_blocks_of_rows(row_tiles, row_tile_bytes, panels_bytes, expected):
+    found = tiles.row_tiles_per_block(row_tiles, row_tile_bytes, panels_bytes, CACHES)
+    assert found == expected
+    if row_tiles is not None and found is not None:
+        assert -row_tiles % found <= max(found, tiles.MAX_SPARE * row_tiles)
+
+
+def test_rows_that_load_their_own_vectors_are_many_and_narrow():
+    """Of a depthwise convolution: as many results as registers hold, few vectors of weights."""
+    tile = tiles.register_tile(28, 240, 8, 16, is_apart=True)
+    assert tile.rows * tile.vectors >= 10 and tile.vectors <= 2
+    assert tiles.register_tile(None, 64, 8, 16) == tiles.Tile(6, 2, 8)
