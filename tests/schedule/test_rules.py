@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -146,6 +147,18 @@ def test_few_rows_read_the_other_operand_as_it_lies(rows, columns, depth):
     ]  # fmt: skip
     assert sch.at_block(sch.block("Y")).init is None
     assert_same(matmul(rows, columns, depth), sch.kernel)
+
+
+@pytest.mark.parametrize(("cores", "is_near"), [(1, True), (8, False)])
+def test_a_panel_is_copied_when_its_turn_comes(cores, is_near):
+    """If threads have panels enough to share; else all are copied first, and tiles shared."""
+    target = replace(parse("x86-64-v3"), cores=cores, caches=(1024, 2048, 65536))
+    sch = schedule_kernel(matmul(48, 250, 8), target, "matmul")
+    copies = [x for x in sch.blocks() if sch.at_block(x).name.startswith("B_global")]
+    product = sch.loops(sch.block("Y"))[0]
+    assert sch.loops(sch.block("Z"))[0] == product
+    assert [sch.loops(x)[0] == product for x in copies] == [is_near] * len(copies) != []
+    assert_same(matmul(48, 250, 8), sch.kernel)
 
 
 @pytest.mark.parametrize(("known", "tiled"), [(112, "w"), (3, "b")])

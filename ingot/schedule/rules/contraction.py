@@ -274,16 +274,45 @@ def _tiled(
         inner.insert(0, row_inner)
         outer = _in_blocks(sch, [*outer, row_tile], panel, per_block)
     sch.reorder(*outer, *reduced, *inner)
-    shared = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    over_panels = _by_panel(sch, target, stage, roles, outer) if outer[0] == panel else None
+    if over_panels is not None:
+        shared, ride = over_panels, outer[1]
+    else:
+        shared = ride = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     if consumer is not None:
         with sch.attempt():
-            _ride(sch, target, consumer, shared)
+            _ride(sch, target, consumer, ride)
     sch.vectorize(lanes)
     for loop in [*vectors, *([row_inner] if row_inner is not None else [])]:
         sch.unroll(loop)
     if tile.is_apart and (extent(sch, reduced[-1]) or MAX_UNROLL) < MAX_UNROLL:
         sch.unroll(reduced[-1])  # neighbours read the same vectors, a tap apart
     return shared
+
+
+def _by_panel(
+    sch: Schedule, target: Target, stage: Stage, roles: Roles, outer: list[LoopRef]
+) -> LoopRef | None:
+    """The loop over panels, each copied when its turn comes and still near when it is used; None
+    where nothing is copied, or threads would have too few panels."""
+    count = extent(sch, outer[0])
+    copy = _panel_copy(sch, stage, roles.lanes)
+    if copy is None or len(outer) != 2 or count is None or count < 4 * target.cores:
+        return None
+    with sch.attempt():
+        sch.compute_at(copy, outer[0])
+        write_out(sch, target, copy)
+        return outer[0]
+    return None
+
+
+def _panel_copy(sch: Schedule, stage: Stage, lanes: Axis) -> BlockRef | None:
+    """The map that makes a product's panels from parameters, if one does."""
+    names = {x.buffer.name for x in stage.loads if _is_panelled(x, lanes)}
+    makers = [s for s in stages(sch) if names & s.outputs]
+    params = {p.name for p in sch.kernel.params}
+    found = [s.ref for s in makers if s.is_map and {x.buffer.name for x in s.loads} <= params]
+    return found[0] if len(found) == len(makers) == 1 else None
 
 
 def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
