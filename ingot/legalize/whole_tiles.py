@@ -75,6 +75,8 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     if not isinstance(cond.a, ir.Index) or not isinstance(cond.b, ir.Index):
         return None
     place = cond.a.expr
+    if any(isinstance(x, arith.Opaque) for e in (place, cond.b.expr) for x in arith.walk(e)):
+        return None  # the loop may write what it holds
     for inner in _loops(loop.body):
         if inner.var in terms.index_vars(cond.b.expr):
             return None
@@ -84,6 +86,8 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
         if parts is None or not ranges.at_least(parts[0], 0):
             return None
         place = parts[0] * (inner.stop - 1) + parts[1]
+    if terms.index_vars(place) & {inner.var for inner in _loops(loop.body)}:
+        return None  # the end of one loop hangs on another
     return ir.Compare("lt", ir.Index(ranges.simplify(place)), cond.b)
 
 

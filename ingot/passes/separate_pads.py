@@ -92,14 +92,16 @@ def _is_worth(value: Value, makers: Mapping[str, Node], target: Target) -> bool:
 
 def _riding(maker: Node, makers: Mapping[str, Node]) -> Iterator[Node]:
     """The node, and what is before it as far as it is the same shape, element by element."""
-    yield maker
-    if defn(maker).kind_of(maker) is not Kind.ELEMENTWISE:
-        return
-    shape = maker.outputs[0].tensor.shape
-    for v in maker.inputs:
-        before = makers.get(v.name) if v is not None else None
-        if before is not None and v is not None and v.shape == shape:
-            yield from _riding(before, makers)
+    shape, todo, seen = maker.outputs[0].tensor.shape, [maker], {maker.outputs[0].name}
+    while todo:
+        node = todo.pop()
+        yield node
+        if defn(node).kind_of(node) is not Kind.ELEMENTWISE:
+            continue
+        for v in node.inputs:
+            if v is not None and v.name in makers and v.name not in seen and v.shape == shape:
+                seen.add(v.name)
+                todo.append(makers[v.name])
 
 
 def _lost_cycles(product: Node, target: Target) -> float:

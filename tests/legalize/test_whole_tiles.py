@@ -3,6 +3,7 @@
 import pytest
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.legalize.context import Context
 from ingot.legalize.flatten import flatten
 from ingot.legalize.lower_blocks import lower_blocks
@@ -66,6 +67,21 @@ def test_a_guard_with_no_loop_below_it_stays():
     sch.vectorize(inner)
     assert not branches(stepped(sch))
     check(sch.kernel)
+
+
+def test_a_guard_on_what_memory_holds_stays():
+    """It may change while the loop runs."""
+    b = Build("held")
+    x, limit = b.param("x", dtypes.f32, (20, 3)), b.param("limit", dtypes.i64, (1,))
+    kernel = b.finish([b.compute("y", (20, 3), lambda i, j: x[i, j])])
+    (loop,) = [s for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.For) and s.var == "i"]
+    inner = loop.body
+    held = ir.Index(ir.index_of(limit[0]))
+    guard = ir.Compare("lt", ir.Index(arith.Var("i")), held)
+    assert isinstance(inner, ir.For)
+    guarded = ir.replace(inner, body=ir.If(guard, inner.body))
+    kernel = ir.replace(kernel, body=visit.replace_stmt(kernel.body, inner, guarded))
+    assert not branches(stepped(Schedule(kernel)))
 
 
 def test_a_large_body_is_not_written_twice():

@@ -91,6 +91,17 @@ def test_zeros_stay_where_nothing_is_won(why):
         assert "pad" not in names(made(graph, store))
 
 
+def test_a_long_chain_of_squares_is_walked_once():
+    """Each reads the one before twice."""
+    g = GraphBuilder("squares", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, 8, 48, 48))
+    value = g.add("conv", [x, g.constant(numbers(8, 8, 1, 1))])
+    for _ in range(60):
+        value = g.add("mul", [value, value])
+    last = g.add("conv", [value, g.constant(numbers(8, 8, 3, 3))], pads=(1,) * 4)
+    assert "pad" in names(made(g.finish([last]), store))
+
+
 def chain(random: np.random.Generator) -> tuple[onnx.ModelProto, tuple[int, ...]]:
     """Convolutions one after another: 1-D to 3-D, any zeros, strides, groups, an open batch."""
     rank, channels = int(random.integers(1, 4)), int(random.integers(1, 5)) * 4
