@@ -15,6 +15,7 @@ from ingot.support.text import columns
 
 LIMITS = (0.95, 0.85)
 WORST = 5
+NAME_WIDTH, CELL_WIDTH = 36, 12
 
 
 def best_peer(result: Result, contestants: Sequence[Contestant]) -> tuple[str, float] | None:
@@ -56,9 +57,9 @@ def _agreement(result: Result) -> str:
     return ("" if all(e.agrees for e in judged) else "DISAGREES ") + f"{worst:.0e}"
 
 
-def table(results: Sequence[Result], contestants: Sequence[Contestant]) -> str:
-    rows = [cells(result, contestants) for result in results]
-    return "\n".join(columns([head(contestants), *rows]))
+def line(row: Sequence[str]) -> str:
+    """Of a fixed width, since a row is told as soon as it is known."""
+    return row[0].ljust(NAME_WIDTH) + "".join(f"  {cell:>{CELL_WIDTH}}" for cell in row[1:])
 
 
 def summaries(

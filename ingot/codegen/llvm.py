@@ -59,7 +59,8 @@ def compile_program(
 ) -> Objects:
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
     jobs.append(Job("the entry", entry_text(program, target, profile)))
-    jobs.append(Job("the runtime support", support_text(target.triple, knobs.current().spin_count)))
+    waiting = knobs.current().spin_count, knobs.current().yield_count
+    jobs.append(Job("the runtime support", support_text(target.triple, *waiting)))
     if profile:
         jobs.append(Job("the probe of the peak", probe_text(target)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1

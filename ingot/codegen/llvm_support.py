@@ -13,9 +13,9 @@ from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, SYSTEM
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 
 
-def support_text(triple: str, spin_count: int) -> str:
+def support_text(triple: str, spin_count: int, yield_count: int) -> str:
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
-    parts = [_PARKING, _MEMORY, _CYCLES, pool_text()]
+    parts = [_parking(yield_count), _MEMORY, _CYCLES, pool_text()]
     parts += [worker_text(pause, spin_count), gang_text(pause, spin_count)]
     return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
 
@@ -28,14 +28,37 @@ define i64 @cycles() nounwind {
 }
 declare i64 @llvm.readcyclecounter()"""
 
-_PARKING = f"""
+
+def _parking(yield_count: int) -> str:
+    """`park` lets others run some times before it sleeps: whoever is to wake it is nearly done most
+    of the time, and to be woken takes longer than that, the more so in a virtual machine."""
+    return f"""
 define void @park(ptr %services, ptr %address, i32 %expected) nounwind {{
+entry:
+{_at("y_at", "services", SYSTEM["sched_yield"])}
+  %y = load ptr, ptr %y_at, align 8
+  br label %look
+look:
+  %turn = phi i32 [0, %entry], [%turn_next, %let]
+  %now = load atomic i32, ptr %address acquire, align 4
+  %changed = icmp ne i32 %now, %expected
+  br i1 %changed, label %out, label %wait
+wait:
+  %long = icmp uge i32 %turn, {yield_count}
+  br i1 %long, label %sleep, label %let
+let:
+  %ignored = call i32 %y()
+  %turn_next = add i32 %turn, 1
+  br label %look
+sleep:
 {_at("f_at", "services", SYSTEM["syscall"])}
   %f = load ptr, ptr %f_at, align 8
 {_at("n_at", "services", SYSTEM["futex"])}
   %n = load i64, ptr %n_at, align 8
   %r = call i64 (i64, ...) %f(i64 %n, ptr %address, i64 {FUTEX_WAIT_PRIVATE}, i32 %expected,
                               ptr null, ptr null, i64 0)
+  br label %out
+out:
   ret void
 }}
 define void @wake(ptr %services, ptr %address) nounwind {{
@@ -47,6 +70,7 @@ define void @wake(ptr %services, ptr %address) nounwind {{
                               ptr null, ptr null, i64 0)
   ret void
 }}"""
+
 
 _MEMORY = f"""
 define internal ptr @take(ptr %services, i64 %bytes) nounwind {{

@@ -48,7 +48,7 @@ class Services:
         self.address = permanent(SERVICES_BYTES)
         for name in ("park", "wake", "alloc", "grow"):
             self._set(SERVICES[name], self._loaded.address(name))
-        for name in ("syscall", "aligned_alloc", "free"):
+        for name in ("syscall", "aligned_alloc", "free", "sched_yield"):
             function = ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value
             assert function is not None
             self._set(SYSTEM[name], function)

@@ -17,8 +17,8 @@ from ingot.schedule.access import Access
 from ingot.schedule.facts import Facts
 from ingot.schedule.itermap import IterMap
 
-# Statements between loops and blocks whose order is the schedule's to choose.
-STRUCTURE = (For, ir.Seq, ir.Alloc, Block)
+# Statements between loops and blocks whose order is the schedule's to choose, and hints.
+STRUCTURE = (For, ir.Seq, ir.Alloc, Block, ir.Prefetch)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ ERROR_BYTES = 64
 
 SERVICES = {"park": 0, "wake": 8, "alloc": 16, "grow": 24, "host": 32}
 # private to the support object: what it asks of the operating system
-SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64}
+SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64, "sched_yield": 72}
 SERVICES_BYTES = 128
 
 # a parked worker's mailbox: command and finished count jobs, each on a cache line of its own

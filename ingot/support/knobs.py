@@ -39,7 +39,10 @@ class Knobs:
         20.0, "work that makes another thread worth waking; 0: always", least=0
     )
     spin_count: int = _knob(
-        2000, "times a waiting worker looks before it parks", affects_code=True, least=0
+        2000, "times a waiting worker looks before it lets others run", affects_code=True, least=0
+    )
+    yield_count: int = _knob(
+        1000, "times it lets others run before it parks", affects_code=True, least=0
     )
     verify: bool = _knob(True, "check the IRs between stages")
     dump_dir: str = _knob("", "folder for the text of every stage; empty: no dumps")

@@ -35,5 +35,5 @@ def test_every_object_is_closed(name: str):
 )
 def test_the_support_object_is_closed_on_every_machine(triple: str):
     features = "+m,+a,+d" if triple.startswith("riscv") else ""
-    data = llvm_object.compile_text(support_text(triple, 100), triple, "", features, 3)
+    data = llvm_object.compile_text(support_text(triple, 100, 100), triple, "", features, 3)
     assert undefined_symbols(data) == [] and ObjectFile(data).mutable_sections() == []

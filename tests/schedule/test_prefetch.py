@@ -50,6 +50,15 @@ def test_a_line_of_cache_is_asked_for_once():
     assert_everywhere(kernel, sch)
 
 
+def test_rows_with_a_hint_between_their_loops_may_still_be_split_and_shared_out():
+    kernel, sch = rows()
+    row = sch.loops(sch.block("out"))[0]
+    outer, _ = sch.split(row, None, 4)
+    sch.parallel(outer)
+    assert len(hints(sch.kernel)) == 1
+    assert_everywhere(kernel, sch)
+
+
 def test_a_column_is_shared_out_by_its_rows():
     sch = Schedule(matmul(4, 20, 12))
     _, j, k = sch.loops(sch.block("Y"))

@@ -69,7 +69,7 @@ def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
     assert dict(base).keys() == {
         "attention", "fold_limit_bytes", "in_place", "layouts", "opt_level", "parts", "recognize",
-        "sink_reshapes", "spin_count", "stack_limit_bytes",
+        "sink_reshapes", "spin_count", "stack_limit_bytes", "yield_count",
     }  # fmt: skip
     with knobs.override(opt_level=0):
         assert knobs.fingerprint() != base
