@@ -200,12 +200,29 @@ class Values:
         raise IngotError("codegen-failed", f"unary operator {e.op!r} is unknown to this printer")
 
     def _compare(self, e: ir.Compare) -> str:
+        match e:
+            case ir.Compare(
+                op="lt",
+                a=ir.Ramp(base=base, stride=arith.Const(value=1), width=width),
+                b=ir.Broadcast(a=ir.Index(expr=limit)),
+            ):
+                return self._first_lanes(arith.sub(limit, base), width)
         dtype, type = e.a.dtype, value_type(e.a.dtype, e.a.lanes)
         a, b = self.value(e.a), self.value(e.b)
         if dtype.is_float:
             return self.fn.op(f"fcmp {_FLOAT_COMPARE[e.op]} {type} {a}, {b}")
         sign = "" if e.op in ("eq", "ne") else "s" if dtype.is_signed else "u"
         return self.fn.op(f"icmp {sign}{e.op} {type} {a}, {b}")
+
+    def _first_lanes(self, count: arith.Expr, width: int) -> str:
+        """The mask of a tail, its first `count` lanes: in 32 bits, as most of what it masks is; a
+        comparison of indices would take several vectors."""
+        fn, number = self.fn, self.index(count)
+        for name, bound in (("smax", 0), ("smin", width)):
+            number = fn.call("i64", f"llvm.{name}.i64", [("i64", number), ("i64", str(bound))])
+        all_lanes = fn.broadcast("i32", fn.op(f"trunc i64 {number} to i32"), width)
+        numbers = "<" + ", ".join(f"i32 {i}" for i in range(width)) + ">"
+        return fn.op(f"icmp sgt <{width} x i32> {all_lanes}, {numbers}")
 
     def _binary(self, e: ir.Binary) -> str:
         dtype, type = e.dtype, value_type(e.dtype, e.lanes)

@@ -24,7 +24,8 @@ WRITTEN_OUT = (LoopKind.VECTOR, LoopKind.UNROLL)
 
 
 def whole_tiles(kernel: Kernel, ctx: Context) -> Kernel:
-    if not any(isinstance(s, If) for s in visit.walk_stmts(kernel.body)):
+    is_guarded = any(isinstance(s, If) for s in visit.walk_stmts(kernel.body))
+    if not is_guarded and all(x.mask is None for x in visit.loads(kernel.body)):
         return kernel
     ranges = Ranges(kernel)
 
@@ -45,7 +46,16 @@ def _by_case(loop: For, ranges: Ranges, ctx: Context) -> Stmt:
     whole = terms.conjoin(dict.fromkeys(known.values()))
     assert whole is not None
     free = _without(loop.body, set(known))
-    return ir.replace(loop, body=If(whole, free, copy_stmt(loop.body, {}, ctx.names)))
+    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
+    return ir.replace(loop, body=If(whole, free, rest))
+
+
+def _masked(s: Stmt) -> Stmt:
+    """Vectors of the last tile are not asked one by one whether they are whole: few are there, and
+    sums stay in registers where nothing branches."""
+    if not isinstance(s, For) or s.kind is not LoopKind.VECTOR or ir.MASKED in s.annotations:
+        return s
+    return ir.replace(s, annotations=(*s.annotations, ir.MASKED))
 
 
 def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
@@ -57,6 +67,10 @@ def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
         case If(cond=cond, then=then, orelse=None):
             own = [c for c in terms.conjuncts(cond) if _is_hoistable(c, var, inside)]
             return own + _guards(then, var, inside)
+        case ir.Store():
+            masks = [x.mask for x in visit.loads(s) if x.mask is not None]
+            parts = [c for mask in masks for c in terms.conjuncts(mask)]
+            return [c for c in parts if _is_hoistable(c, var, inside)]
         case _:
             return [c for x in visit.sub_stmts(s) for c in _guards(x, var, inside)]
 
@@ -98,14 +112,21 @@ def _loops(s: Stmt) -> list[For]:
 def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
     """The statement where all of those conditions hold."""
 
+    def rest(cond: ir.Expr) -> ir.Expr | None:
+        return terms.conjoin(c for c in terms.conjuncts(cond) if c not in known)
+
     def on_stmt(x: Stmt) -> Stmt:
         if not isinstance(x, If) or x.orelse is not None:
             return x
-        return terms.guarded(
-            terms.conjoin(c for c in terms.conjuncts(x.cond) if c not in known), x.then
-        )
+        return terms.guarded(rest(x.cond), x.then)
 
-    return visit.map_stmt(s, on_stmt)
+    def on_expr(e: ir.Expr) -> ir.Expr:
+        if not isinstance(e, ir.Load) or e.mask is None:
+            return e
+        mask = rest(e.mask)
+        return ir.replace(e, mask=mask, other=None if mask is None else e.other)
+
+    return visit.map_stmt(s, on_stmt, on_expr)
 
 
 def _count(s: Stmt) -> int:

@@ -172,9 +172,11 @@ class Schedule:
         "i, k -> i // 6, k, i % 6", or a function, lambda i, k: (i // 6, k, i % 6)."""
         self._apply(primitives.transform_layout, (what, IndexMap.of(index_map).text()))
 
-    def pad(self, block: BlockRef, *multiples: int) -> None:
-        """The block's axes grow to multiples; its buffers with them."""
-        self._apply(primitives.pad, (block, *multiples))
+    def pad(self, block: BlockRef, *multiples: int, beyond: str = "last") -> None:
+        """The block's axes grow to multiples; its buffers with them. Parameters do not: beyond
+        them their "last" element is read again, or "zero" taken for it."""
+        options = {} if beyond == "last" else {"beyond": beyond}
+        self._apply(primitives.pad, (block, *multiples), options)
 
     def storage_align(self, buffer: str, dim: int, factor: int, offset: int = 0) -> None:
         """The stride of a dimension is `offset` more than a multiple of `factor`."""

@@ -84,6 +84,22 @@ def test_a_guard_on_what_memory_holds_stays():
     assert not branches(stepped(Schedule(kernel)))
 
 
+def test_masks_of_loads_are_tested_once_for_all_rows():
+    sch = Schedule(matmul(3, 20, 8))
+    sch.pad(sch.block("Y"), 1, 16, 1, beyond="zero")
+    i, j, k = sch.loops(sch.block("Y"))
+    j_outer, lanes = sch.split(j, None, 16)
+    sch.reorder(j_outer, i, k, lanes)
+    sch.vectorize(lanes)
+    (by_column,) = branches(stepped(sch))
+    assert by_column.orelse is not None
+    masks = [[x.mask for x in visit.loads(s) if x.buffer.name == "B"]
+             for s in (by_column.then, by_column.orelse)]  # fmt: skip
+    assert masks[0] and not any(masks[0])
+    assert masks[1] and all(masks[1])
+    check(sch.kernel)
+
+
 def test_a_large_body_is_not_written_twice():
     sch = streamed(3, 20, 300)
     _, update = [x for x in sch.blocks() if sch.at_block(x).name.startswith("Y")]

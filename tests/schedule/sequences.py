@@ -291,7 +291,8 @@ class Proposer:
 
     def pad(self) -> Step:
         count = len(self.sch.at_block(self.block).axes)
-        return Step("pad", (self.block, *(self.rng.choice([1, 2, 4]) for _ in range(count))))
+        multiples = [self.rng.choice([1, 2, 4]) for _ in range(count)]
+        return Step("pad", (self.block, *multiples), self.rng.choice([{}, {"beyond": "zero"}]))
 
     def storage_align(self) -> Step:
         name = self.rng.choice(self.buffers())

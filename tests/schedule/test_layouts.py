@@ -224,6 +224,31 @@ def test_padded_rows_read_the_last_one_again(multiples):
     assert_everywhere(kernel, sch)
 
 
+@pytest.mark.parametrize("multiples", [(1, 8, 1), (4, 8, 1)])
+def test_padded_columns_are_zero_where_the_operand_ends(multiples):
+    """Masks on its loads, so that vectors of it stay vectors; no guard on the sums."""
+    sch = Schedule(kernel := matmul(7, 20, 5))
+    sch.pad(sch.block("Y"), *multiples, beyond="zero")
+    loads = [x for x in visit.loads(sch.at_block(sch.block("Y"))) if x.buffer.name == "B"]
+    assert loads and all(x.mask is not None for x in loads)
+    assert not any(isinstance(e, arith.Min) for e in indices(sch.kernel, "B"))
+    i, j, k = sch.loops(sch.block("Y"))
+    _, lanes = sch.split(j, None, 8, tail="none")
+    sch.reorder(k, i, lanes)
+    sch.vectorize(lanes)
+    assert_everywhere(kernel, sch)
+
+
+def test_pad_refuses_to_sum_zeros_beyond_an_input():
+    error = refusal(sch := Schedule(matmul()), "pad", sch.block("Y"), 1, 8, 4, beyond="zero")
+    assert "beyond its end" in error.why
+
+
+def test_pad_refuses_to_read_anything_else_beyond_a_buffer():
+    sch = Schedule(matmul())
+    assert "'first'" in refusal(sch, "pad", sch.block("Y"), 1, 8, 1, beyond="first").why
+
+
 def test_a_packed_operand_has_room_for_whole_panels():
     b = Build("packed")
     x, w = b.param("X", f32, (5, 7)), b.param("W", f32, (3, 7, 4))

@@ -74,6 +74,23 @@ def test_decompose_refuses_what_has_no_init():
     assert error.why == "block Z has no init"
 
 
+@pytest.mark.parametrize(
+    ("depth", "part", "ends_early"), [(7, 4, False), (9, 5, False), (7, 8, True)]
+)
+def test_decompose_parts_of_a_reduction_whose_last_one_is_short(depth, part, ends_early):
+    """Sums of a part begin with its first step, so that one must be there."""
+    sch = Schedule(kernel := matmul(3, 8, depth))
+    k = sch.loops(sch.block("Y"))[2]
+    parts, inner = sch.split(k, 2 if ends_early else None, part)
+    made = sch.rfactor(parts)
+    inner = sch.loops(made)[-1]
+    if ends_early:  # all steps of the second part are beyond the end
+        assert "skips part" in refusal(sch, "decompose_reduction", made, inner).why
+    else:
+        sch.decompose_reduction(made, inner)
+    assert_everywhere(kernel, sch)
+
+
 def test_decompose_refuses_to_begin_overlapping_tiles_once():
     """Each turn makes its part of the sums again, neighbours included."""
     sch = Schedule(halo())

@@ -149,6 +149,27 @@ def test_few_rows_read_the_other_operand_as_it_lies(rows, columns, depth):
     assert_same(matmul(rows, columns, depth), sch.kernel)
 
 
+@pytest.mark.parametrize(("columns", "depth"), [(256, 200), (300, 131), (250, 229)])
+def test_threads_share_out_the_steps_of_a_single_row(columns, depth):
+    """Each reads whole rows of the operand; what they found is added up with the consumer."""
+    target = replace(parse("x86-64-v3"), cores=2)
+    sch = schedule_kernel(matmul(1, columns, depth), target, "matmul")
+    parts = sch.loops(sch.block("Y_rf"))[0]
+    assert sch.at_loop(parts).kind is LoopKind.PARALLEL
+    assert arith.as_int(sch.at_loop(parts).extent) == 2
+    assert sch.loops(sch.block("Y"))[0] == sch.loops(sch.block("Z"))[0] != parts
+    assert sch.at_block(sch.block("Y_rf")).init is None
+    assert_same(matmul(1, columns, depth), sch.kernel)
+
+
+@pytest.mark.parametrize(("columns", "cores"), [(2253, 2), (260, 4), (4090, 3)])
+def test_blocks_of_columns_are_as_many_for_each_core(columns, cores):
+    target = replace(parse("x86-64-v3"), cores=cores)
+    sch = schedule_kernel(matmul(2, columns, 64), target, "matmul")
+    shared = sch.at_loop(sch.loops(sch.block("Y"))[0])
+    assert shared.kind is LoopKind.PARALLEL and (arith.as_int(shared.extent) or 1) % cores == 0
+
+
 @pytest.mark.parametrize(("cores", "is_near"), [(1, True), (8, False)])
 def test_a_panel_is_copied_when_its_turn_comes(cores, is_near):
     """If threads have panels enough to share; else all are copied first, and tiles shared."""

@@ -104,11 +104,23 @@ def _disturbed(block: Block, loop: For) -> Problem | None:
 
 
 def _mixed_guard(kernel: Kernel, block: Block, loops: list[For]) -> Problem | None:
-    reduced = _fed(block, AxisKind.REDUCE) & {x.var for x in loops}
-    for term in guards.extra(block, facts_at(kernel, block)):
-        if guards.mentions(term) & reduced:
+    """Why the first step of the reduction, with which the init runs, may be skipped."""
+    fed = _fed(block, AxisKind.REDUCE)
+    first = {x.var: x.start for x in loops if x.var in fed}
+    facts = facts_at(kernel, block)
+    for term in guards.extra(block, facts):
+        if guards.mentions(term) & first.keys() and not _holds(
+            visit.substitute(term, first), facts
+        ):
             return Problem("a guard skips part of the reduction", "decompose before that")
     return None
+
+
+def _holds(term: Expr, facts: Facts) -> bool:
+    match term:
+        case ir.Compare(op="lt", a=ir.Index(expr=a), b=ir.Index(expr=b)):
+            return facts.at_most(a + 1, b)
+    return False
 
 
 def _start(kernel: Kernel, block: Block, loop: For) -> Stmt:

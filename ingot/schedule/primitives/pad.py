@@ -29,13 +29,15 @@ from ingot.schedule.primitives.recheck import recheck
 from ingot.schedule.primitives.stages import Names, find_block
 from ingot.schedule.primitives.transform_layout import is_plain_nest, within
 
+BEYOND = ("last", "zero")
 PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
 Sizes = Mapping[str, arith.Expr]  # axis → its new extent
 
 
-def pad(kernel: Kernel, block: Block, *multiples: int) -> Result:
-    what = f"pad({block.name}, {', '.join(map(str, multiples))})"
-    insist(kernel, block, what, _bad_multiples(block, multiples))
+def pad(kernel: Kernel, block: Block, *multiples: int, beyond: str = "last") -> Result:
+    asked = "" if beyond == "last" else f', beyond="{beyond}"'
+    what = f"pad({block.name}, {', '.join(map(str, multiples))}{asked})"
+    insist(kernel, block, what, _bad_options(block, multiples, beyond))
     sizes = _new_sizes(kernel, block, multiples)
     if not sizes:
         return kernel, []
@@ -43,7 +45,7 @@ def pad(kernel: Kernel, block: Block, *multiples: int) -> Result:
     grown: dict[str, Buffer] = {}
     insist(kernel, block, what, _grow_outputs(block, sizes, grown))
     fillers: dict[int, tuple[Block, Sizes]] = {}
-    block = _stopped(kernel, block, sizes)
+    block = _stopped(kernel, block, sizes, _inside(block, sizes) if beyond == "zero" else {})
     for load in visit.loads(ir.seq(block.init, block.body)):
         insist(kernel, block, what, _grow_input(kernel, block, load, sizes, grown, fillers))
     new = kernel
@@ -55,7 +57,9 @@ def pad(kernel: Kernel, block: Block, *multiples: int) -> Result:
     return new, []
 
 
-def _bad_multiples(block: Block, multiples: tuple[int, ...]) -> Problem | None:
+def _bad_options(block: Block, multiples: tuple[int, ...], beyond: str) -> Problem | None:
+    if beyond not in BEYOND:
+        return Problem(f"{beyond!r} is nothing to read beyond a buffer", " or ".join(BEYOND))
     if len(multiples) != len(block.axes):
         axes = ", ".join(a.var for a in block.axes)
         return Problem(f"it takes one multiple for each axis: {axes}", "1 leaves an axis as it is")
@@ -116,8 +120,9 @@ def _grow(
     return None
 
 
-def _stopped(kernel: Kernel, block: Block, sizes: Sizes) -> Block:
-    """The block with the loads that cannot grow kept inside their buffers."""
+def _stopped(kernel: Kernel, block: Block, sizes: Sizes, inside: Mapping[str, Expr]) -> Block:
+    """The block with the loads that cannot grow kept inside their buffers: under the conditions
+    `inside` that axes have, else at an axis' last point."""
     spatial = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.SPATIAL]
     last = {a.var: arith.minimum(arith.Var(a.var), a.extent - 1) for a in spatial}
 
@@ -130,9 +135,17 @@ def _stopped(kernel: Kernel, block: Block, sizes: Sizes) -> Block:
         is_plain = e.mask is None and not any(visit.opaque_values(i) for i in e.indices)
         if not used or not is_plain:
             return e
+        if inside:
+            return within(e, guards.conjunction(inside[v] for v in used))
         return ir.replace(e, indices=tuple(arith.substitute(i, used) for i in e.indices))
 
     return ir.replace(block, body=visit.map_stmt(block.body, lambda s: s, on_expr))
+
+
+def _inside(block: Block, sizes: Sizes) -> dict[str, Expr]:
+    """For each padded spatial axis, that a point of it was there before."""
+    spatial = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.SPATIAL]
+    return {a.var: guards.less(arith.Var(a.var), a.extent) for a in spatial}
 
 
 def _may_grow(kernel: Kernel, load: ir.Load, sizes: Sizes) -> bool:
@@ -192,10 +205,12 @@ def _grow_input(
 
 
 def _is_safe(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
-    """A load for padded spatial axes that stays within its buffer."""
-    padded = {a.var for a in block.axes if a.var in sizes and a.kind is AxisKind.REDUCE}
-    reduced = any(v in padded for i in load.indices for v in visit.index_vars(i))
-    return not reduced and _has_room(kernel, block, load, sizes)
+    """A load for padded spatial axes that stays within its buffer, or is under their conditions."""
+    used = {v for i in load.indices for v in visit.index_vars(i)}
+    if any(a.var in used & sizes.keys() for a in block.axes if a.kind is AxisKind.REDUCE):
+        return False
+    stops = [c for v, c in _inside(block, sizes).items() if v in used]
+    return load.mask == guards.conjunction(stops) or _has_room(kernel, block, load, sizes)
 
 
 def _filler(kernel: Kernel, name: str) -> Block | None:
