@@ -24,7 +24,8 @@ from dataclasses import dataclass
 
 FMA_PORTS = 2
 LOAD_PORTS = 2
-FMA_LATENCY = 5  # of four, and something always comes between
+FMA_LATENCY = 4.2  # of four, and something comes between now and then
+TILE_COST = 0.3  # of a row's cycles: what a tile loads for all its rows, and begins and ends
 UNKNOWN = 6 * 43  # rows not known yet: many, and a multiple of nothing in particular
 MAX_ROWS = 14
 MAX_VECTORS = 6
@@ -34,6 +35,7 @@ PANELS_SHARE = 0.4  # of the same, for a whole operand in panels
 BLOCK_SHARE = 0.5  # of the last-level cache, for the rows that are used again for each panel
 NEAR_SHARE = 0.25  # of the same, for panels that are read again for each block of rows
 LEAST_TILES = 8  # of such a block: each panel is used as often before the next one comes
+MAX_ASKED = 1.1  # lines asked for, of those that are wanted
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
 LEVEL_BYTES_PER_CYCLE = (64, 32, 16)  # read and written, by one core; caches beyond are as the last
 MEMORY_BYTES_PER_NS = 12.0  # all cores together
@@ -112,7 +114,7 @@ def even_lanes(columns: int, lanes: int) -> int | None:
 def _cycles(tile: Tile, rows: int | None, columns: int | None) -> float:
     cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.step_cycles
     # of two as fast, the one that loads less for each result
-    return cycles * (1 + 0.01 * (1 / tile.rows + 1 / tile.vectors))
+    return cycles * (1 + TILE_COST / tile.rows + 0.01 / tile.vectors)
 
 
 def product_cycles(rows: int, columns: int, lanes: int, registers: int) -> float:
@@ -203,3 +205,16 @@ def row_tiles_per_block(
     spare = {size: -row_tiles % size for size in reversed(sizes)}
     good = [size for size in sizes if spare[size] <= row_tiles * MAX_SPARE]
     return good[0] if good else min(sizes, key=lambda size: spare[size])
+
+
+def fetch_step(times: int, depth: int) -> int | None:
+    """How many steps of a panel go by before some lines of the next panel are fetched, where a
+    panel of that depth is gone through so many times: a divisor of the depth for which about as
+    many lines are asked for as there are, as small as can be. None: no such divisor."""
+
+    def asked(step: int) -> float:  # for each line that there is
+        shares = times * depth // step
+        return -(-depth // shares) * shares / depth
+
+    steps = [n for n in range(times, depth + 1) if depth % n == 0]
+    return min(steps, key=lambda n: (asked(n) > MAX_ASKED, n), default=None)

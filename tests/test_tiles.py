@@ -31,3 +31,23 @@ def test_rows_that_load_their_own_vectors_are_many_and_narrow():
     tile = tiles.register_tile(28, 240, 8, 16, is_apart=True)
     assert tile.rows * tile.vectors >= 10 and tile.vectors <= 2
     assert tiles.register_tile(None, 64, 8, 16) == tiles.Tile(6, 2, 8)
+
+
+@pytest.mark.parametrize(("times", "depth"), [(8, 768), (7, 768), (22, 3072), (9, 512)])
+def test_about_as_many_lines_are_fetched_as_there_are(times, depth):
+    step = tiles.fetch_step(times, depth)
+    assert step is not None and depth % step == 0
+    shares = times * depth // step
+    assert shares <= depth
+    assert depth <= -(-depth // shares) * shares <= depth * 1.1
+
+
+def test_a_depth_with_no_divisor_is_fetched_in_one_go_or_not_at_all():
+    assert tiles.fetch_step(7, 509) == 509
+    assert tiles.fetch_step(510, 509) is None
+
+
+def test_few_rows_fill_whole_tiles():
+    """Tiles of four rows wait a little for their own sums, but none is half empty."""
+    assert tiles.register_tile(32, 768, 8, 16, panel=16).rows == 4
+    assert tiles.register_tile(196, 768, 8, 16, panel=16).rows == 6

@@ -18,12 +18,15 @@ from ingot.legalize.copies import copy_stmt
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.ir import For, If, Kernel, LoopKind, Stmt
+from ingot.support import knobs
 
 MAX_STMTS = 128  # of a body that is written twice, unrolled loops counted in full
 WRITTEN_OUT = (LoopKind.VECTOR, LoopKind.UNROLL)
 
 
 def whole_tiles(kernel: Kernel, ctx: Context) -> Kernel:
+    if not knobs.current().whole_tiles:
+        return kernel
     is_guarded = any(isinstance(s, If) for s in visit.walk_stmts(kernel.body))
     if not is_guarded and all(x.mask is None for x in visit.loads(kernel.body)):
         return kernel

@@ -77,6 +77,19 @@ class Knobs:
         "make what is joined or padded in its place, read slices where they lie",
         affects_code=True,
     )
+    few_rows: bool = _knob(
+        True, "read the other operand of a product of few rows as it lies", affects_code=True
+    )
+    row_blocks: bool = _knob(
+        True, "take the rows of a product in blocks that stay in a cache", affects_code=True
+    )
+    fetch_ahead: bool = _knob(
+        True, "fetch the next panel of weights while one is used", affects_code=True
+    )
+    turn_tiles: bool = _knob(True, "transpose in tiles turned in registers", affects_code=True)
+    whole_tiles: bool = _knob(
+        True, "test guards once for a tile, not for each of its elements", affects_code=True
+    )
     opt_level: int = _knob(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, least=0, most=3
     )

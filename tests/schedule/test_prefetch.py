@@ -50,6 +50,25 @@ def test_a_line_of_cache_is_asked_for_once():
     assert_everywhere(kernel, sch)
 
 
+def test_loops_between_share_out_too():
+    """Each j and k asks for its own part of the next row, all of them for all of it."""
+    sch = Schedule(kernel := matmul(4, 20, 40))
+    i, j, k = sch.loops(sch.block("Y"))
+    j_outer, j_inner = sch.split(j, 4, None)
+    k_outer, _ = sch.split(k, 5, None)
+    sch.reorder(i, j_outer, k_outer, j_inner)
+    sch.prefetch(k_outer, "A", i)
+    (hint,) = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Prefetch)]
+    assert [arith.as_int(e) for e in hint.box.extents] == [1, 2]
+    starts = {
+        arith.as_int(arith.substitute(hint.box.offsets[1], {j_outer.name: arith.Const(a),
+                                                            k_outer.name: arith.Const(b)}))
+        for a in range(4) for b in range(5)
+    }  # fmt: skip
+    assert starts == set(range(0, 40, 2))
+    assert_everywhere(kernel, sch)
+
+
 def test_rows_with_a_hint_between_their_loops_may_still_be_split_and_shared_out():
     kernel, sch = rows()
     row = sch.loops(sch.block("out"))[0]
@@ -90,7 +109,8 @@ def test_a_hint_under_a_vector_goes():
     [
         ("Y", 1, 0, 1, "Y is not a parameter"),
         ("Z", 2, 1, 1, "nothing under i_2 touches Z"),
-        ("A", 2, 0, 1, "k is not right inside i"),
+        ("A", 0, 1, 1, "i is not inside i_2"),
+        ("A", 2, 0, 1, "240 iterations would share out 12 elements of A"),
         ("A", 1, 0, 1, "20 iterations would share out 12 elements of A"),
         ("A", 0, 0, 0, "0 iterations ahead"),
         ("A", 1, 0, -1, "-1 iterations ahead"),

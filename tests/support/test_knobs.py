@@ -68,8 +68,9 @@ def test_an_override_ends_when_its_body_fails():
 def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
     assert dict(base).keys() == {
-        "attention", "fold_limit_bytes", "in_place", "layouts", "opt_level", "parts", "recognize",
-        "sink_reshapes", "spin_count", "stack_limit_bytes", "yield_count",
+        "attention", "fetch_ahead", "few_rows", "fold_limit_bytes", "in_place", "layouts",
+        "opt_level", "parts", "recognize", "row_blocks", "sink_reshapes", "spin_count",
+        "stack_limit_bytes", "turn_tiles", "whole_tiles", "yield_count",
     }  # fmt: skip
     with knobs.override(opt_level=0):
         assert knobs.fingerprint() != base

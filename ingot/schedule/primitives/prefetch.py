@@ -4,13 +4,16 @@
     →  for i: for k in range(32): prefetch(X[i + 1:i + 2, 32*k:32*k + 32]); …
 
 What one iteration of `over` touches of a parameter, `ahead` iterations later (0: later in this
-one), is shared out along its longest dimension over the iterations of `loop`. A machine follows a
-stream by itself within a page; where rows are pages, or strides are long, it must be told. A hint
-changes no value and may name memory that is not there, so it is legal wherever the part touched is
-known and the sizes are numbers.
+one), is shared out along its longest dimension over the iterations of `loop` and of the loops
+between. A machine follows a stream by itself within a page; where rows are pages, or strides are
+long, or what comes next is used for the first time while all before it is near, it must be told. A
+hint changes no value and may name memory that is not there, so it is legal wherever the part
+touched is known and the sizes are numbers.
 """
 
 from __future__ import annotations
+
+import math
 
 from ingot.arith import expr as arith
 from ingot.loops import ir, regions, visit
@@ -23,12 +26,13 @@ from ingot.schedule.primitives.base import Result, insist, put
 
 def prefetch(kernel: Kernel, loop: For, buffer: str, over: For, ahead: int = 1) -> Result:
     what = f"prefetch({loop.var}, {buffer!r}, {over.var}, {ahead})"
-    insist(kernel, loop, what, _misplaced(kernel, loop, over, ahead))
+    between = _between(kernel, loop, over)
+    insist(kernel, loop, what, _misplaced(loop, over, between, ahead))
     reads, writes = regions.regions(over.body, _around(kernel, over).env)
     region = reads.get(buffer) or writes.get(buffer)
     insist(kernel, loop, what, _untouched(kernel, buffer, over, region))
     assert region is not None
-    box = _share(region, loop, over, ahead)
+    box = _share(region, between, over, ahead)
     insist(kernel, loop, what, box if isinstance(box, Problem) else None)
     assert isinstance(box, ir.Slice)
     hint = ir.Prefetch(box, writes=buffer not in reads)
@@ -39,14 +43,22 @@ def _around(kernel: Kernel, over: For) -> Facts:
     return Facts(kernel, [*tree.loops_above(kernel.body, over), over])
 
 
-def _misplaced(kernel: Kernel, loop: For, over: For, ahead: int) -> Problem | None:
-    above = [x for x in tree.loops_above(kernel.body, loop) if not arith.is_const(x.extent, 1)]
-    if loop.uid != over.uid and not (above and above[-1].uid == over.uid):
-        why = f"{loop.var} is not right inside {over.var}"
-        return Problem(why, f"a loop with none but {over.var} around it there, or that itself")
-    if ahead < (1 if loop.uid == over.uid else 0):
+def _between(kernel: Kernel, loop: For, over: For) -> list[For]:
+    """The loops inside `over` down to `loop`, those of one iteration left out; none where that is
+    the loop itself, or not around it."""
+    above = [*tree.loops_above(kernel.body, loop), loop]
+    places = [i for i, x in enumerate(above) if x.uid == over.uid]
+    inside = above[places[0] + 1 :] if places else []
+    return [x for x in inside if not arith.is_const(x.extent, 1)]
+
+
+def _misplaced(loop: For, over: For, between: list[For], ahead: int) -> Problem | None:
+    if loop.uid != over.uid and not between:
+        return Problem(f"{loop.var} is not inside {over.var}", "a loop inside it, or that itself")
+    if ahead < (0 if between else 1):
         return Problem(f"{ahead} iterations ahead", "1: the next one")
-    return checks.expect_serial(loop) if loop.uid != over.uid else None
+    problems = (checks.expect_serial(x) for x in between)
+    return next((p for p in problems if p is not None), None)
 
 
 def _untouched(
@@ -64,21 +76,25 @@ def _untouched(
     return None
 
 
-def _share(region: regions.Region, loop: For, over: For, ahead: int) -> ir.Slice | Problem:
-    """The part of the region that an iteration of `loop` asks for."""
+def _share(region: regions.Region, between: list[For], over: For, ahead: int) -> ir.Slice | Problem:
+    """The part of the region that an iteration of the innermost loop asks for."""
     later = {over.var: arith.Var(over.var) + ahead}
     offsets = [arith.substitute(offset, later) for offset, _ in region.box]
     extents = [arith.as_int(extent) for _, extent in region.box]
-    count = 1 if loop.uid == over.uid else arith.as_int(loop.extent)
-    if None in extents or count is None:
+    counts = [arith.as_int(x.extent) for x in between]
+    if None in extents or None in counts:
         why = f"how much of {region.buffer.name} an iteration of {over.var} touches is no number"
         return Problem(why, "fixed sizes, or factors of split that are numbers")
     sizes = [e for e in extents if e is not None]
     along = max(range(len(sizes)), key=lambda d: (sizes[d], d))
+    count = math.prod(n for n in counts if n is not None)
     if count > max(1, sizes[along]):
         what = f"{count} iterations would share out {sizes[along]} elements of {region.buffer.name}"
-        return Problem(what, f"split {loop.var}, and take the outer part")
+        return Problem(what, f"split {between[-1].var}, and take the outer part")
     sizes[along] = -(-sizes[along] // max(1, count))
+    number: arith.Expr = arith.Const(0)
+    for x in between:
+        number = number * x.extent + (arith.Var(x.var) - x.start)
     if count > 1:
-        offsets[along] = offsets[along] + (arith.Var(loop.var) - loop.start) * sizes[along]
+        offsets[along] = offsets[along] + number * sizes[along]
     return ir.Slice(region.buffer, tuple(offsets), tuple(arith.Const(e) for e in sizes))

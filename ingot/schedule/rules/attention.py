@@ -19,15 +19,10 @@ from ingot.arith import expr as arith
 from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.contraction import (
-    Roles,
-    is_product,
-    pack_operand,
-    panel_of,
-    write_out,
-)
 from ingot.schedule.rules.inline import inline_maps
-from ingot.schedule.rules.maps import vectorize_loop
+from ingot.schedule.rules.maps import vectorize_loop, write_out
+from ingot.schedule.rules.panels import pack_operand
+from ingot.schedule.rules.roles import Roles, is_product, panel_of
 from ingot.schedule.rules.rows import combine, partial_results
 from ingot.schedule.rules.stages import (
     Stage,
@@ -74,7 +69,7 @@ def _one_nest(sch: Schedule, target: Target) -> None:
     rows, widths = _tiles(sch, target, (first, second))
     for product in (first, second):
         stage = stage_of(sch, product)
-        pack_operand(sch, target, stage, _roles(stage), widths[product])
+        pack_operand(sch, stage, _roles(stage), widths[product])
     parts = _parts(sch, first, scores, second)
     _pad(sch, parts, rows, widths)
     partial = _partial_results(sch, target, parts)

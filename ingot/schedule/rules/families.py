@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ingot.schedule.rules.attention import schedule_attention
-from ingot.schedule.rules.contraction import is_dot, is_product, schedule_reduction
+from ingot.schedule.rules.contraction import schedule_reduction
 from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.rules.nests import schedule_nests
+from ingot.schedule.rules.roles import is_dot, is_product
 from ingot.schedule.rules.rows import schedule_rows
 from ingot.schedule.rules.stages import stages, top_nests
 from ingot.schedule.schedule import Schedule

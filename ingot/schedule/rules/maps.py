@@ -12,7 +12,7 @@ from ingot.arith.affine import coefficient
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
 from ingot.schedule import guards
-from ingot.schedule.handles import LoopRef
+from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.stages import (
     Stage,
     elements,
@@ -28,6 +28,7 @@ from ingot.schedule.rules.transposes import schedule_transpose
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
+MAX_UNROLL = 16
 PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than it saves
 MATH_WEIGHT = 8  # plain operations one Math costs, about
 WORTH_PEELING = 4  # panels, that the last one be a nest of its own
@@ -205,3 +206,16 @@ def vector_width(count: int | None, lanes: int) -> int:
         return count
     half = lanes // 2
     return half if half >= 4 and count % half == 0 and count < 16 * lanes else lanes
+
+
+def write_out(sch: Schedule, target: Target, ref: BlockRef) -> None:
+    """A map in vectors along its last loop, all its short loops unrolled."""
+    loops = own_loops(sch, ref)
+    if not loops:
+        return
+    made = vectorize_loop(sch, target, stage_of(sch, ref), loops[-1])
+    for loop in [*loops[:-1], *made]:
+        node = sch.at_loop(loop)
+        count = arith.as_int(node.extent)
+        if node.kind.value == "serial" and count is not None and count <= MAX_UNROLL:
+            sch.unroll(loop)

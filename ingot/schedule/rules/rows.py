@@ -18,8 +18,8 @@ from ingot.schedule import tree
 from ingot.schedule.facts import Facts
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.itermap import IterMap
-from ingot.schedule.rules.contraction import MAX_UNROLL, find_roles, is_contiguous
-from ingot.schedule.rules.maps import PARALLEL_WORK, vector_width, vectorize_loop
+from ingot.schedule.rules.maps import MAX_UNROLL, PARALLEL_WORK, vector_width, vectorize_loop
+from ingot.schedule.rules.roles import find_roles, is_contiguous
 from ingot.schedule.rules.stages import (
     Stage,
     elements,

@@ -22,6 +22,7 @@ from ingot.schedule.facts import Facts
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.stages import Stage, extent, index_vars, node_count, own_loops
 from ingot.schedule.schedule import Schedule
+from ingot.support import knobs
 from ingot.target import Target
 
 LEAST = 4  # rows and lanes of a tile, below which shuffles save nothing
@@ -43,7 +44,7 @@ class Turn:
 def schedule_transpose(sch: Schedule, target: Target, stage: Stage, is_big: bool) -> bool:
     """The nest of a map in turned tiles, shared between threads if it is big; False if it is none,
     and left as it was."""
-    turn = _turn(sch, target, stage)
+    turn = _turn(sch, target, stage) if knobs.current().turn_tiles else None
     done = False
     if turn is not None:
         with sch.attempt():

@@ -1,0 +1,46 @@
+"""Every optimisation can be switched off; answers stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+from onnx.numpy_helper import from_array
+
+import ingot
+from ingot.support import knobs
+
+SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place", "few_rows",
+            "row_blocks", "fetch_ahead", "turn_tiles", "whole_tiles")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_any_optimisation_can_be_switched_off(name, tmp_path):
+    """The answers stay what they are."""
+    model = tmp_path / "mixed.onnx"
+    model.write_bytes(mixed_model())
+    random = np.random.default_rng(3)
+    feeds = {"x": random.standard_normal((1, 24, 9, 70), dtype=np.float32),
+             "b": random.standard_normal((70, 133), dtype=np.float32)}  # fmt: skip
+    (usual,) = ingot.compile(model)(**feeds)
+    with knobs.override(**{name: False}):
+        (without,) = ingot.compile(model)(**feeds)
+    np.testing.assert_allclose(usual, without, rtol=1e-4, atol=1e-5)
+
+
+def mixed_model() -> bytes:
+    """A convolution, a transpose, a softmax, a concat and a product by an operand of the call."""
+    weights = np.random.default_rng(4).standard_normal((24, 24, 3, 3)).astype(np.float32) / 15
+    nodes = [
+        make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        make_node("Transpose", ["c"], ["t"], perm=[0, 2, 1, 3]),
+        make_node("Softmax", ["t"], ["s"], axis=-1),
+        make_node("Concat", ["s", "t"], ["j"], axis=2),
+        make_node("MatMul", ["j", "b"], ["y"]),
+    ]
+    shapes = {"x": (1, 24, 9, 70), "b": (70, 133)}
+    inputs = [make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    outputs = [make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = make_graph(nodes, "mixed", inputs, outputs, [from_array(weights, "w")])
+    return make_model(graph, opset_imports=[make_opsetid("", 18)]).SerializeToString()
