@@ -27,6 +27,7 @@ class Facts:
     """Of one kernel, over its own sizes."""
 
     lanes: int
+    tile: str
     flops: arith.Expr | None
     is_parallel: bool
     why_serial: str
@@ -56,7 +57,20 @@ def _row(program: program_ir.Program, s: program_ir.Launch, facts: Facts) -> Lau
         arg_bytes=simplify(moved),
         why_serial=facts.why_serial if arith.is_const(s.extent, 1) else "",
         why_scalar=facts.why_scalar,
+        tile=facts.tile,
+        layouts=_layouts(kernel, [buffers[name].shape for name in s.args]),
     )
+
+
+def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str:
+    """Shapes as they lie in memory, what is only read before what is written."""
+    written = visit.written(kernel.body)
+    told = [" x ".join(map(str, shape)) or "1" for shape in shapes]
+    sides = [
+        ", ".join(text for p, text in zip(kernel.params, told) if (p.name in written) is side)
+        for side in (False, True)
+    ]
+    return " -> ".join(sides).strip()
 
 
 # what one core of any recent machine does in a nanosecond: rough, and only a threshold hangs on it
@@ -79,6 +93,7 @@ def kernel_facts(kernel: ir.Kernel) -> Facts:
     lanes = max((_lanes(s.stmt) for s in all_steps), default=1)
     return Facts(
         lanes=lanes,
+        tile=_tile(all_steps),
         flops=_flops(all_steps),
         is_parallel=_is_parallel(kernel.body),
         why_serial="" if _is_parallel(kernel.body) else why_serial(kernel, all_steps),
@@ -108,6 +123,22 @@ def _is_parallel(body: ir.Stmt) -> bool:
 
 def _lanes(s: ir.Stmt) -> int:
     return max((e.lanes for e in visit.own_exprs(s)), default=1)
+
+
+def _tile(all_steps: list[Step]) -> str:
+    """Results that one innermost loop adds to, rows x columns; a row has a factor of its own."""
+    loops: dict[tuple[ir.For | ir.While, ...], list[ir.Store]] = {}
+    for step in all_steps:
+        s = step.stmt
+        if isinstance(s, ir.Store) and isinstance(s.value, ir.Fma) and not step.is_tail:
+            loops.setdefault(step.loops, []).append(s)
+    sums = max(loops.values(), key=len, default=[])
+    places = {(s.buffer.name, s.indices) for s in sums}
+    factors = {e for s in sums for e in visit.walk_exprs(s.value) if isinstance(e, ir.Broadcast)}
+    if len(places) < 2:
+        return ""
+    rows = len(factors) if factors and len(places) % len(factors) == 0 else len(places)
+    return f"{rows} x {len(places) // rows * sums[0].value.lanes}"
 
 
 def _flops(all_steps: list[Step]) -> arith.Expr | None:

@@ -136,8 +136,8 @@ def _tell(
 def _described(
     made: Package, exe: Executable | None, obstacle: str, record: Dump, seconds: float
 ) -> dict[str, Any]:
-    names = ("kernel", "family", "pieces", "lanes", "flops", "arg_bytes", "why_serial",
-             "why_scalar", "origin")  # fmt: skip
+    names = ("kernel", "family", "pieces", "lanes", "tile", "flops", "arg_bytes", "why_serial",
+             "why_scalar", "layouts", "origin")  # fmt: skip
     threads = exe.threads if exe is not None else 1
     return {
         "name": made.name,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.support.text import columns
 
-HEAD = ("kernel", "family", "threads", "lanes", "flops", "bytes", "predicted µs", "measured µs",
-        "left slow because", "from")  # fmt: skip
+HEAD = ("kernel", "family", "threads", "lanes", "tile", "flops", "bytes", "predicted µs",
+        "measured µs", "left slow because", "layouts", "from")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class LaunchRow:
     arg_bytes: arith.Expr  # of the arrays it is given
     why_serial: str = ""
     why_scalar: str = ""
+    tile: str = ""  # of a product: rows x columns of results that stay in registers
+    layouts: str = ""  # of the arrays it is given, as they lie in memory: read -> written
 
     @property
     def is_serial(self) -> bool:
@@ -71,11 +73,13 @@ class LaunchRow:
             self.family or "-",
             "serial" if self.is_serial else f"{self.pieces} pieces",
             str(self.lanes) if self.lanes > 1 else "scalar",
+            self.tile or "-",
             "?" if self.flops is None else str(self.flops),
             str(self.arg_bytes),
             _short(predicted_us),
             _short(measured_us),
             self.why or "-",
+            self.layouts or "-",
             self.origin,
         )
 

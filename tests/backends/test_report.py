@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
+from onnx.numpy_helper import from_array
 
 from ingot import api, pipeline
 from ingot.arith import expr as arith
@@ -121,6 +124,32 @@ def k(x: f32[8000], y: f32[8000]):
     assert str(facts.flops) == "16000"
 
 
+def test_a_product_says_its_tile_and_how_its_arrays_lie():
+    """Four rows of weights in panels of sixteen, as the machine's registers ask for it."""
+    weights = np.ones((64, 32), np.float32)
+    node = make_node("MatMul", ["x", "w"], ["y"])
+    graph = make_graph([node], "product", [make_tensor_value_info("x", 1, ("n", 64))],
+                       [make_tensor_value_info("y", 1, ("n", 32))],
+                       [from_array(weights, "w")])  # fmt: skip
+    session = api.make_session("x86-64-v3", {"n": 32})
+    (row,) = report(pipeline.run_stages(make_model(graph), session, stop_after="barriers"))
+    assert row.tile == "4 x 16"
+    assert row.layouts == "32 x 64, 2 x 64 x 16 -> 32 x 32"
+
+
+def test_what_adds_to_one_place_has_no_tile():
+    facts = kernel_facts(
+        parse("""
+def k(x: f32[800], y: f32[8]):
+    sum = alloc(f32[8], "thread")
+    for j in serial(100):
+        sum[0] = fma(load(x[j * 8], 8), broadcast(2.0, 8), load(sum[0], 8))
+    y[0] = load(sum[0], 8)
+""")
+    )
+    assert facts.tile == ""
+
+
 def test_what_hangs_over_the_results_is_not_work():
     """40,000 steps, but half of the lanes are beyond the 8 results: the rule counted 20,000."""
     facts = kernel_facts(
@@ -191,5 +220,5 @@ def test_a_prediction_is_the_longer_of_computing_and_moving():
     open_row = LaunchRow("k", "", "", n, 8, n * 320, n)
     assert open_row.predicted_us(pace, 1, {}) is None
     assert open_row.predicted_us(pace, 1, {"n": 100}) == pytest.approx(1.0)
-    assert lines([open_row], pace)[0][6] == "-"
+    assert lines([open_row], pace)[0][HEAD.index("predicted µs")] == "-"
     assert lines([open_row], pace, 1, {"n": 100}, [2.0])[0][6:8] == ("1.00", "2.00")

@@ -42,12 +42,12 @@ def test_the_report_has_the_prediction_and_what_was_measured():
         "-"
     }
     at_four = exe.report(batch=4).splitlines()
-    assert "-" not in {line.split("  ")[6] for line in map(_squeezed, at_four[1:])}
+    assert "-" not in {line.split("  ")[7] for line in map(_squeezed, at_four[1:])}
     profile = exe.profile({"image": np.zeros((4, 1, 8, 8), np.float32)}, runs=2)
     rows = [_squeezed(line).split("  ") for line in exe.report().splitlines()[1:]]
-    assert [row[6] for row in rows] == [_squeezed(line).split("  ")[6] for line in at_four[1:]]
+    assert [row[7] for row in rows] == [_squeezed(line).split("  ")[7] for line in at_four[1:]]
     for row, launch in zip(rows, profile.rows, strict=True):
-        assert float(row[7]) == pytest.approx(launch.time_us, abs=0.51)
+        assert float(row[8]) == pytest.approx(launch.time_us, abs=0.51)
 
 
 def _squeezed(line: str) -> str:
