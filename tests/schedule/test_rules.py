@@ -163,6 +163,25 @@ def test_threads_share_out_the_steps_of_a_single_row(columns, depth):
     assert_same(matmul(1, columns, depth), sch.kernel)
 
 
+@pytest.mark.parametrize(
+    ("batch", "op", "is_shared"), [(1, "add", True), (1, "max", True), (3, "add", False)]
+)
+def test_threads_share_out_the_rows_of_a_global_pool(batch, op, is_shared):
+    """Of one map; with several, each thread has some of its own."""
+    target = replace(parse("x86-64-v3"), cores=2)
+    b = Build("pool")
+    x = b.param("x", f32, (batch, 31, 33, 35))
+    y = b.reduce("y", (batch, 35), (31, 33), op, lambda n, c, h, w: x[n, h, w, c])
+    kernel = b.finish([b.compute("z", y.shape, lambda *p: y[p])])
+    sch = schedule_kernel(kernel, target, "reduce")
+    names = [sch.at_block(block).name for block in sch.blocks()]
+    assert ("y_rf" in names) == is_shared
+    if is_shared:
+        parts = sch.at_loop(sch.loops(sch.block("y_rf"))[0])
+        assert parts.kind is LoopKind.PARALLEL and arith.as_int(parts.extent) == 2
+    assert_same(kernel, sch.kernel)
+
+
 @pytest.mark.parametrize(("columns", "cores"), [(2253, 2), (260, 4), (4090, 3)])
 def test_blocks_of_columns_are_as_many_for_each_core(columns, cores):
     target = replace(parse("x86-64-v3"), cores=cores)

@@ -15,7 +15,7 @@ from ingot import tiles
 from ingot.arith import expr as arith
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.few_rows import schedule_few_rows
+from ingot.schedule.rules.few_rows import schedule_column_sums, schedule_few_rows
 from ingot.schedule.rules.maps import MAX_UNROLL, PARALLEL_WORK, write_out
 from ingot.schedule.rules.panels import copy_by_panel, fetch_ahead, pack_operand
 from ingot.schedule.rules.roles import (
@@ -24,6 +24,7 @@ from ingot.schedule.rules.roles import (
     are_apart,
     find_roles,
     has_lanes,
+    is_column_sum,
     is_contiguous,
     mentions,
     panel_of,
@@ -67,6 +68,18 @@ def schedule_reduction(sch: Schedule, target: Target, stage: Stage, eager: bool)
     if shared is not None and is_big:
         with sch.attempt():
             sch.parallel(shared)
+
+
+def schedule_column_sum(sch: Schedule, target: Target, stage: Stage) -> bool:
+    """One array reduced to one row, if threads may share out its rows; False leaves it alone."""
+    if not _has_work(sch, stage) or not is_column_sum(stage) or not knobs.current().few_rows:
+        return False
+    shared = schedule_column_sums(sch, target, stage, _consumer(sch, stage))
+    if shared is None:
+        return False
+    with sch.attempt():
+        sch.parallel(shared)
+    return True
 
 
 def _is_streamed(stage: Stage, roles: Roles) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ingot.schedule.rules.attention import schedule_attention
-from ingot.schedule.rules.contraction import schedule_reduction
+from ingot.schedule.rules.contraction import schedule_column_sum, schedule_reduction
 from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.rules.nests import schedule_nests
 from ingot.schedule.rules.roles import is_dot, is_product
@@ -29,8 +29,10 @@ def contractions(sch: Schedule, target: Target) -> None:
 
 
 def rows(sch: Schedule, target: Target) -> None:
-    """reduce, softmax, norm: whole rows under one loop."""
-    schedule_rows(sch, target)
+    """reduce, softmax, norm: whole rows under one loop; all of them summed up by columns."""
+    reductions = [s for s in top_nests(sch) if s.is_reduction]
+    if len(reductions) != 1 or not schedule_column_sum(sch, target, reductions[0]):
+        schedule_rows(sch, target)
     schedule_nests(sch, target)
 
 

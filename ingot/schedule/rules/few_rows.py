@@ -16,6 +16,8 @@ Out: the loop that threads share, or None where the product is of another kind.
 
 from __future__ import annotations
 
+import math
+
 from ingot.arith import expr as arith
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
@@ -51,6 +53,18 @@ def schedule_few_rows(
     return None
 
 
+def schedule_column_sums(
+    sch: Schedule, target: Target, stage: Stage, consumer: BlockRef | None
+) -> LoopRef | None:
+    """What is summed (or compared) down the columns of one array, as a global pool does: threads
+    share out the rows. `stage` has lanes along its last axis and no other that is not of one."""
+    part = _part(target, stage)
+    if part is not None:
+        with sch.attempt():
+            return _by_depth(sch, target, stage, part, consumer)
+    return None
+
+
 def _block(target: Target, stage: Stage, rows: int, columns: int) -> int:
     """Columns of a block: as many as the cache holds results for, and as many blocks for each core;
     all of one size if that can be."""
@@ -67,16 +81,18 @@ def _block(target: Target, stage: Stage, rows: int, columns: int) -> int:
 
 
 def _part(target: Target, stage: Stage) -> int | None:
-    """Rows of the operand for each core; None where they are too few to share out, or so long that
-    a share of each is long, too."""
-    depth = arith.as_int(stage.reduced[0].extent)
+    """How much of the first summed axis each core takes; None where there are too few rows to share
+    out, or they are so long that a share of each is long, too."""
+    first, *others = [arith.as_int(a.extent) for a in stage.reduced]
     columns = arith.as_int(stage.spatial[-1].extent)
-    if target.cores == 1 or depth is None or depth < LEAST_DEPTH * target.cores:
+    if first is None or columns is None or None in others or target.cores == 1:
         return None
-    if columns is None or columns > MAX_BLOCK or depth * columns < 2 * PARALLEL_WORK:
+    depth = first * math.prod(n for n in others if n is not None)
+    if depth < LEAST_DEPTH * target.cores or depth * columns < 2 * PARALLEL_WORK:
         return None
-    part = -(-depth // target.cores)
-    return part + -part % STEP_ALONE
+    part = -(-first // target.cores)
+    part += 0 if others else -part % STEP_ALONE
+    return part if columns <= MAX_BLOCK and first > part else None
 
 
 def _by_columns(
@@ -105,8 +121,8 @@ def _by_depth(
     _pad_columns(sch, stage, VECTORS * target.lanes(stage.dtype))
     parts, _ = sch.split(_loop(sch, stage, stage.reduced[0]), None, part)
     sums = stage_of(sch, sch.rfactor(parts))
-    lane_loop, k_loop = (_loop(sch, sums, a) for a in (sums.spatial[-1], sums.reduced[0]))
-    others = [x for x in own_loops(sch, sums.ref) if x not in (lane_loop, k_loop)]
+    lane_loop, *summed = (_loop(sch, sums, a) for a in (sums.spatial[-1], *sums.reduced))
+    others = [x for x in own_loops(sch, sums.ref) if x not in (lane_loop, *summed)]
     shared, start = _sums(sch, target, sums, others, [], lane_loop, STEP_ALONE)
     vectorize_loop(sch, target, stage_of(sch, start), own_loops(sch, start)[-1])
     _add_up(sch, target, stage_of(sch, stage.ref), consumer)
@@ -124,12 +140,12 @@ def _sums(
     columns: LoopRef, step: int,
 ) -> tuple[LoopRef, BlockRef]:  # fmt: skip
     """Order and mark the nest; all of `outer` as one loop, and the block that sets sums to zero."""
-    k_loop = _loop(sch, stage, stage.reduced[0])
+    *before, k_loop = [_loop(sch, stage, a) for a in stage.reduced]
     tiles, vectors, lanes = sch.split(columns, None, VECTORS, target.lanes(stage.dtype))
     k_outer, k_inner = sch.split(k_loop, None, step)
-    sch.reorder(*outer, k_outer, tiles, *rows, k_inner, vectors, lanes)
+    sch.reorder(*outer, *before, k_outer, tiles, *rows, k_inner, vectors, lanes)
     shared = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    start = sch.decompose_reduction(stage.ref, k_outer)
+    start = sch.decompose_reduction(stage.ref, [*before, k_outer][0])
     sch.vectorize(lanes)
     for loop in (k_inner, vectors):
         sch.unroll(loop)

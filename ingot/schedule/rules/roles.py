@@ -49,6 +49,15 @@ def is_product(stage: Stage) -> bool:
     return len(used) > 1 and any(spatial - names for names in used)
 
 
+def is_column_sum(stage: Stage) -> bool:
+    """Is one array, in rows along the last axis, reduced to one row?"""
+    if len(stage.loads) != 1 or any(a.extent != 1 for a in stage.spatial[:-1]):
+        return False
+    (load,) = stage.loads
+    plain = all(isinstance(i, arith.Var | arith.Const) for i in load.indices)
+    return plain and bool(stage.spatial) and is_contiguous(stage, load, stage.spatial[-1])
+
+
 def is_dot(stage: Stage) -> bool:
     """Do all operands run along the summed axis, with too few rows to copy one into panels?"""
     last, roles = stage.reduced[-1], find_roles(stage, eager=True)
