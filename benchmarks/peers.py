@@ -4,6 +4,7 @@
     python benchmarks/peers.py digits resnet50-8      some of them; -8: at batch 8
     python benchmarks/peers.py --batch 1,8 unet       a model at some batches
     python benchmarks/peers.py --peers onnxruntime    without those that take long to load
+    python benchmarks/peers.py --add --threads 1      keep other models and threads of the last run
     python benchmarks/peers.py --fill                 put the last table into the docs
 
 Each model goes through `ingot bench`, which holds the contest. Results are in build/bench:
@@ -47,6 +48,7 @@ class Choice:
     rounds: int
     peers: str
     out: Path
+    add: bool
     fill: bool
 
     def cases(self) -> list[str]:
@@ -68,6 +70,21 @@ def bench(name: str, choice: Choice) -> dict[str, Any]:
     words += ("--rounds", str(choice.rounds), "--peers", choice.peers)
     said = _said("ingot.cli", *words, *case.options, *exact, "--yardsticks")
     return {**said, "name": name, "facts": facts}
+
+
+def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The new result of a model, and what the old one says of other numbers of threads."""
+    threads = {entry["threads"] for entry in new.get("entries", ())}
+    kept = {
+        key: [x for x in old.get(key, ()) if x["threads"] not in threads] + new.get(key, [])
+        for key in ("entries", "yardsticks")
+        if key in new
+    }
+    return {**new, **{key: sorted(rows, key=_threads) for key, rows in kept.items()}}
+
+
+def _threads(row: dict[str, Any]) -> int:
+    return row["threads"]
 
 
 def _said(module: str, *words: str) -> dict[str, Any]:
@@ -96,6 +113,7 @@ def read_arguments(words: list[str] | None = None) -> Choice:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", default=",".join(PEERS), help="which of them")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
+    parser.add_argument("--add", action="store_true", help="to what the last run found of others")
     parser.add_argument("--fill", action="store_true", help="put the last results into the docs")
     choice = Choice(**vars(parser.parse_args(words)))
     unknown = [name for name in choice.names if not models.is_known(name)]
@@ -111,10 +129,13 @@ def main(words: list[str] | None = None, say: Callable[[str], None] = print) -> 
     if choice.fill:
         fill_pages(json.loads(file.read_text(encoding="utf-8")))
         return
+    before = json.loads(file.read_text(encoding="utf-8")) if choice.add else {"models": []}
+    found_before = {result["name"]: result for result in before["models"]}
     results: dict[str, Any] = {"machine": machine(), "models": []}
     for name in choice.cases():
         result = bench(name, choice)
-        results["models"].append(result)
+        found_before[name] = joined(found_before.get(name, {}), result)
+        results["models"] = list(found_before.values())
         say("\n".join(columns([HEAD, *map(full_cells, rows(result))])))
         file.write_text(json.dumps(results, indent=1), encoding="utf-8")  # kept if the next fails
     (choice.out / "table.md").write_text(tables(results)["full"] + "\n", encoding="utf-8")

@@ -105,3 +105,18 @@ def test_unknown_models_are_refused(capsys):
         peers.read_arguments(["nonesuch"])
     assert "nonesuch" in capsys.readouterr().err
     assert {"digits", "resnet50"} <= set(models.NAMES)
+
+
+def test_a_run_is_added_to_what_others_found():
+    """What it measured again replaces; other numbers of threads stay."""
+
+    def result(threads: int, time_ms: float) -> dict:
+        return {"name": "m", "entries": [{"threads": threads, "time_ms": time_ms}],
+                "yardsticks": [{"threads": threads, "name": "product"}]}  # fmt: skip
+
+    both = peers.joined(result(2, 1.0), result(1, 2.0))
+    assert [(e["threads"], e["time_ms"]) for e in both["entries"]] == [(1, 2.0), (2, 1.0)]
+    again = peers.joined(both, result(2, 3.0))
+    assert [(e["threads"], e["time_ms"]) for e in again["entries"]] == [(1, 2.0), (2, 3.0)]
+    assert len(again["yardsticks"]) == 2
+    assert peers.joined({}, result(2, 1.0)) == result(2, 1.0)
