@@ -58,10 +58,10 @@ class Executable:
         self._kernels = (ctypes.c_int64 * len(addresses))(*addresses)
         self._in_dtypes = [dtypes.of(port.dtype).numpy for port in package.inputs]
         self._in_names = {port.name: i for i, port in enumerate(package.inputs)}
-        self._in_slots = [port.place.number for port in package.inputs]
         self._is_state = [p.name in dict(package.state) for p in package.inputs]
         self._has_state = any(self._is_state)
         self._results = Results(package)
+        self._slots = [port.place.number for port in (*package.inputs, *package.outputs)]
         self._plans: dict[tuple, Sizes] = {}
         self._idle: list[Context] = []
         self._measured: tuple[dict[str, int], list[float]] = {}, []  # sizes, µs of each launch
@@ -195,8 +195,8 @@ class Executable:
     ) -> list[np.ndarray]:
         """As ONNX Runtime's session: names of the outputs wanted (none: all), inputs by name."""
         try:
-            arrays = [feeds[name] for name in self._in_names]
-        except (KeyError, TypeError):
+            arrays = list(map(feeds.__getitem__, self._in_names))
+        except (KeyError, TypeError, AttributeError):
             raise self._names_error(feeds) from None
         if len(feeds) != len(arrays):
             raise self._names_error(feeds)
@@ -223,12 +223,11 @@ class Executable:
 
     def _run(self, given: Sequence[Any], out: Any, threads: int = 0) -> list[np.ndarray]:
         try:
-            arrays = [
-                a
-                if type(a) is np.ndarray and a.dtype is dtype and a.flags.carray
-                else as_array(a, self.package.inputs[i], dtype, self._is_state[i])
-                for i, (a, dtype) in enumerate(zip(given, self._in_dtypes))
-            ]
+            arrays = given
+            for a, dtype in zip(given, self._in_dtypes):
+                if type(a) is not np.ndarray or a.dtype is not dtype or not a.flags.carray:
+                    arrays = self._as_arrays(given)
+                    break
             if self._has_state:
                 refuse_shared_state(self.package.inputs, arrays, self._is_state)
             shapes = tuple([a.shape for a in arrays])
@@ -237,6 +236,10 @@ class Executable:
             return self._go(sizes, arrays, results, threads or self._threads)
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
+
+    def _as_arrays(self, given: Sequence[Any]) -> list[np.ndarray]:
+        facts = zip(given, self.package.inputs, self._in_dtypes, self._is_state)
+        return [as_array(*each) for each in facts]
 
     def _solve(self, shapes: tuple) -> Sizes:
         sizes = solve(self.package, shapes)
@@ -248,24 +251,23 @@ class Executable:
     def _go(
         self,
         sizes: Sizes,
-        arrays: list[np.ndarray],
+        arrays: Sequence[np.ndarray],
         results: list[np.ndarray | None],
         threads: int,
     ) -> list[np.ndarray]:
         crew = pool()
         useful = sizes.useful_threads
-        team = threads if useful is None else min(threads, useful)
-        wanted = min(team - 1, crew.limit)
+        wanted = (threads if useful is None or threads < useful else useful) - 1
+        if wanted > crew.limit:
+            wanted = crew.limit
         if wanted > crew.count:
             crew.grow(wanted, self._services)
         context = self._context(wanted)
         context.prepare(sizes, crew.address, wanted)
         buffers = context.buffers
-        for slot, array in zip(self._in_slots, arrays):
-            buffers[slot] = address_of(array)
-        for slot, result in zip(self._results.slots, results):
-            if result is not None:
-                buffers[slot] = address_of(result)
+        for slot, array in zip(self._slots, (*arrays, *results)):
+            if array is not None:
+                buffers[slot] = address_of(array)
         failed = self._services.gang_run(context.gang)
         if wanted and context.team <= wanted:  # others have the workers: let there be more
             crew.grow(crew.count + wanted + 1 - context.team, self._services)

@@ -18,6 +18,8 @@ from ingot.runtime.package import Package, Port
 from ingot.runtime.sizes import Shape, Sizes
 from ingot.support.errors import IngotError
 
+_empty = np.empty
+
 
 class Results:
     """What does not change from call to call, worked out once."""
@@ -28,7 +30,6 @@ class Results:
         self._dtypes = [dtypes.of(port.dtype).numpy for port in package.outputs]
         inputs = {port.name: i for i, port in enumerate(package.inputs)}
         self._states = {self._names[new]: inputs[old] for old, new in package.state}
-        self.slots = [port.place.number for port in package.outputs]
         kinds = {port.place.kind for port in package.outputs}
         self._is_plain = kinds <= {"slot"} and not self._states
 
@@ -43,7 +44,9 @@ class Results:
             )
         return [self._names[name] for name in names]
 
-    def arrays(self, sizes: Sizes, inputs: list[np.ndarray], out: Any) -> list[np.ndarray | None]:
+    def arrays(
+        self, sizes: Sizes, inputs: Sequence[np.ndarray], out: Any
+    ) -> list[np.ndarray | None]:
         """The array each output is written to; None for one whose size the run decides."""
         if out is None and self._is_plain:
             return _fresh(sizes.outputs, self._dtypes)
@@ -110,7 +113,7 @@ class Results:
 
 def _fresh(shapes: Sequence[Shape | None], types: Sequence[np.dtype]) -> list:
     try:
-        return [np.empty(shape, dtype) for shape, dtype in zip(shapes, types)]  # type: ignore[arg-type]
+        return list(map(_empty, shapes, types))  # type: ignore[arg-type]
     except ValueError as error:  # numpy cannot even count the bytes
         raise MemoryError(str(error)) from error
 
@@ -143,7 +146,7 @@ def _accept(value: Any, port: Port, shape: Shape | None, dtype: np.dtype) -> np.
 
 
 def _refuse_overlap(
-    results: list[np.ndarray | None], number: int, port: Port, inputs: list[np.ndarray]
+    results: list[np.ndarray | None], number: int, port: Port, inputs: Sequence[np.ndarray]
 ) -> None:
     """All are contiguous, so shared bounds mean shared bytes."""
     array = results[number]
