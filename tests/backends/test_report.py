@@ -220,5 +220,7 @@ def test_a_prediction_is_the_longer_of_computing_and_moving():
     open_row = LaunchRow("k", "", "", n, 8, n * 320, n)
     assert open_row.predicted_us(pace, 1, {}) is None
     assert open_row.predicted_us(pace, 1, {"n": 100}) == pytest.approx(1.0)
-    assert lines([open_row], pace)[0][HEAD.index("predicted µs")] == "-"
-    assert lines([open_row], pace, 1, {"n": 100}, [2.0])[0][6:8] == ("1.00", "2.00")
+    place = HEAD.index("predicted µs")
+    assert lines([open_row], pace)[0][place] == "-"
+    told = lines([open_row], pace, 1, {"n": 100}, [2.0])[0]
+    assert told[place : place + 2] == ("1.00", "2.00")
