@@ -119,6 +119,8 @@ def read_arguments(words: list[str] | None = None) -> Choice:
     unknown = [name for name in choice.names if not models.is_known(name)]
     if unknown:
         parser.error(f"no model is called {', '.join(unknown)}")
+    if (choice.add or choice.fill) and not (choice.out / "results.json").is_file():
+        parser.error(f"no results are in {choice.out}: run it without --add and --fill first")
     return choice
 
 

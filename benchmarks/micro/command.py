@@ -36,6 +36,8 @@ def main(
     choice = parser.parse_args(words)
     drawn = make(np.random.default_rng(choice.seed))
     cases = spread([c for c in drawn if choice.only in f"{c.kind} {c.name}"], choice.few)
+    if not cases:
+        parser.error(f"no case of {name} has {choice.only!r} in its kind or name")
     print(f"{name}: {len(cases)} cases, seed {choice.seed}, {choice.rounds} rounds")
     rules = Rules(choice.rounds, choice.round_s)
     threads = [int(count) for count in choice.threads.split(",")]

@@ -120,3 +120,10 @@ def test_a_run_is_added_to_what_others_found():
     assert [(e["threads"], e["time_ms"]) for e in again["entries"]] == [(1, 2.0), (2, 3.0)]
     assert len(again["yardsticks"]) == 2
     assert peers.joined({}, result(2, 1.0)) == result(2, 1.0)
+
+
+@pytest.mark.parametrize("option", ["--add", "--fill"])
+def test_without_earlier_results_nothing_is_added_or_filled_in(option: str, tmp_path: Path, capsys):
+    with pytest.raises(SystemExit):
+        peers.main([option, "digits", "--out", str(tmp_path)])
+    assert "no results are in" in capsys.readouterr().err
