@@ -8,6 +8,7 @@ exit the idle workers are stopped, and a busy one ends with the process.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import math
@@ -38,21 +39,31 @@ def cgroup_quota() -> float | None:
 
 
 class Worker:
-    """A thread and its mailbox, which outlives it."""
+    """A thread and its mailbox, which outlives it. Not a `threading.Thread`: its `start` waits, and
+    an interrupt in there now and then comes out as a RuntimeError, which says "no more threads"."""
 
     def __init__(self, services: Services):
         self.slot = permanent(SLOT_BYTES)
         self._services = services
+        self._is_running = _thread.allocate_lock()
         ctypes.c_int64.from_address(self.slot + SLOT["services"]).value = services.address
-        self._thread = threading.Thread(
-            target=services.worker_main, args=(self.slot,), name="ingot-worker", daemon=True
-        )
-        self._thread.start()
+        self._is_running.acquire()
+        _thread.start_new_thread(self._work, ())
+
+    def _work(self) -> None:
+        try:
+            self._services.worker_main(self.slot)
+        finally:
+            self._is_running.release()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._is_running.locked()
 
     def stop(self) -> None:
         """For good, if it is idle; no call can claim it afterwards."""
-        if self._services.worker_stop(self.slot):
-            self._thread.join(timeout=1.0)
+        if self._services.worker_stop(self.slot) and self._is_running.acquire(timeout=1.0):
+            self._is_running.release()
 
 
 class Pool:

@@ -73,9 +73,10 @@ def test_exit_with_a_parked_pool():
 e = exe("residual_cnn", 4)
 e.run(None, feeds("residual_cnn"))
 time.sleep(0.05)  # long enough to park
-print(threading.active_count())
+from ingot.runtime.pool import pool
+print([w.is_alive for w in pool().workers])
 """
-    assert_clean(script(code, "residual_cnn"), "4")
+    assert_clean(script(code, "residual_cnn"), "[True, True, True]")
 
 
 def test_exit_stops_the_workers():
@@ -83,7 +84,7 @@ def test_exit_stops_the_workers():
 import atexit
 from ingot.runtime.pool import pool
 def look():  # registered first, so called last
-    assert not any(w._thread.is_alive() for w in workers)
+    assert not any(w.is_alive for w in workers)
     assert bits(e.run(None, given)) == want and e._idle[0].team == 1
     print("calls at exit run alone")
 atexit._clear(); atexit.register(look)
@@ -148,7 +149,11 @@ while caught < 1000:
         caught += 1
     assert len(e._idle) <= 1
 signal.setitimer(signal.ITIMER_REAL, 0)
-assert bits(e.run(None, given)) == want
+end = time.monotonic() + 20
+while True:  # a worker may still be on its way out of the interrupted call
+    assert bits(e.run(None, given)) == want
+    if e._idle[-1].team == 3 or time.monotonic() > end:
+        break
 assert e._idle[-1].team == 3, e._idle[-1].team
 print("whole")
 """
@@ -163,15 +168,15 @@ from ingot.runtime.pool import pool
 e, given = exe("rows", 4), feeds("rows")
 def interrupt(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
-for _ in range(150):
+for _ in range(1000):
     crowd(3)
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 1e-3))
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
         for _ in range(20):
             e.run(None, given)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         pass
-    signal.setitimer(signal.ITIMER_REAL, 0)
     end = time.monotonic() + 20
     while True:  # a worker may still be on its way into the pool, or out of the interrupted call
         e.run(None, given)
