@@ -190,31 +190,32 @@ def test_blocks_of_columns_are_as_many_for_each_core(columns, cores):
     assert shared.kind is LoopKind.PARALLEL and (arith.as_int(shared.extent) or 1) % cores == 0
 
 
-def packed(rows: int, columns: int, depth: int) -> ir.Kernel:
+def packed(batch: int, rows: int, columns: int, depth: int) -> ir.Kernel:
     """A product by weights that lie in panels of 16."""
     b = Build("packed")
-    x, w = b.param("X", f32, (rows, depth)), b.param("W", f32, (columns // 16, depth, 16))
-    y = b.reduce("Y", (rows, columns), (depth,), "add",
-                 lambda i, j, k: x[i, k] * w[j // 16, k, j % 16])  # fmt: skip
-    return b.finish([b.compute("Z", y.shape, lambda i, j: y[i, j])])
+    x, w = b.param("X", f32, (batch, rows, depth)), b.param("W", f32, (columns // 16, depth, 16))
+    y = b.reduce("Y", (batch, rows, columns), (depth,), "add",
+                 lambda n, i, j, k: x[n, i, k] * w[j // 16, k, j % 16])  # fmt: skip
+    return b.finish([b.compute("Z", y.shape, lambda *p: y[p])])
 
 
 @pytest.mark.parametrize(
-    ("rows", "cache", "is_on", "hinted"),
+    ("batch", "rows", "cache", "is_on", "hinted"),
     [
-        (24, 1 << 13, True, True),
-        (24, 1 << 13, False, False),  # switched off
-        (24, 1 << 20, True, False),  # all weights stay in the second-level cache
-        (5, 1 << 13, True, False),  # one tile of rows: memory is read from end to end
+        (1, 24, 1 << 13, True, True),
+        (3, 24, 1 << 13, True, True),
+        (1, 24, 1 << 13, False, False),  # switched off
+        (1, 24, 1 << 20, True, False),  # all weights stay in the second-level cache
+        (1, 5, 1 << 13, True, False),  # one tile of rows: memory is read from end to end
     ],
 )
-def test_the_next_panel_of_weights_is_fetched_while_one_is_used(rows, cache, is_on, hinted):
+def test_the_next_panel_of_weights_is_fetched_while_one_is_used(batch, rows, cache, is_on, hinted):
     target = replace(parse("x86-64-v3"), caches=(4096, cache, 1 << 22))
     with knobs.override(fetch_ahead=is_on):
-        sch = schedule_kernel(packed(rows, 96, 48), target, "matmul")
+        sch = schedule_kernel(packed(batch, rows, 96, 48), target, "matmul")
     found = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Prefetch)]
     assert len(found) == hinted
-    assert_same(packed(rows, 96, 48), sch.kernel)
+    assert_same(packed(batch, rows, 96, 48), sch.kernel)
 
 
 @pytest.mark.parametrize(("cores", "is_near"), [(1, True), (8, False)])

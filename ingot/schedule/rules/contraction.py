@@ -131,8 +131,8 @@ def _tiled(
         inner.insert(0, row_inner)
         outer = _in_blocks(sch, [*outer, row_tile], panel, per_block)
     sch.reorder(*outer, *reduced, *inner)
-    if outer[-2:-1] == [panel] and row_inner is not None:
-        fetch_ahead(sch, target, stage, roles, outer[-2:], reduced)
+    if row_inner is not None:
+        fetch_ahead(sch, target, stage, roles, outer[outer.index(panel) :], reduced)
     over_panels = copy_by_panel(sch, target, stage, roles, outer) if outer[0] == panel else None
     if over_panels is not None:
         shared, ride = over_panels, outer[1]

@@ -108,19 +108,19 @@ def fetch_ahead(
 ) -> None:  # fmt: skip
     """While tiles of rows use a panel of weights, each fetches a share of the next one, a few lines
     at a time: else the first tile waits for memory and the others leave it idle."""
-    panel, tiles_of_rows = outer
+    panel, *over_rows = outer
     operands = [x.buffer for x in stage.loads if is_panelled(x, roles.lanes)]
     params = {p.name for p in sch.kernel.params}
-    sizes = [extent(sch, x) for x in (tiles_of_rows, *reduced)]
+    sizes = [extent(sch, x) for x in (*over_rows, *reduced)]
     if len(operands) != 1 or operands[0].name not in params or None in sizes:
         return
     if not knobs.current().fetch_ahead or len(target.caches) < 2:
         return
     total = arith.as_int(arith.product(list(operands[0].shape)))
     is_far = total is not None and total * stage.dtype.storage_bytes > target.caches[1]
-    rows, *others, depth = [n for n in sizes if n is not None]
-    step = tiles.fetch_step(rows * math.prod(others), depth)
-    if not is_far or not 1 < rows <= MAX_FETCHING or step is None:
+    *times, depth = [n for n in sizes if n is not None]
+    step = tiles.fetch_step(math.prod(times), depth)
+    if not is_far or not 1 < math.prod(times[: len(over_rows)]) <= MAX_FETCHING or step is None:
         return
     with sch.attempt():
         outside, inside = sch.split(reduced[-1], None, step)
