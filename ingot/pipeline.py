@@ -34,6 +34,7 @@ from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
+from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.simplify_algebra import simplify_algebra
 from ingot.passes.sink_reshapes import sink_reshapes
@@ -127,6 +128,8 @@ STAGES: tuple[Stage, ...] = (
           "what is done by element comes before a product's reshape, to ride on its tiles"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels last after convolutions; constant operands in the panels that tiles read"),
+    Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",
+          "a scale by channel that comes late goes to a convolution's weights, if they are fewer"),
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
           "zeros around a convolution's input are a pad, where the input can be made inside it"),
     Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",

@@ -11,8 +11,9 @@ from onnx.numpy_helper import from_array
 import ingot
 from ingot.support import knobs
 
-SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place", "few_rows",
-            "row_blocks", "fetch_ahead", "turn_tiles", "whole_tiles")  # fmt: skip
+SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place",
+            "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "turn_tiles",
+            "whole_tiles")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SWITCHES)
@@ -30,10 +31,19 @@ def test_any_optimisation_can_be_switched_off(name, tmp_path):
 
 
 def mixed_model() -> bytes:
-    """A convolution, a transpose, a softmax, a concat and a product by an operand of the call."""
-    weights = np.random.default_rng(4).standard_normal((24, 24, 3, 3)).astype(np.float32) / 15
+    """Convolutions with a squeeze-and-excite between them, a transpose, a softmax, a concat and a
+    product by an operand of the call."""
+    random = np.random.default_rng(4)
+    weights = [
+        from_array(random.standard_normal(shape).astype(np.float32) / 15, name)
+        for name, shape in (("w", (24, 24, 3, 3)), ("v", (20, 24, 1, 1)))
+    ]
     nodes = [
-        make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        make_node("GlobalAveragePool", ["a"], ["mean"]),
+        make_node("Sigmoid", ["mean"], ["scale"]),
+        make_node("Mul", ["a", "scale"], ["scaled"]),
+        make_node("Conv", ["scaled", "v"], ["c"]),
         make_node("Transpose", ["c"], ["t"], perm=[0, 2, 1, 3]),
         make_node("Softmax", ["t"], ["s"], axis=-1),
         make_node("Concat", ["s", "t"], ["j"], axis=2),
@@ -42,5 +52,5 @@ def mixed_model() -> bytes:
     shapes = {"x": (1, 24, 9, 70), "b": (70, 133)}
     inputs = [make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
     outputs = [make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = make_graph(nodes, "mixed", inputs, outputs, [from_array(weights, "w")])
+    graph = make_graph(nodes, "mixed", inputs, outputs, weights)
     return make_model(graph, opset_imports=[make_opsetid("", 18)]).SerializeToString()

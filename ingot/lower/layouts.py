@@ -110,7 +110,7 @@ def _ordered_nest(top: ir.For) -> Stmt:
     if not stores or any(a.kind not in (AxisKind.SPATIAL, AxisKind.REDUCE) for a in inner.axes):
         return top
     places = {i.name: n for n, i in enumerate(stores[0].indices) if isinstance(i, arith.Var)}
-    last = len(places)
+    last = len(stores[0].indices)  # an axis in blocks ends with its tile
     axes = tuple(
         sorted(
             inner.axes,

@@ -77,6 +77,11 @@ class Knobs:
         "make what is joined or padded in its place, read slices where they lie",
         affects_code=True,
     )
+    scale_weights: bool = _knob(
+        True,
+        "scale a convolution's weights and not its input, if they are fewer",
+        affects_code=True,
+    )
     few_rows: bool = _knob(
         True, "read the other operand of a product of few rows as it lies", affects_code=True
     )
