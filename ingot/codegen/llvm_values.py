@@ -383,42 +383,41 @@ class Values:
         return address
 
     def _load(self, e: ir.Load) -> str:
-        if e.width == 1:
-            return self._guarded_load(e) if e.mask is not None else self._scalar_load(e)
-        if arith.is_const(e.stride, 1):
-            return self._wide_load(e)
         if e.mask is None:
-            return self._strided_load(e)
-        return self._gather(e)
+            is_dense = e.width == 1 or arith.is_const(e.stride, 1)
+            return self._plain_load(e) if is_dense else self._strided_load(e)
+        alike, rest = _by_lanes(e.mask)
+        if not alike:
+            return self._masked_load(e)
+        return self._guarded_load(ir.replace(e, mask=rest, other=rest and e.other), alike, e.other)
 
-    def _scalar_load(self, e: ir.Load) -> str:
-        type, align = memory_type(e.dtype), e.dtype.storage_bytes
+    def _plain_load(self, e: ir.Load) -> str:
+        type, align = vector(memory_type(e.dtype), e.width), e.dtype.storage_bytes
         address = self.pointer(e.buffer, e.indices[0])
-        return self.from_memory(
-            self.fn.op(f"load {type}, ptr {address}, align {align}"), e.dtype, 1
-        )
+        loaded = self.fn.op(f"load {type}, ptr {address}, align {align}")
+        return self.from_memory(loaded, e.dtype, e.width)
 
-    def _guarded_load(self, e: ir.Load) -> str:
-        """A branch around the load: where the mask is false no memory is touched."""
-        fn, type = self.fn, value_type(e.dtype)
-        assert e.mask is not None and e.other is not None
-        mask, other = self.value(e.mask), self.value(e.other)
+    def _guarded_load(self, e: ir.Load, mask: list[ir.Expr], instead: ir.Expr | None) -> str:
+        """A branch around the load: where the mask, one for all lanes, is false no memory is
+        touched. A machine takes 50 ns for a masked load of nothing where nothing is mapped."""
+        fn, type = self.fn, value_type(e.dtype, e.width)
+        assert instead is not None
+        holds, other = self.value(_all(mask)), self.value(instead)
         before, inside, after = fn.block, fn.label("guard"), fn.label("join")
-        fn.branch_if(mask, inside, after)
+        fn.branch_if(holds, inside, after)
         fn.start(inside)
-        loaded = self._scalar_load(e)
+        loaded = self._load(e)
         last = fn.block
         fn.branch(after)
         fn.start(after)
         return fn.op(f"phi {type} [{loaded}, %{last}], [{other}, %{before}]")
 
-    def _wide_load(self, e: ir.Load) -> str:
+    def _masked_load(self, e: ir.Load) -> str:
+        if not arith.is_const(e.stride, 1):
+            return self._gather(e)
         fn, type = self.fn, vector(memory_type(e.dtype), e.width)
         address, align = self.pointer(e.buffer, e.indices[0]), e.dtype.storage_bytes
-        if e.mask is None:
-            loaded = fn.op(f"load {type}, ptr {address}, align {align}")
-            return self.from_memory(loaded, e.dtype, e.width)
-        assert e.other is not None
+        assert e.mask is not None and e.other is not None
         mask, other = self.value(e.mask), self.to_memory(self.value(e.other), e.dtype, e.width)
         name = f"llvm.masked.load.{memory_suffix(e.dtype, e.width)}.p0"
         fn.declares[f"declare {type} @{name}(ptr, i32 immarg, <{e.width} x i1>, {type})"] = None
@@ -512,3 +511,25 @@ def _is_number(e: ir.Expr) -> bool:
     if isinstance(e, ir.Broadcast):
         return _is_number(e.a)
     return isinstance(e, ir.Lit) and e.value == e.value
+
+
+def _by_lanes(mask: ir.Expr) -> tuple[list[ir.Expr], ir.Expr | None]:
+    """The parts of a mask that are one for all lanes, and what is left of it."""
+    parts = _conjuncts(mask)
+    alike = [p.a if isinstance(p, ir.Broadcast) else p for p in parts if _is_alike(p)]
+    rest = [p for p in parts if not _is_alike(p)]
+    return alike, _all(rest) if rest else None
+
+
+def _is_alike(e: ir.Expr) -> bool:
+    return e.lanes == 1 or isinstance(e, ir.Broadcast)
+
+
+def _conjuncts(mask: ir.Expr) -> list[ir.Expr]:
+    if isinstance(mask, ir.Binary) and mask.op == "and":
+        return [*_conjuncts(mask.a), *_conjuncts(mask.b)]
+    return [mask]
+
+
+def _all(parts: list[ir.Expr]) -> ir.Expr:
+    return reduce(lambda a, b: ir.Binary("and", a, b), parts)

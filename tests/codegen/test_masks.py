@@ -1,0 +1,48 @@
+"""Masked loads: a condition that is one for all lanes is a branch, the others are masks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingot.codegen.llvm import kernel_text
+from ingot.loops.script_parse import parse
+from ingot.schedule import Schedule
+from tests.native import legal_parts
+from tests.schedule.agree import assert_everywhere
+
+PADDED = """
+@ingot.kernel(origin="", family="")
+def padded(X: f32[6, 21], Y: f32[10, {width}]):
+    for i, j in grid(10, {width}):
+        with block("Y", spatial=(i, j)) as (vi, vj):
+            Y[vi, vj] = load(X[vi - 2, vj{shift}], mask={mask}, other=0.5)
+"""
+ROWS = "(index(vi - 2) >= 0) & (index(vi - 2) < index(6))"
+COLUMNS = "(index(vj - 1) >= 0) & (index(vj - 1) < index(21))"
+
+
+@pytest.mark.parametrize(
+    ("width", "shift", "mask", "branches", "masks"),
+    [
+        (16, "", ROWS, True, False),
+        (32, " - 1", f"{ROWS} & ({COLUMNS})", True, True),
+    ],
+)
+def test_lanes_with_one_condition_branch(width, shift, mask, branches, masks):
+    """Where it is false no memory is touched: a machine is slow to find out that it must not."""
+    kernel = parse(PADDED.format(width=width, shift=shift, mask=mask))
+    sch = Schedule(kernel)
+    sch.vectorize(sch.split(sch.loops(sch.block("Y"))[-1], None, 8)[1])
+    part = legal_parts(sch.kernel).kernels[0]
+    text = kernel_text(part)
+    assert ("guard" in text, "call <8 x float> @llvm.masked.load" in text) == (branches, masks)
+    assert_everywhere(kernel, sch)
+
+
+def test_a_kernel_without_masks_has_neither():
+    text = PADDED.format(width=16, shift="", mask="")
+    plain = text.replace("load(X[vi - 2, vj], mask=, other=0.5)", "X[vi - vi // 6 * 6, vj]")
+    sch = Schedule(parse(plain))
+    sch.vectorize(sch.split(sch.loops(sch.block("Y"))[-1], None, 8)[1])
+    (part,) = legal_parts(sch.kernel).kernels
+    assert "guard" not in kernel_text(part) and "masked" not in kernel_text(part)
