@@ -35,6 +35,9 @@ PANELS_SHARE = 0.4  # of the same, for a whole operand in panels
 BLOCK_SHARE = 0.5  # of the last-level cache, for the rows that are used again for each panel
 NEAR_SHARE = 0.25  # of the same, for panels that are read again for each block of rows
 LEAST_TILES = 8  # of such a block: each panel is used as often before the next one comes
+WINDOW_SHARE = 0.35  # of the first-level cache, for what the windows of a few rows share
+MOVE_WEIGHT = 2  # a window's arithmetic takes so much longer than moving its element, or is cheap
+LINE_BYTES = 64  # of the caches of every CPU we print for
 MAX_ASKED = 1.1  # lines asked for, of those that are wanted
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
 LEVEL_BYTES_PER_CYCLE = (64, 32, 16)  # read and written, by one core; caches beyond are as the last
@@ -205,6 +208,23 @@ def row_tiles_per_block(
     spare = {size: -row_tiles % size for size in reversed(sizes)}
     good = [size for size in sizes if spare[size] <= row_tiles * MAX_SPARE]
     return good[0] if good else min(sizes, key=lambda size: spare[size])
+
+
+def window_panels(
+    panels: int, panel_bytes: int, taps: int, touched_bytes: int, vector_bytes: int,
+    caches: tuple[int, ...],
+) -> int | None:  # fmt: skip
+    """How many panels of channels a depthwise convolution goes down the map with, a tile wide: so
+    many that what the windows of neighbouring rows share stays in the first-level cache, with
+    their weights. Whole lines of a cache, where a pixel has `panel_bytes` in a panel; a tile of one
+    reads `touched_bytes`. None: all channels of a row first, since so few taps take no longer than
+    moving the map, which is fastest from end to end; or since no number of panels is right."""
+    moving = 2 * vector_bytes / LEVEL_BYTES_PER_CYCLE[-1]
+    if taps / FMA_PORTS < MOVE_WEIGHT * moving:
+        return None
+    most = max(-(-LINE_BYTES // panel_bytes), int(caches[0] * WINDOW_SHARE) // touched_bytes)
+    fitting = [n for n in range(-(-most // 2), min(most, panels - 1) + 1) if panels % n == 0]
+    return max((n for n in fitting if n * panel_bytes % LINE_BYTES == 0), default=None)
 
 
 def fetch_step(times: int, depth: int) -> int | None:

@@ -12,8 +12,8 @@ import ingot
 from ingot.support import knobs
 
 SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place",
-            "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "turn_tiles",
-            "whole_tiles")  # fmt: skip
+            "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "windows",
+            "turn_tiles", "whole_tiles")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SWITCHES)

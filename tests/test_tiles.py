@@ -51,3 +51,19 @@ def test_few_rows_fill_whole_tiles():
     """Tiles of four rows wait a little for their own sums, but none is half empty."""
     assert tiles.register_tile(32, 768, 8, 16, panel=16).rows == 4
     assert tiles.register_tile(196, 768, 8, 16, panel=16).rows == 6
+
+
+@pytest.mark.parametrize(("panels", "taps"), [(30, 25), (48, 25), (84, 25), (24, 49), (36, 27)])
+def test_a_large_window_goes_down_the_map_with_few_channels(panels, taps):
+    """So many that a tile's window and weights stay in the first-level cache, in whole lines."""
+    caches, touched = (32 << 10, 512 << 10), (taps * 4) * 32
+    found = tiles.window_panels(panels, 32, taps, touched, 32, caches)
+    assert found is not None and panels % found == 0 and found < panels
+    assert found * touched <= caches[0] and found * 32 % tiles.LINE_BYTES == 0
+
+
+def test_small_windows_read_the_map_from_end_to_end():
+    caches = (32 << 10, 512 << 10)
+    assert tiles.window_panels(72, 32, 9, 9 * 4 * 32, 32, caches) is None
+    assert tiles.window_panels(2, 32, 25, 3000, 32, caches) is None  # all of them stay there
+    assert tiles.window_panels(29, 32, 25, 3000, 32, caches) is None  # nothing divides them

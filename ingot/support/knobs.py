@@ -91,6 +91,9 @@ class Knobs:
     fetch_ahead: bool = _knob(
         True, "fetch the next panel of weights while one is used", affects_code=True
     )
+    windows: bool = _knob(
+        True, "go down the map with few channels where windows are large", affects_code=True
+    )
     turn_tiles: bool = _knob(True, "transpose in tiles turned in registers", affects_code=True)
     whole_tiles: bool = _knob(
         True, "test guards once for a tile, not for each of its elements", affects_code=True

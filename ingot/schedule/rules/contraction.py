@@ -40,6 +40,7 @@ from ingot.schedule.rules.stages import (
     stage_of,
     stages,
 )
+from ingot.schedule.rules.windows import down_the_map
 from ingot.schedule.schedule import Schedule
 from ingot.support import knobs
 from ingot.target import Target
@@ -129,10 +130,12 @@ def _tiled(
     else:
         row_tile, row_inner = sch.split(row_loop, None, tile.rows)
         inner.insert(0, row_inner)
-        outer = _in_blocks(sch, [*outer, row_tile], panel, per_block)
+        outer = down_the_map(sch, target, stage, roles, tile, [*outer, row_tile, panel]) or (
+            _in_blocks(sch, [*outer, row_tile], panel, per_block)
+        )
     sch.reorder(*outer, *reduced, *inner)
     if row_inner is not None:
-        fetch_ahead(sch, target, stage, roles, outer[outer.index(panel) :], reduced)
+        fetch_ahead(sch, target, stage, roles, outer, panel, reduced)
     over_panels = copy_by_panel(sch, target, stage, roles, outer) if outer[0] == panel else None
     if over_panels is not None:
         shared, ride = over_panels, outer[1]

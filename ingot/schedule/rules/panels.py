@@ -104,15 +104,17 @@ def copy_by_panel(
 
 def fetch_ahead(
     sch: Schedule, target: Target, stage: Stage, roles: Roles,
-    outer: list[LoopRef], reduced: list[LoopRef],
+    outer: list[LoopRef], panel: LoopRef, reduced: list[LoopRef],
 ) -> None:  # fmt: skip
     """While tiles of rows use a panel of weights, each fetches a share of the next one, a few lines
     at a time: else the first tile waits for memory and the others leave it idle."""
-    panel, *over_rows = outer
     operands = [x.buffer for x in stage.loads if is_panelled(x, roles.lanes)]
     params = {p.name for p in sch.kernel.params}
+    if len(operands) != 1 or operands[0].name not in params:
+        return
+    over_rows = outer[outer.index(panel) + 1 :]
     sizes = [extent(sch, x) for x in (*over_rows, *reduced)]
-    if len(operands) != 1 or operands[0].name not in params or None in sizes:
+    if None in sizes:
         return
     if not knobs.current().fetch_ahead or len(target.caches) < 2:
         return

@@ -24,9 +24,9 @@ from ingot.schedule.rules.stages import Stage, extent, index_vars, node_count, o
 from ingot.schedule.schedule import Schedule
 from ingot.support import knobs
 from ingot.target import Target
+from ingot.tiles import LINE_BYTES
 
 LEAST = 4  # rows and lanes of a tile, below which shuffles save nothing
-LINE_BYTES = 64
 WORTH_LINES = 8  # tiles as wide as a line, so that moving the last one back costs little
 MOST_NODES = 40  # of the formula, which is written out for every row
 
