@@ -37,6 +37,7 @@ NEAR_SHARE = 0.25  # of the same, for panels that are read again for each block 
 LEAST_TILES = 8  # of such a block: each panel is used as often before the next one comes
 WINDOW_SHARE = 0.35  # of the first-level cache, for what the windows of a few rows share
 MOVE_WEIGHT = 2  # a window's arithmetic takes so much longer than moving its element, or is cheap
+MAX_UNEVEN = 1.25  # the longest share of work, of the mean
 LINE_BYTES = 64  # of the caches of every CPU we print for
 MAX_ASKED = 1.1  # lines asked for, of those that are wanted
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
@@ -210,21 +211,31 @@ def row_tiles_per_block(
     return good[0] if good else min(sizes, key=lambda size: spare[size])
 
 
-def window_panels(
-    panels: int, panel_bytes: int, taps: int, touched_bytes: int, vector_bytes: int,
-    caches: tuple[int, ...],
-) -> int | None:  # fmt: skip
-    """How many panels of channels a depthwise convolution goes down the map with, a tile wide: so
-    many that what the windows of neighbouring rows share stays in the first-level cache, with
-    their weights. Whole lines of a cache, where a pixel has `panel_bytes` in a panel; a tile of one
-    reads `touched_bytes`. None: all channels of a row first, since so few taps take no longer than
-    moving the map, which is fastest from end to end; or since no number of panels is right."""
+def is_large_window(taps: int, vector_bytes: int) -> bool:
+    """Does it take a depthwise convolution much longer to compute than to move its map, which is
+    fastest from end to end?"""
     moving = 2 * vector_bytes / LEVEL_BYTES_PER_CYCLE[-1]
-    if taps / FMA_PORTS < MOVE_WEIGHT * moving:
-        return None
+    return taps / FMA_PORTS >= MOVE_WEIGHT * moving
+
+
+def window_panels(
+    panels: int, panel_bytes: int, touched_bytes: int, caches: tuple[int, ...]
+) -> list[int]:
+    """How many panels of channels a depthwise convolution may go down the map with, a tile wide,
+    the most first: so many that what the windows of neighbouring rows share stays in the
+    first-level cache, with their weights. Whole lines of a cache, where a pixel has `panel_bytes`
+    in a panel; a tile of one reads `touched_bytes`."""
     most = max(-(-LINE_BYTES // panel_bytes), int(caches[0] * WINDOW_SHARE) // touched_bytes)
-    fitting = [n for n in range(-(-most // 2), min(most, panels - 1) + 1) if panels % n == 0]
-    return max((n for n in fitting if n * panel_bytes % LINE_BYTES == 0), default=None)
+    counts = range(min(most, panels - 1), 0, -1)
+    return [n for n in counts if panels % n == 0 and n * panel_bytes % LINE_BYTES == 0]
+
+
+def may_copy_near(size_bytes: int, shares: int, cores: int, caches: tuple[int, ...]) -> bool:
+    """Does a thread's own copy of so many bytes stay in the second-level cache, and have all
+    threads about as many of those to do?"""
+    rounds = -(-shares // cores)
+    is_even = rounds * cores <= shares * MAX_UNEVEN
+    return len(caches) > 1 and size_bytes <= caches[1] * PANELS_SHARE and is_even
 
 
 def fetch_step(times: int, depth: int) -> int | None:

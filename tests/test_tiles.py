@@ -54,16 +54,24 @@ def test_few_rows_fill_whole_tiles():
 
 
 @pytest.mark.parametrize(("panels", "taps"), [(30, 25), (48, 25), (84, 25), (24, 49), (36, 27)])
-def test_a_large_window_goes_down_the_map_with_few_channels(panels, taps):
+def test_windows_go_down_the_map_with_few_channels(panels, taps):
     """So many that a tile's window and weights stay in the first-level cache, in whole lines."""
     caches, touched = (32 << 10, 512 << 10), (taps * 4) * 32
-    found = tiles.window_panels(panels, 32, taps, touched, 32, caches)
-    assert found is not None and panels % found == 0 and found < panels
-    assert found * touched <= caches[0] and found * 32 % tiles.LINE_BYTES == 0
+    found = tiles.window_panels(panels, 32, touched, caches)
+    assert found and found == sorted(found, reverse=True)
+    for count in found:
+        assert panels % count == 0 and count < panels and count * 32 % tiles.LINE_BYTES == 0
+        assert count * touched <= caches[0] / 2
+    assert tiles.window_panels(29, 32, 3000, caches) == []  # nothing divides them
 
 
-def test_small_windows_read_the_map_from_end_to_end():
-    caches = (32 << 10, 512 << 10)
-    assert tiles.window_panels(72, 32, 9, 9 * 4 * 32, 32, caches) is None
-    assert tiles.window_panels(2, 32, 25, 3000, 32, caches) is None  # all of them stay there
-    assert tiles.window_panels(29, 32, 25, 3000, 32, caches) is None  # nothing divides them
+def test_what_is_large_for_a_window():
+    assert tiles.is_large_window(25, 32) and not tiles.is_large_window(9, 32)
+
+
+@pytest.mark.parametrize(
+    ("size", "shares", "may"),
+    [(1 << 17, 12, True), (1 << 19, 12, False), (1 << 17, 15, True), (1 << 17, 3, False)],
+)
+def test_a_copy_of_its_own_stays_near_and_leaves_nobody_idle(size, shares, may):
+    assert tiles.may_copy_near(size, shares, 2, (32 << 10, 512 << 10)) == may

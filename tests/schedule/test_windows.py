@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.loops import ir
 from ingot.loops.build import Build
+from ingot.loops.ir import LoopKind
 from ingot.schedule import Schedule
 from ingot.schedule.rules import schedule_kernel
 from ingot.support import knobs
@@ -48,3 +52,39 @@ def test_a_large_window_goes_down_the_map_with_few_channels(taps, is_on, down):
     channels, columns = {c for _, _, c in first_row}, {column for _, column, _ in first_row}
     assert (len(columns) == 1, len(channels) < CHANNELS // 8) == (down, down)
     assert_same(depthwise(taps), sch.kernel)
+
+
+def padded(taps: int) -> ir.Kernel:
+    """The same with zeros around the input, which is as large as the output."""
+    b, room = Build("padded"), taps // 2
+    x, w = b.param("X", f32, (30, 30, CHANNELS)), b.param("W", f32, (taps, taps, CHANNELS))
+
+    def inside(i: arith.Expr, j: arith.Expr, c: arith.Expr) -> ir.Expr:
+        at = [ir.Index(i - room), ir.Index(j - room)]
+        low = [ir.Compare("ge", a, ir.Lit(0, dtypes.i64)) for a in at]
+        high = [ir.Compare("lt", a, ir.Lit(30, dtypes.i64)) for a in at]
+        mask = low[0] & high[0] & low[1] & high[1]
+        return ir.Load(x, (i - room, j - room, c), mask=mask, other=ir.Lit(0.0, f32))
+
+    around = b.compute("around", (30 + 2 * room, 30 + 2 * room, CHANNELS), inside)
+    y = b.reduce("Y", (30, 30, CHANNELS), (taps, taps), "add",
+                 lambda i, j, c, u, v: around[i + u, j + v, c] * w[u, v, c])  # fmt: skip
+    return b.finish([b.compute("Z", y.shape, lambda *p: y[p])])
+
+
+@pytest.mark.parametrize(
+    ("taps", "cores", "second_level", "by_block"),
+    [
+        (3, 2, 512 << 10, True),
+        (5, 2, 512 << 10, True),
+        (5, 3, 512 << 10, False),  # four blocks of channels for three threads
+        (5, 2, 64 << 10, False),  # a block of the map does not stay in a cache
+    ],
+)
+def test_zeros_go_around_a_block_of_channels_at_a_time(taps, cores, second_level, by_block):
+    target = replace(parse("x86-64-v3"), cores=cores, caches=(32 << 10, second_level, 32 << 20))
+    sch = schedule_kernel(padded(taps), target, "conv")
+    first = [sch.loops(sch.block(name))[0] for name in ("around", "Y", "Z")]
+    assert (first[0] == first[1], first[1] == first[2]) == (by_block, True)
+    assert sch.at_loop(first[1]).kind is LoopKind.PARALLEL
+    assert_same(padded(taps), sch.kernel)

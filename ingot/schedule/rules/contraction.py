@@ -40,7 +40,7 @@ from ingot.schedule.rules.stages import (
     stage_of,
     stages,
 )
-from ingot.schedule.rules.windows import down_the_map
+from ingot.schedule.rules.windows import copy_by_block, down_the_map
 from ingot.schedule.schedule import Schedule
 from ingot.support import knobs
 from ingot.target import Target
@@ -124,23 +124,24 @@ def _tiled(
     panel, lane_inner = sch.split(lane_loop, None, tile.columns)
     vectors, lanes = _lanes(sch, lane_inner, tile)
     inner = [*vectors, lanes]
-    row_inner = None
+    row_inner = order = None
     if row_loop is None or tile.rows == 1:
         outer += [panel] if row_loop is None else [panel, row_loop]
     else:
         row_tile, row_inner = sch.split(row_loop, None, tile.rows)
         inner.insert(0, row_inner)
-        outer = down_the_map(sch, target, stage, roles, tile, [*outer, row_tile, panel]) or (
-            _in_blocks(sch, [*outer, row_tile], panel, per_block)
-        )
+        order = down_the_map(sch, target, stage, roles, tile, [*outer, row_tile, panel])
+        rows = [*outer, row_tile]
+        outer = order.loops if order else _in_blocks(sch, rows, panel, per_block)
     sch.reorder(*outer, *reduced, *inner)
     if row_inner is not None:
         fetch_ahead(sch, target, stage, roles, outer, panel, reduced)
-    over_panels = copy_by_panel(sch, target, stage, roles, outer) if outer[0] == panel else None
-    if over_panels is not None:
-        shared, ride = over_panels, outer[1]
-    else:
-        shared = ride = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    near = copy_by_block(sch, target, order) if order else None
+    if outer[0] == panel:
+        near = copy_by_panel(sch, target, stage, roles, outer)
+    if near is None:
+        near = (sch.fuse(*outer) if len(outer) > 1 else outer[0],) * 2
+    shared, ride = near
     if consumer is not None:
         with sch.attempt():
             _ride(sch, target, consumer, ride)

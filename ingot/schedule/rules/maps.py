@@ -208,13 +208,14 @@ def vector_width(count: int | None, lanes: int) -> int:
     return half if half >= 4 and count % half == 0 and count < 16 * lanes else lanes
 
 
-def write_out(sch: Schedule, target: Target, ref: BlockRef) -> None:
-    """A map in vectors along its last loop, all its short loops unrolled."""
+def write_out(sch: Schedule, target: Target, ref: BlockRef, is_short: bool = True) -> None:
+    """A map in vectors along its last loop, all its short loops unrolled; if it is not short, only
+    what the last one has become."""
     loops = own_loops(sch, ref)
     if not loops:
         return
     made = vectorize_loop(sch, target, stage_of(sch, ref), loops[-1])
-    for loop in [*loops[:-1], *made]:
+    for loop in [*loops[:-1], *made] if is_short else made:
         node = sch.at_loop(loop)
         count = arith.as_int(node.extent)
         if node.kind.value == "serial" and count is not None and count <= MAX_UNROLL:

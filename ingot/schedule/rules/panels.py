@@ -88,9 +88,9 @@ def _panel_order(stage: Stage, roles: Roles, load: Load) -> str | None:
 
 def copy_by_panel(
     sch: Schedule, target: Target, stage: Stage, roles: Roles, outer: list[LoopRef]
-) -> LoopRef | None:
-    """The loop over panels, each copied when its turn comes and still near when it is used; None
-    where nothing is copied, or threads would have too few panels."""
+) -> tuple[LoopRef, LoopRef] | None:
+    """The loop over panels, each copied when its turn comes and still near when it is used, and the
+    one inside; None where nothing is copied, or threads would have too few panels."""
     count = extent(sch, outer[0])
     copy = _panel_copy(sch, stage, roles.lanes)
     if copy is None or len(outer) != 2 or count is None or count < 4 * target.cores:
@@ -98,7 +98,7 @@ def copy_by_panel(
     with sch.attempt():
         sch.compute_at(copy, outer[0])
         write_out(sch, target, copy)
-        return outer[0]
+        return outer[0], outer[1]
     return None
 
 
