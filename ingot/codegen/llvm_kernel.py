@@ -11,8 +11,9 @@ from typing import assert_never
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
+from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
-from ingot.codegen.llvm_values import Values, memory_suffix
+from ingot.codegen.llvm_values import Values
 from ingot.loops import ir, visit
 from ingot.loops.emit import parse as parse_emit
 from ingot.loops.frame import Scratch, reasons, scratch_layout

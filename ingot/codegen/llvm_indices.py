@@ -1,0 +1,85 @@
+"""Integer expressions → LLVM instructions on i64, and the places that emitted values refer to.
+
+The base of llvm_memory.py and llvm_values.py. Index arithmetic that may hold foreign data carries
+no `nsw`; divisions are total.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, bounds_of
+from ingot.codegen.llvm_text import Function, splat, vector
+from ingot.loops import ir
+
+
+class Indices:
+    """Emits indices into a Function, given where variables and buffers live."""
+
+    def __init__(self, fn: Function):
+        self.fn = fn
+        self.variables: dict[str, str] = {}  # loop variables and sizes, i64
+        self.ranges: dict[str, Interval] = {}
+        self.lets: dict[str, str] = {}
+        self.pointers: dict[str, str] = {}
+        self.loops: list[str] = []  # variables of the loops around, outermost first
+
+    def value(self, e: ir.Expr) -> str:
+        """What stands inside an index and is no index itself; llvm_values.py prints it."""
+        raise NotImplementedError
+
+    def index(self, e: arith.Expr) -> str:
+        match e:
+            case arith.Const(value=value):
+                return str(value)
+            case arith.Var(name=name):
+                return self.variables[name]
+            case arith.Opaque(payload=payload):
+                return self.value(payload)
+            case arith.FloorDiv() | arith.Mod():
+                return self._divide_index(e)
+            case arith.Min() | arith.Max():
+                name = "smin" if isinstance(e, arith.Min) else "smax"
+                args = [("i64", self.index(e.a)), ("i64", self.index(e.b))]
+                return self.fn.call("i64", f"llvm.{name}.i64", args)
+            case arith.Binary(a=a, b=b):
+                op = {"+": "add", "-": "sub", "*": "mul"}[e.symbol]
+                flag = "" if holds_data(e) else " nsw"
+                return self.fn.op(f"{op}{flag} i64 {self.index(a)}, {self.index(b)}")
+        raise TypeError(f"not an integer expression: {e!r}")
+
+    def _divide_index(self, e: arith.FloorDiv | arith.Mod) -> str:
+        a, b = self.index(e.a), self.index(e.b)
+        is_div = isinstance(e, arith.FloorDiv)
+        positive = (bounds_of(e.b, self.ranges).low or 0) > 0
+        low = bounds_of(e.a, self.ranges).low
+        if positive and low is not None and low >= 0:
+            return self.fn.op(f"{'udiv' if is_div else 'urem'} i64 {a}, {b}")
+        return self.floor_divide(a, b, "i64", is_div, lanes=1, bits=64)
+
+    def floor_divide(self, a: str, b: str, type: str, is_div: bool, lanes: int, bits: int) -> str:
+        """Signed division rounding down, or its remainder; defined for every divisor."""
+        fn, one = self.fn, splat(f"i{bits}", "1", lanes)
+        zero, minus = splat(f"i{bits}", "0", lanes), splat(f"i{bits}", "-1", lanes)
+        mask = vector("i1", lanes)
+        is_zero = fn.op(f"icmp eq {type} {b}, {zero}")
+        is_minus = fn.op(f"icmp eq {type} {b}, {minus}")
+        unsafe = fn.op(f"or {mask} {is_zero}, {is_minus}")
+        safe = fn.op(f"select {mask} {unsafe}, {type} {one}, {type} {b}")
+        quotient = fn.op(f"sdiv {type} {a}, {safe}")
+        product = fn.op(f"mul {type} {quotient}, {safe}")
+        rest = fn.op(f"sub {type} {a}, {product}")
+        has_rest = fn.op(f"icmp ne {type} {rest}, {zero}")
+        signs = fn.op(f"xor {type} {rest}, {safe}")
+        differ = fn.op(f"icmp slt {type} {signs}, {zero}")
+        fix = fn.op(f"and {mask} {has_rest}, {differ}")
+        if is_div:
+            lower = fn.op(f"sub {type} {quotient}, {one}")
+            floored = fn.op(f"select {mask} {fix}, {type} {lower}, {type} {quotient}")
+            negated = fn.op(f"sub {type} {zero}, {a}")
+            return fn.op(f"select {mask} {is_minus}, {type} {negated}, {type} {floored}")
+        shifted = fn.op(f"add {type} {rest}, {safe}")
+        return fn.op(f"select {mask} {fix}, {type} {shifted}, {type} {rest}")
+
+
+def holds_data(e: arith.Expr) -> bool:
+    return any(isinstance(x, arith.Opaque) for x in arith.walk(e))
