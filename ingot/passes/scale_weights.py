@@ -5,8 +5,10 @@ not to its input, if there are fewer of them.
 
 So ends a squeeze-and-excite: x is a map of pixels, s one number for each of its channels, which
 depends on x and so comes late. To multiply x by it would be one more pass over the map. It takes
-the one image of a batch, whose s it is. Called by the pipeline after choose_layouts: the product
-lies in panels as the weights do. INGOT_SCALE_WEIGHTS=0 leaves the pass over the map.
+the one image of a batch, whose s it is; an s that is no larger than 1, so that no weight becomes
+infinite; and numbers of 32 bits or more, where hardly a weight becomes too small. Called by the
+pipeline after choose_layouts: the product lies in panels as the weights do. INGOT_SCALE_WEIGHTS=0
+leaves the pass over the map.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs
 from ingot.support import knobs
+
+BOUNDED = ("sigmoid", "hard_sigmoid", "softmax", "tanh")  # no result is larger than 1
 
 
 class Scaled(NamedTuple):
@@ -84,8 +88,10 @@ def _is_worth(conv: Node, parts: Scaled, makers: dict[str, Node]) -> bool:
     of_weights, of_x = arith.as_int(weights.tensor.numel), arith.as_int(parts.x.tensor.numel)
     if not is_constant or conv.attr("group", 1) != 1 or of_weights is None or of_x is None:
         return False
+    bound = makers.get(parts.scale.name)
+    is_safe = bound is not None and bound.op in BOUNDED and weights.dtype.bits >= 32
     is_one_image = parts.x.shape[0] == 1 and weights.dtype == parts.x.dtype == parts.scale.dtype
-    return is_one_image and of_weights < of_x
+    return is_safe and is_one_image and of_weights < of_x
 
 
 def _with_scaled_weights(edit: Editor, conv: Node, moved: Scaled) -> Node:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 
+import ingot
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.opdef import lookup
@@ -52,6 +55,26 @@ def test_same_padding_with_stride_one_keeps_a_symbolic_size():
     attrs = {"pads": (1, 2, 1, 2), "strides": (1, 1), "dilations": (1, 2)}
     (y,) = lookup("conv").infer([x, tensor(dtypes.f32, 8, 3, 3, 3)], attrs)
     assert y.shape == (1, 8, arith.Var("h"), arith.Var("w"))
+
+
+def test_an_open_size_that_a_stride_divides():
+    """The places of what is padded and what is made can be told apart."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 32, "h", "w"))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)
+    weights = numpy_helper.from_array(real(16, 32, 1, 4).astype(np.float16), "filters")
+    conv = {"pads": [1, 0, 1, 0], "strides": [3, 1]}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Conv", ["a", "filters"], ["y"], **conv),
+    ]
+    graph = helper.make_graph(nodes, "open", [x], [y], [weights])
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    exe, peer = ingot.compile(model), onnxruntime.InferenceSession(model)
+    for height, width in ((5, 9), (1, 4), (30, 17)):
+        feeds = {"x": real(1, 32, height, width).astype(np.float16)}
+        (want,), (got,) = peer.run(None, feeds), exe(**feeds)
+        np.testing.assert_allclose(got, want, rtol=5e-3, atol=5e-3 * max(1, np.abs(want).max()))
 
 
 def test_torch_agrees():

@@ -29,17 +29,22 @@ def numbers(*shape: int) -> np.ndarray:
 
 def excited(
     batch: int = 1, size: int = 20, channels: int = 19, outputs: int = 21, kernel: int = 1,
-    group: int = 1, twice: bool = False, first: bool = True,
+    group: int = 1, twice: bool = False, first: bool = True, bound: str = "sigmoid",
+    dtype: dtypes.DType = dtypes.f32,
 ) -> tuple[Graph, ConstantStore]:  # fmt: skip
     """A squeeze-and-excite between two convolutions."""
+
+    def numbers_of(*shape: int) -> np.ndarray:
+        return numbers(*shape).astype(dtype.numpy)
+
     g = GraphBuilder("excited", store := ConstantStore())
-    image = g.input("x", tensor(dtypes.f32, batch, 8, size, size))
-    x = g.add("relu", [g.add("conv", [image, g.constant(numbers(channels, 8, 3, 3))])])
+    image = g.input("x", tensor(dtype, batch, 8, size, size))
+    x = g.add("relu", [g.add("conv", [image, g.constant(numbers_of(channels, 8, 3, 3))])])
     mean = g.add("reduce_mean", [x], axes=(2, 3), keepdims=True)
-    weights = g.constant(numbers(channels, channels, 1, 1))
-    scale = g.add("sigmoid", [g.add("conv", [mean, weights])])
+    weights = g.constant(numbers_of(channels, channels, 1, 1))
+    scale = g.add(bound, [g.add("conv", [mean, weights])])
     scaled = g.add("mul", [x, scale] if first else [scale, x])
-    filters = g.constant(numbers(outputs, channels // group, kernel, kernel))
+    filters = g.constant(numbers_of(outputs, channels // group, kernel, kernel))
     pads = (kernel // 2,) * 4
     y = g.add("conv", [scaled, filters], pads=pads, group=group)
     return g.finish([y, g.add("neg", [scaled])] if twice else [y]), store
@@ -78,6 +83,8 @@ def test_weights_are_scaled_and_not_the_map(kernel, first, layouts):
         {"size": 6},  # fewer pixels than outputs
         {"twice": True},  # the scaled map is wanted elsewhere
         {"channels": 20, "outputs": 20, "group": 2},
+        {"bound": "exp"},  # weights might become infinite
+        {"dtype": dtypes.f16},  # or too small
     ],
 )
 def test_the_map_is_scaled_where_that_is_less_or_other(case):
