@@ -230,6 +230,17 @@ def test_a_panel_is_copied_when_its_turn_comes(cores, is_near):
     assert_same(matmul(48, 250, 8), sch.kernel)
 
 
+@pytest.mark.parametrize(
+    ("columns", "is_copied"), [(16, False), (48, False), (13, True), (50, True)]
+)
+def test_narrow_operands_are_copied_where_rows_are_no_whole_panels(columns, is_copied):
+    """A copy of a few columns costs nothing beside masks in every step."""
+    sch = schedule_kernel(matmul(48, columns, 33), parse("x86-64-v3"), "matmul")
+    copies = [x for x in sch.blocks() if sch.at_block(x).name.startswith("B_global")]
+    assert bool(copies) == is_copied
+    assert_same(matmul(48, columns, 33), sch.kernel)
+
+
 @pytest.mark.parametrize(("known", "tiled"), [(112, "w"), (3, "b")])
 def test_rows_run_along_an_axis_that_is_known_to_be_long(known, tiled):
     """Not along an open batch, which may be one."""

@@ -42,7 +42,7 @@ def pack_operand(sch: Schedule, stage: Stage, roles: Roles, width: int) -> bool:
     (operand, *others) = [x for x in stage.loads if has_lanes(stage, x, roles.lanes)]
     shared = any(x.buffer == operand.buffer and x != operand for x in stage.loads)
     order = _panel_order(stage, roles, operand)
-    if others or shared or order is None or _is_narrow(stage, operand, roles.lanes):
+    if others or shared or order is None or _is_narrow(stage, operand, roles.lanes, width):
         return False
     layout, name = order.format(width=width), operand.buffer.name
     with sch.attempt():
@@ -54,14 +54,14 @@ def pack_operand(sch: Schedule, stage: Stage, roles: Roles, width: int) -> bool:
     return False
 
 
-def _is_narrow(stage: Stage, load: Load, lanes: Axis) -> bool:
-    """Are its rows so short, and one after another, that they are as good as a panel?"""
+def _is_narrow(stage: Stage, load: Load, lanes: Axis, width: int) -> bool:
+    """Are its rows so short, and one after another, that they are as good as whole panels?"""
     size = arith.as_int(load.buffer.shape[-1])
     summed = {arith.Var(a.var) for a in stage.reduced}
     before = [i for i, n in zip(load.indices[:-1], load.buffer.shape) if n != 1]
     is_dense = not before or before[-1] in summed
     is_row = load.indices[-1] == arith.Var(lanes.var)
-    return is_row and is_dense and size is not None and size <= NARROW
+    return is_row and is_dense and size is not None and size <= NARROW and size % width == 0
 
 
 def _panel_order(stage: Stage, roles: Roles, load: Load) -> str | None:
