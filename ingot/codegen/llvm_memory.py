@@ -11,7 +11,7 @@ from ingot.arith import expr as arith
 from ingot.codegen.llvm_indices import Indices, holds_data
 from ingot.codegen.llvm_text import intrinsic_suffix, memory_type, splat, value_type, vector
 from ingot.dtypes import DType
-from ingot.loops import ir
+from ingot.loops import ir, visit
 
 
 class Memory(Indices):
@@ -35,7 +35,7 @@ class Memory(Indices):
             is_dense = e.width == 1 or arith.is_const(e.stride, 1)
             return self._plain_load(e) if is_dense else self._strided_load(e)
         alike, rest = _by_lanes(e.mask)
-        if not alike:
+        if alike is None:
             return self._masked_load(e)
         return self._guarded_load(ir.replace(e, mask=rest, other=rest and e.other), alike, e.other)
 
@@ -45,12 +45,12 @@ class Memory(Indices):
         loaded = self.fn.op(f"load {type}, ptr {address}, align {align}")
         return self.from_memory(loaded, e.dtype, e.width)
 
-    def _guarded_load(self, e: ir.Load, mask: list[ir.Expr], instead: ir.Expr | None) -> str:
+    def _guarded_load(self, e: ir.Load, mask: ir.Expr, instead: ir.Expr | None) -> str:
         """A branch around the load: where the mask, one for all lanes, is false no memory is
         touched. A machine takes 50 ns for a masked load of nothing where nothing is mapped."""
         fn, type = self.fn, value_type(e.dtype, e.width)
         assert instead is not None
-        holds, other = self.value(_all(mask)), self.value(instead)
+        holds, other = self.value(mask), self.value(instead)
         before, inside, after = fn.block, fn.label("guard"), fn.label("join")
         fn.branch_if(holds, inside, after)
         fn.start(inside)
@@ -156,23 +156,13 @@ def _terms(e: arith.Expr) -> list[arith.Expr]:
     return _terms(e.a) + _terms(e.b) if isinstance(e, arith.Add) else [e]
 
 
-def _by_lanes(mask: ir.Expr) -> tuple[list[ir.Expr], ir.Expr | None]:
+def _by_lanes(mask: ir.Expr) -> tuple[ir.Expr | None, ir.Expr | None]:
     """The parts of a mask that are one for all lanes, and what is left of it."""
-    parts = _conjuncts(mask)
-    alike = [p.a if isinstance(p, ir.Broadcast) else p for p in parts if _is_alike(p)]
-    rest = [p for p in parts if not _is_alike(p)]
-    return alike, _all(rest) if rest else None
+    parts = visit.conjuncts(mask)
+    alike = (p.a if isinstance(p, ir.Broadcast) else p for p in parts if _is_alike(p))
+    rest = (p for p in parts if not _is_alike(p))
+    return visit.conjoin(alike), visit.conjoin(rest)
 
 
 def _is_alike(e: ir.Expr) -> bool:
     return e.lanes == 1 or isinstance(e, ir.Broadcast)
-
-
-def _conjuncts(mask: ir.Expr) -> list[ir.Expr]:
-    if isinstance(mask, ir.Binary) and mask.op == "and":
-        return [*_conjuncts(mask.a), *_conjuncts(mask.b)]
-    return [mask]
-
-
-def _all(parts: list[ir.Expr]) -> ir.Expr:
-    return reduce(lambda a, b: ir.Binary("and", a, b), parts)

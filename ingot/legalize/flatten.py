@@ -19,8 +19,7 @@ from ingot.legalize.ranges import Ranges
 from ingot.legalize.terms import EMPTY, TRUE
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Kernel, Stmt
-
-LINE_BYTES = 64  # of the caches of every CPU we print for
+from ingot.tiles import LINE_BYTES
 
 
 def flatten(kernel: Kernel, ctx: Context) -> Kernel:
@@ -124,7 +123,7 @@ class _Flatten:
         if isinstance(cond, ir.Lit):
             taken = s.then if cond.value else s.orelse
             return self.stmt(taken) if taken is not None else EMPTY
-        added = {c for c in terms.conjuncts(cond) if not terms.has_load(c)} - self.known
+        added = {c for c in visit.conjuncts(cond) if not terms.has_load(c)} - self.known
         then = self._within(added, s.then)
         orelse = None if s.orelse is None else self.stmt(s.orelse)
         return ir.If(cond, then, orelse)

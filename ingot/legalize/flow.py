@@ -46,7 +46,7 @@ class _Collect:
     def reads(self, e: ir.Expr, loops: tuple, guards: tuple, certain: bool) -> None:
         for x in visit.walk_exprs(e):
             if isinstance(x, ir.Load) and x.buffer.name == self.buffer:
-                masks = guards if x.mask is None else (*guards, *terms.conjuncts(x.mask))
+                masks = guards if x.mask is None else (*guards, *visit.conjuncts(x.mask))
                 self.is_hidden |= x.width != 1
                 self.found.append(Access(x.indices, loops, masks, False, certain))
 
@@ -55,13 +55,13 @@ class _Collect:
             self.reads(e, loops, guards, certain)
         match s:
             case ir.Store(buffer=buffer) if buffer.name == self.buffer:
-                masks = guards if s.mask is None else (*guards, *terms.conjuncts(s.mask))
+                masks = guards if s.mask is None else (*guards, *visit.conjuncts(s.mask))
                 self.is_hidden |= s.value.lanes != 1
                 self.found.append(Access(s.indices, loops, masks, True, certain))
             case ir.For(body=body):
                 self.stmt(body, (*loops, s), guards, certain)
             case ir.If(cond=cond, then=then, orelse=orelse):
-                self.stmt(then, loops, (*guards, *terms.conjuncts(cond)), certain)
+                self.stmt(then, loops, (*guards, *visit.conjuncts(cond)), certain)
                 if orelse is not None:
                     self.stmt(orelse, loops, guards, False)
             case ir.While(body=body):

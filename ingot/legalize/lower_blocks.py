@@ -61,7 +61,7 @@ class _Lower:
         if place.loop is not None and place.is_plain(s, init):
             self.before.setdefault(id(place.loop), []).append(place.build(s, init, self.names))
             return terms.guarded(s.where, body)
-        first = terms.conjoin(_is_zero(a.binding) for a in s.axes if a.kind is AxisKind.REDUCE)
+        first = visit.conjoin(_is_zero(a.binding) for a in s.axes if a.kind is AxisKind.REDUCE)
         return terms.guarded(s.where, ir.seq(terms.guarded(first, init), body))
 
 
@@ -154,8 +154,8 @@ class _Place:
         """Conditions on the reduction alone are dropped: an empty reduction still has its init."""
         if cond is None:
             return body
-        kept = [c for c in terms.conjuncts(cond) if self._is_about_point(c)]
-        return terms.guarded(terms.conjoin(visit.substitute(c, starts) for c in kept), body)
+        kept = [c for c in visit.conjuncts(cond) if self._is_about_point(c)]
+        return terms.guarded(visit.conjoin(visit.substitute(c, starts) for c in kept), body)
 
     def _is_about_point(self, cond: ir.Expr) -> bool:
         used = terms.value_vars(cond)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 from ingot import dtypes
@@ -71,21 +70,6 @@ def has_load(e: ir.Expr) -> bool:
 def refs(e: ir.Expr) -> frozenset[str]:
     """Names of the Lets a value mentions."""
     return frozenset(x.name for x in visit.walk_exprs(e) if isinstance(x, ir.Ref))
-
-
-def conjuncts(e: ir.Expr) -> list[ir.Expr]:
-    """a and b and c  →  [a, b, c]"""
-    if isinstance(e, ir.Binary) and e.op == "and" and e.dtype.is_bool:
-        return conjuncts(e.a) + conjuncts(e.b)
-    return [e]
-
-
-def conjoin(parts: Iterable[ir.Expr]) -> ir.Expr | None:
-    """[a, b, c]  →  a and b and c; None for no parts."""
-    total: ir.Expr | None = None
-    for part in parts:
-        total = part if total is None else ir.Binary("and", total, part)
-    return total
 
 
 def guarded(cond: ir.Expr | None, body: ir.Stmt) -> ir.Stmt:

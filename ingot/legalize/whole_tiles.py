@@ -46,7 +46,7 @@ def _by_case(loop: For, ranges: Ranges, ctx: Context) -> Stmt:
     known = {c: whole for c, whole in strongest.items() if whole is not None}
     if not known or _count(loop.body) > MAX_STMTS:
         return loop
-    whole = terms.conjoin(dict.fromkeys(known.values()))
+    whole = visit.conjoin(dict.fromkeys(known.values()))
     assert whole is not None
     free = _without(loop.body, set(known))
     rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
@@ -68,11 +68,11 @@ def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
         case For(body=body):
             return _guards(body, var, (*inside, s))
         case If(cond=cond, then=then, orelse=None):
-            own = [c for c in terms.conjuncts(cond) if _is_hoistable(c, var, inside)]
+            own = [c for c in visit.conjuncts(cond) if _is_hoistable(c, var, inside)]
             return own + _guards(then, var, inside)
         case ir.Store():
             masks = [x.mask for x in visit.loads(s) if x.mask is not None]
-            parts = [c for mask in masks for c in terms.conjuncts(mask)]
+            parts = [c for mask in masks for c in visit.conjuncts(mask)]
             return [c for c in parts if _is_hoistable(c, var, inside)]
         case _:
             return [c for x in visit.sub_stmts(s) for c in _guards(x, var, inside)]
@@ -116,7 +116,7 @@ def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
     """The statement where all of those conditions hold."""
 
     def rest(cond: ir.Expr) -> ir.Expr | None:
-        return terms.conjoin(c for c in terms.conjuncts(cond) if c not in known)
+        return visit.conjoin(c for c in visit.conjuncts(cond) if c not in known)
 
     def on_stmt(x: Stmt) -> Stmt:
         if not isinstance(x, If) or x.orelse is not None:

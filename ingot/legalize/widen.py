@@ -55,7 +55,7 @@ class Widen(WidenValues):
         )
 
     def branch(self, s: ir.If) -> Stmt:
-        parts = terms.conjuncts(s.cond)
+        parts = visit.conjuncts(s.cond)
         differing = [c for c in parts if self.value_varies(c)]
         if not differing:
             orelse = None if s.orelse is None else self.stmt(s.orelse)
@@ -65,8 +65,8 @@ class Widen(WidenValues):
                 raise NotVector("it may fail in one lane alone")
         if s.orelse is not None:
             return self.by_masks(s)
-        agreed = terms.conjoin(self.wide(c) for c in parts if c not in differing)
-        inner = terms.conjoin(differing)
+        agreed = visit.conjoin(self.wide(c) for c in parts if c not in differing)
+        inner = visit.conjoin(differing)
         assert inner is not None
         return terms.guarded(agreed, self.by_ends(ir.If(inner, s.then), differing))
 
@@ -78,8 +78,8 @@ class Widen(WidenValues):
         always_masked = ir.MASKED in self.loop.annotations  # the schedule wants no branch
         if self.mask is not None or None in ends or not is_small or always_masked:
             return self.by_masks(s)
-        every = terms.conjoin(end[0] for end in ends if end)
-        some = terms.conjoin(end[1] for end in ends if end)
+        every = visit.conjoin(end[0] for end in ends if end)
+        some = visit.conjoin(end[1] for end in ends if end)
         assert every is not None and some is not None
         whole = self.stmt(copy_stmt(s.then, {}, self.names))
         self.some_on = len(ends) == 1  # else each condition holds somewhere, maybe in no one lane

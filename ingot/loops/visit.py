@@ -6,7 +6,7 @@ already rebuilt (post-order). Values inside index arithmetic (`arith.Opaque`) ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
@@ -406,3 +406,21 @@ def _map_axis(axis: ir.Axis, on_index: IndexFn) -> ir.Axis:
 
 def _map_slice(box: ir.Slice, on_index: IndexFn) -> ir.Slice:
     return _change(box, offsets=_each(box.offsets, on_index), extents=_each(box.extents, on_index))
+
+
+# --- conditions ----------------------------------------------------------------------------------
+
+
+def conjuncts(e: ir.Expr) -> list[ir.Expr]:
+    """a and b and c  →  [a, b, c]"""
+    if isinstance(e, ir.Binary) and e.op == "and" and e.dtype.is_bool:
+        return conjuncts(e.a) + conjuncts(e.b)
+    return [e]
+
+
+def conjoin(parts: Iterable[ir.Expr]) -> ir.Expr | None:
+    """[a, b, c]  →  a and b and c; None for no parts."""
+    total: ir.Expr | None = None
+    for part in parts:
+        total = part if total is None else ir.Binary("and", total, part)
+    return total
