@@ -20,6 +20,7 @@ the nearest cache that holds them all, whichever is longer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 FMA_PORTS = 2
@@ -40,6 +41,8 @@ MOVE_WEIGHT = 2  # a window's arithmetic takes so much longer than moving its el
 MAX_UNEVEN = 1.25  # the longest share of work, of the mean
 LINE_BYTES = 64  # of the caches of every CPU we print for
 MAX_ASKED = 1.1  # lines asked for, of those that are wanted
+LONG_SUM = 4096  # terms: of shorter ones the error is small, and parts cost more than they bring
+PART_TERMS = 256  # at least: adding a part to its total costs as much as some ten terms
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
 LEVEL_BYTES_PER_CYCLE = (64, 32, 16)  # read and written, by one core; caches beyond are as the last
 MEMORY_BYTES_PER_NS = 12.0  # all cores together
@@ -249,3 +252,17 @@ def fetch_step(times: int, depth: int) -> int | None:
 
     steps = [n for n in range(times, depth + 1) if depth % n == 0]
     return min(steps, key=lambda n: (asked(n) > MAX_ASKED, n), default=None)
+
+
+def parts_of_sum(sizes: list[int]) -> tuple[int, int] | None:
+    """Where a sum over axes, the last one innermost, is cut into parts: the axis and the steps of
+    it that a part takes; all of them where they are not many. None: the sum is short, or nothing
+    divides it."""
+    if math.prod(sizes) < LONG_SUM:
+        return None
+    inside, place = 1, len(sizes) - 1
+    while inside * sizes[place] < PART_TERMS:
+        inside, place = inside * sizes[place], place - 1
+    steps = range(-(-2 * PART_TERMS // inside), sizes[place])
+    step = next((n for n in steps if sizes[place] % n == 0), sizes[place])
+    return (place, step) if step * inside < LONG_SUM else None

@@ -12,8 +12,8 @@ import ingot
 from ingot.support import knobs
 
 SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place",
-            "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "windows",
-            "turn_tiles", "whole_tiles")  # fmt: skip
+            "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "long_sums",
+            "windows", "turn_tiles", "whole_tiles")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SWITCHES)
@@ -54,3 +54,24 @@ def mixed_model() -> bytes:
     outputs = [make_tensor_value_info("y", TensorProto.FLOAT, None)]
     graph = make_graph(nodes, "mixed", inputs, outputs, weights)
     return make_model(graph, opset_imports=[make_opsetid("", 18)]).SerializeToString()
+
+
+def test_long_sums_are_more_exact_in_parts(tmp_path):
+    """Against float64: an accumulator's error grows with the number of its terms."""
+    random = np.random.default_rng(5)
+    a, b = (random.standard_normal(s, dtype=np.float32) for s in ((30, 4608), (4608, 20)))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    product = make_node("MatMul", ["a", "b"], ["y"])
+    inputs = [make_tensor_value_info("a", TensorProto.FLOAT, a.shape)]
+    outputs = [make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = make_graph([product], "long", inputs, outputs, [from_array(b, "b")])
+    model = tmp_path / "long.onnx"
+    model.write_bytes(make_model(graph, opset_imports=[make_opsetid("", 18)]).SerializeToString())
+
+    def error() -> float:
+        (y,) = ingot.compile(model)(a=a)
+        return float(np.sqrt(np.mean((y - exact) ** 2)))
+
+    in_parts = error()
+    with knobs.override(long_sums=False):
+        assert 2 * in_parts < error()

@@ -75,3 +75,21 @@ def test_what_is_large_for_a_window():
 )
 def test_a_copy_of_its_own_stays_near_and_leaves_nobody_idle(size, shares, may):
     assert tiles.may_copy_near(size, shares, 2, (32 << 10, 512 << 10)) == may
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cut"),
+    [
+        ([512, 7], None),  # short
+        ([4096], (0, 512)),
+        ([128, 48], (0, 16)),
+        ([3, 3, 512], (2, 512)),  # a part: all channels of one tap
+        ([5, 5, 256], (2, 256)),
+        ([7, 7, 100], (1, 7)),  # or of a row of taps
+        ([1, 25088, 1], (1, 512)),
+        ([4099], None),  # nothing divides it
+        ([4, 0, 5000], None),
+    ],
+)
+def test_long_sums_are_cut_into_parts(sizes, cut):
+    assert tiles.parts_of_sum(sizes) == cut

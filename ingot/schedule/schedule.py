@@ -142,9 +142,9 @@ class Schedule:
         """The init as a block of its own, before the loop."""
         return self._block(primitives.decompose_reduction, (block, loop))
 
-    def rfactor(self, loop: LoopRef, axis: int = 0) -> BlockRef:
+    def rfactor(self, loop: LoopRef, axis: int = 0, within: bool = False) -> BlockRef:
         """Partial results along a loop of a reduction, at dimension `axis` of a new buffer."""
-        return self._block(primitives.rfactor, (loop, axis))
+        return self._block(primitives.rfactor, (loop, axis, within))
 
     # Buffers
 

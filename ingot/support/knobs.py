@@ -91,6 +91,9 @@ class Knobs:
     fetch_ahead: bool = _knob(
         True, "fetch the next panel of weights while one is used", affects_code=True
     )
+    long_sums: bool = _knob(
+        True, "add up long sums in parts, whose rounding errors are smaller", affects_code=True
+    )
     windows: bool = _knob(
         True, "go down the map with few channels where windows are large", affects_code=True
     )

@@ -307,7 +307,7 @@ class Proposer:
         return Step("annotate", (self.rng.choice([self.block, self.loop()]), "note", 1))
 
     def rfactor(self) -> Step:
-        return Step("rfactor", (self.loop(), self.rng.randint(0, 1)))
+        return Step("rfactor", (self.loop(), self.rng.randint(0, 1), self.rng.random() < 0.4))
 
 
 # how often each is drawn

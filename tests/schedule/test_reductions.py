@@ -125,6 +125,48 @@ def test_partial_sums_along_a_split(axis, depth):
     assert_everywhere(kernel, sch)
 
 
+@pytest.mark.parametrize(("axis", "rows", "depth"), [(0, 8, 8), (2, 7, 8), (1, 8, 7)])
+def test_a_partial_sum_joins_its_total_before_the_next_one(axis, rows, depth):
+    kernel = matmul(rows, 5, depth)
+    sch = Schedule(kernel)
+    i, j, k = sch.loops(sch.block("Y"))
+    io, ii = sch.split(i, None, 4)
+    ko, ki = sch.split(k, None, 3 if depth % 2 else 4)
+    sch.reorder(io, ko, ki, ii, j)
+    made = sch.rfactor(ko, axis, within=True)
+    assert sch.loops(made) == [io, ko, ki, ii, j]
+    assert sch.loops(sch.block("Y"))[:2] == [io, ko] and len(extents(sch, "Y")) == 4
+    sch.parallel(io)
+    sch.vectorize(j)
+    sch.unroll(ii)
+    assert_everywhere(kernel, sch)
+
+
+def test_the_innermost_loop_of_a_sum_within_itself():
+    kernel = matmul(4, 5, 6)
+    sch = Schedule(kernel)
+    sch.rfactor(sch.loops(sch.block("Y"))[2], within=True)
+    assert_everywhere(kernel, sch)
+
+
+@pytest.mark.parametrize("size", [1, 4, 9])
+def test_partial_sums_of_an_open_length_within_their_loop(size):
+    kernel = matmul(4, 6, n, [ir.Size("n", 1)])
+    sch = Schedule(kernel)
+    outer, _ = sch.split(sch.loops(sch.block("Y"))[2], None, 4)
+    sch.rfactor(outer, within=True)
+    assert_everywhere(kernel, sch, {"n": size})
+
+
+def test_rfactor_within_a_loop_refuses_what_it_does_not_complete():
+    sch = Schedule(matmul(4, 6, 8))
+    k = sch.loops(sch.block("Y"))[2]
+    ko, ki = sch.split(k, None, 4)
+    sch.reorder(ki, ko)
+    error = refusal(sch, "rfactor", ko, 0, True)
+    assert error.why == "k_1 outside feeds the reduction too, so no turn completes a result"
+
+
 def test_lanes_of_a_sum():
     """The usual way to a vector reduction: partial sums by lane, then a sum over lanes."""
     kernel = softmax(4, 21)

@@ -14,7 +14,7 @@ import ingot.ops.norm
 import ingot.ops.pool
 import ingot.ops.reduce
 import ingot.ops.softmax  # noqa: F401
-from ingot import dtypes
+from ingot import dtypes, tiles
 from ingot.arith import expr as arith
 from ingot.graph import opdef
 from ingot.graph.types import TensorType
@@ -216,6 +216,22 @@ def test_the_next_panel_of_weights_is_fetched_while_one_is_used(batch, rows, cac
     found = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Prefetch)]
     assert len(found) == hinted
     assert_same(packed(batch, rows, 96, 48), sch.kernel)
+
+
+@pytest.mark.parametrize(
+    ("depth", "is_on", "parts"), [(60, True, 4), (15, True, 0), (60, False, 0)]
+)
+def test_long_sums_are_added_up_in_parts(depth, is_on, parts, monkeypatch):
+    """All on the register tile: the total is complete where the consumer takes it."""
+    monkeypatch.setattr(tiles, "LONG_SUM", 30)
+    monkeypatch.setattr(tiles, "PART_TERMS", 7)
+    kernel = packed(1, 13, 32, depth)
+    with knobs.override(long_sums=is_on):
+        sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
+    found = [x for x in visit.walk_stmts(sch.kernel.body) if isinstance(x, ir.Block)]
+    spread = [x for x in found if x.name == "Y_rf"]
+    assert [arith.as_int(x.axes[0].extent) for x in spread] == ([parts] if parts else [])
+    assert_same(kernel, sch.kernel)
 
 
 @pytest.mark.parametrize(("cores", "is_near"), [(1, True), (8, False)])

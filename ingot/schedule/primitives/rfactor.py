@@ -3,13 +3,20 @@
     for i, ko, ki: Y[i] += X[i, 8ko + ki]   →   for i, ko, ki: Y_rf[ko, i] += X[i, 8ko + ki]
                                                 for i, ko: Y[i] += Y_rf[ko, i]
 
-The loops stay with the partial results; the block keeps its name and reduces them. Legal for a loop
-that feeds only reduce axes of one block, in a nest of that block alone, whose update is a known
-reducer: an operator with an identity on each output, or a choice as argmax makes it, whose order
-does not matter.
+The loops stay with the partial results; the block keeps its name and reduces them: after all of
+them, or `within` the loop, each as soon as it is complete, so that it may stay in registers:
+
+    for ko: for ki: for i in range(6): …    →   for ko: for ki: for i in range(6): Y_rf[ko, i] += …
+                                                        for i in range(6): Y[i] += Y_rf[ko, i]
+
+Legal for a loop that feeds only reduce axes of one block, in a nest of that block alone, whose
+update is a known reducer: an operator with an identity on each output, or a choice as argmax makes
+it, whose order does not matter. `within` a loop, all others of the reduction are inside it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.loops import dependences, ir, visit
@@ -23,12 +30,12 @@ from ingot.schedule.primitives.stages import Names, find_block
 from ingot.schedule.reducers import Reducer
 
 
-def rfactor(kernel: Kernel, loop: For, axis: int = 0) -> Result:
+def rfactor(kernel: Kernel, loop: For, axis: int = 0, within: bool = False) -> Result:
     what = f"rfactor({loop.var}, {axis})"
     blocks = dependences.top_blocks(loop.body)
     insist(kernel, loop, what, checks.expect_serial(loop) or _not_alone(kernel, loop, blocks))
     work = _Split(kernel, blocks[0], loop)
-    insist(kernel, loop, what, work.problem())
+    insist(kernel, loop, what, work.problem() or (work.opens_late() if within else None))
     reducer = reducers.recognise(work.block)
     if isinstance(reducer, str):
         hint = "op(acc, x) with add, mul, min, max, and, or, xor; or a choice by comparisons"
@@ -37,7 +44,7 @@ def rfactor(kernel: Kernel, loop: For, axis: int = 0) -> Result:
     rank = reducer.buffers[0].rank
     if not 0 <= axis <= rank:
         insist(kernel, loop, what, Problem(f"there is no axis {axis}", f"0 … {rank}"))
-    new, made = work.rewrite(reducer, axis)
+    new, made = work.rewrite(reducer, axis, within)
     recheck(kernel, new, what)
     return new, [find_block(new, made.uid)]
 
@@ -88,6 +95,15 @@ class _Split:
             return Problem("bounds of its loops use each other", "rfactor before that")
         return checks.begins_late(self.kernel, block, self.own) or self._guard_problem()
 
+    def opens_late(self) -> Problem | None:
+        """Why a partial result may not be complete at the end of one turn."""
+        inside = {x.uid for x in tree.loops_between(self.loop, self.block)}
+        late = next((x for x in self.rest if x.uid not in inside), None)
+        if late is None:
+            return None
+        why = f"{late.var} outside feeds the reduction too, so no turn completes a result"
+        return Problem(why, "reorder first, or combine after all turns")
+
     def _guard_problem(self) -> Problem | None:
         """Guards of the reduction may only cut off its end, so that partial results begin."""
         if guards.extra(self.block, self.facts):
@@ -99,11 +115,16 @@ class _Split:
                 return Problem(f"{a.binding} does not grow with its loops", "reorder nothing here")
         return None
 
-    def rewrite(self, reducer: Reducer, axis: int) -> tuple[Kernel, Block]:
+    def rewrite(self, reducer: Reducer, axis: int, within: bool) -> tuple[Kernel, Block]:
         spread = [self._spread(b, axis) for b in reducer.buffers]
         partial = self._partial(reducer, spread, axis)
-        parts = tree.put(self.nest, self.block, partial)
-        body = put(self.kernel, self.nest, ir.seq(parts, self._total(reducer, spread, axis))).body
+        around = tree.loops_between(self.loop, self.block) if within else self.own
+        whole: Stmt = self.loop.body if within else self.nest
+        both = ir.seq(
+            tree.put(whole, self.block, partial), self._total(reducer, spread, axis, around)
+        )
+        nest = tree.put(self.nest, whole, both)
+        body = put(self.kernel, self.nest, nest).body
         for buffer in reversed(spread):
             body = Alloc(buffer, body)
         return with_body(self.kernel, body), partial
@@ -152,14 +173,16 @@ class _Split:
             found.append(visit.substitute(term, loops) if is_own else term)
         return found
 
-    def _total(self, reducer: Reducer, spread: list[Buffer], axis: int) -> Stmt:
-        """The partial results combined, in loops like the old ones without the inner reduction."""
-        kept = [x for x in self.own if all(x is not y for y in self.rest)]
+    def _total(
+        self, reducer: Reducer, spread: list[Buffer], axis: int, around: Sequence[For]
+    ) -> Stmt:
+        """The partial results combined, in loops like those given without the inner reduction."""
+        kept = [x for x in around if all(x.uid != y.uid for y in self.rest)]
         loops = [ir.replace(x, var=self.names.fresh(x.var), uid=ir.fresh_id()) for x in kept]
         env: dict[str, arith.Expr] = {x.var: arith.Var(y.var) for x, y in zip(kept, loops)}
         for x in loops:
             self.facts.add(x)
-        name = env[self.loop.var]
+        name = env.get(self.loop.var, arith.Var(self.loop.var))
         turn = Axis(self.names.fresh(f"v{self.loop.var}"), AxisKind.REDUCE, self.loop.extent, name)
         spatial = [a for a in self.block.axes if a.kind is AxisKind.SPATIAL]
         axes = [ir.replace(a, binding=arith.substitute(a.binding, env)) for a in spatial]

@@ -16,8 +16,9 @@ from ingot.arith import expr as arith
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.few_rows import schedule_column_sums, schedule_few_rows
+from ingot.schedule.rules.long_sums import sum_in_parts
 from ingot.schedule.rules.maps import MAX_UNROLL, PARALLEL_WORK, write_out
-from ingot.schedule.rules.panels import copy_by_panel, fetch_ahead, pack_operand
+from ingot.schedule.rules.panels import copy_by_panel, fetch_ahead, pack_operand, split_to_fetch
 from ingot.schedule.rules.roles import (
     PACK_ROWS,
     Roles,
@@ -134,8 +135,12 @@ def _tiled(
         rows = [*outer, row_tile]
         outer = order.loops if order else _in_blocks(sch, rows, panel, per_block)
     sch.reorder(*outer, *reduced, *inner)
-    if row_inner is not None:
-        fetch_ahead(sch, target, stage, roles, outer, panel, reduced)
+    is_ordered = row_inner is not None and panel in outer
+    over_rows = outer[outer.index(panel) + 1 :] if is_ordered else []
+    fetched = split_to_fetch(sch, target, stage, roles, over_rows, reduced)
+    reduced = sum_in_parts(sch, target, stage, reduced)
+    if fetched is not None:
+        fetch_ahead(sch, fetched, panel, reduced[-2])
     near = copy_by_block(sch, target, order) if order else None
     if outer[0] == panel:
         near = copy_by_panel(sch, target, stage, roles, outer)

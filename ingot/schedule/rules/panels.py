@@ -102,32 +102,34 @@ def copy_by_panel(
     return None
 
 
-def fetch_ahead(
+def split_to_fetch(
     sch: Schedule, target: Target, stage: Stage, roles: Roles,
-    outer: list[LoopRef], panel: LoopRef, reduced: list[LoopRef],
-) -> None:  # fmt: skip
-    """While tiles of rows use a panel of weights, each fetches a share of the next one, a few lines
-    at a time: else the first tile waits for memory and the others leave it idle."""
+    over_rows: list[LoopRef], reduced: list[LoopRef],
+) -> str | None:  # fmt: skip
+    """The panels of weights that `fetch_ahead` is to name, if memory would be waited for; the last
+    loop of the sum is split into steps then, each of which fetches some lines."""
     operands = [x.buffer for x in stage.loads if is_panelled(x, roles.lanes)]
     params = {p.name for p in sch.kernel.params}
     if len(operands) != 1 or operands[0].name not in params:
-        return
-    over_rows = outer[outer.index(panel) + 1 :]
+        return None
     sizes = [extent(sch, x) for x in (*over_rows, *reduced)]
-    if None in sizes:
-        return
-    if not knobs.current().fetch_ahead or len(target.caches) < 2:
-        return
+    if None in sizes or not knobs.current().fetch_ahead or len(target.caches) < 2:
+        return None
     total = arith.as_int(arith.product(list(operands[0].shape)))
     is_far = total is not None and total * stage.dtype.storage_bytes > target.caches[1]
     *times, depth = [n for n in sizes if n is not None]
     step = tiles.fetch_step(math.prod(times), depth)
     if not is_far or not 1 < math.prod(times[: len(over_rows)]) <= MAX_FETCHING or step is None:
-        return
+        return None
+    reduced[-1:] = sch.split(reduced[-1], None, step)
+    return operands[0].name
+
+
+def fetch_ahead(sch: Schedule, panels: str, panel: LoopRef, steps: LoopRef) -> None:
+    """While tiles of rows use a panel of weights, each fetches a share of the next one, a few lines
+    at a time: else the first tile waits for memory and the others leave it idle."""
     with sch.attempt():
-        outside, inside = sch.split(reduced[-1], None, step)
-        sch.prefetch(outside, operands[0].name, panel)
-        reduced[-1:] = [outside, inside]
+        sch.prefetch(steps, panels, panel)
 
 
 def _panel_copy(sch: Schedule, stage: Stage, lanes: Axis) -> BlockRef | None:
