@@ -8,6 +8,7 @@ which alone sees physical indices, and by passes that choose layouts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,8 +39,23 @@ def transposed(type: TensorType, perm: Sequence[int]) -> Layout | None:
     axes = order(type)
     if axes is None:
         return None
-    moved = tuple(list(perm).index(axis) for axis in axes)
-    return None if moved == tuple(range(type.rank)) else Layout(tuple((a, 0) for a in moved))
+    return in_order([list(perm).index(axis) for axis in axes])
+
+
+def same_bytes(type: TensorType, layout: Layout | None) -> bool:
+    """Whether the value would lie as it does under another layout too: axes of one element move
+    nothing."""
+    before, after = order(type), order(replace(type, layout=layout))
+    if before is None or after is None:
+        return type.layout == layout
+    long = [a for a in range(type.rank) if not arith.is_const(type.shape[a], 1)]
+    return [a for a in before if a in long] == [a for a in after if a in long]
+
+
+def in_order(axes: Sequence[int]) -> Layout | None:
+    """The layout whose physical axes are these logical ones; None for the plain order."""
+    is_plain = tuple(axes) == tuple(range(len(axes)))
+    return None if is_plain else Layout(tuple((axis, 0) for axis in axes))
 
 
 def is_permutation(layout: Layout) -> bool:

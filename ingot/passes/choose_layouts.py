@@ -12,24 +12,21 @@ INGOT_LAYOUTS=0 leaves everything plain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
 from ingot import tiles
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value, make_attrs
-from ingot.graph.layouts import channels_last, panels, transposed
+from ingot.graph.layouts import channels_last, in_order, panels, transposed
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
-from ingot.graph.verify import bound_symbols
 from ingot.ops.matmul import accumulator
-from ingot.passes.edit import Editor, constant_ref, map_subgraphs
+from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
+from ingot.passes.read_order import ReadOrder
+from ingot.passes.reshaped import layout_after, reshaped
 from ingot.support import knobs
 from ingot.target import Target
-
-TURN_OUTPUTS = 96  # for each of which an element of x is used: then turning it pays
 
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
@@ -37,55 +34,15 @@ def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     if not knobs.current().layouts:
         return graph
     edit = Editor(graph, store)
-    uses = graph.uses()
-    turned: dict[str, Value] = {}
+    wishes = Wishes(edit)
+    reading = ReadOrder(edit, target)
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
         edit.g.origin = node.origin
-        ready = _turned(edit, _plain_operands(edit, node), target, turned)
-        packed = _packed(edit, ready, target)
-        _keep(edit, packed, _layout(packed) or _as_view(edit, packed, uses))
+        packed = _packed(edit, reading.applied(node), target)
+        _keep(edit, packed, _layout(packed) or _turned_as_wanted(packed, wishes))
     _restore_outputs(edit)
     return edit.finish()
-
-
-def _plain_operands(edit: Editor, node: Node) -> Node:
-    """Sub-graphs and what finds sizes in data read their operands in the plain order."""
-    if not bound_symbols(node) and not any(True for _ in node.subgraphs):
-        return node
-    return replace(node, inputs=tuple(v and _plain(edit, v) for v in node.inputs))
-
-
-def _turned(edit: Editor, node: Node, target: Target, turned: dict[str, Value]) -> Node:
-    """A convolution with a plain x reads it turned: rows of channels are read fastest."""
-    x = node.inputs[0] if node.inputs else None
-    if x is None or not defn(node).channels_last or not _is_worth_turning(node, x.tensor, target):
-        return node
-    if x.name not in turned:  # once for all its readers
-        axes = channels_last(x.tensor.rank).axes
-        turned[x.name] = edit.g.add("relayout", [x], name=x.name, axes=axes)
-    return replace(node, inputs=(turned[x.name], *node.inputs[1:]))
-
-
-def _is_worth_turning(conv: Node, x: TensorType, target: Target) -> bool:
-    """One that is copied for its borders, where it stays in the second-level cache meanwhile: else
-    that copy turns it too. One without borders, where each element is used for many outputs."""
-    size, channels = arith.as_int(x.numel), arith.as_int(x.shape[1])
-    if x.layout is not None or size is None or channels is None:
-        return False
-    if channels < target.lanes(x.dtype):
-        return False
-    if any(not arith.is_const(pad, 0) for pad in conv.attr("pads") or ()):
-        return len(target.caches) > 1 and size * x.dtype.storage_bytes <= target.caches[1]
-    outputs = arith.as_int(conv.outputs[0].shape[1])
-    uses_all = prod(conv.attr("strides") or ()) == 1
-    return uses_all and outputs is not None and outputs >= TURN_OUTPUTS
-
-
-def _plain(edit: Editor, value: Value) -> Value:
-    if not isinstance(value.type, TensorType) or value.tensor.layout is None:
-        return value
-    return edit.g.add("relayout", [value], name=value.name, axes=None)
 
 
 def _layout(node: Node) -> Layout | None:
@@ -95,6 +52,8 @@ def _layout(node: Node) -> Layout | None:
     op, rank = defn(node), node.outputs[0].tensor.rank
     if op.channels_last:
         return channels_last(rank)
+    if op.is_view:
+        return layout_after(node)
     if not (op.keeps_axes or op.kind_of(node) is Kind.ELEMENTWISE):
         return None
     tensors = [v.tensor for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
@@ -102,24 +61,52 @@ def _layout(node: Node) -> Layout | None:
     return laid[0] if laid else None
 
 
-def _as_view(edit: Editor, node: Node, uses: Mapping[str, list[Node]]) -> Layout | None:
-    """The layout that makes a transpose a view, if it is one that its readers want."""
-    if not defn(node).permutes or node.inputs[0] is None:
+def _turned_as_wanted(node: Node, wishes: Wishes) -> Layout | None:
+    """The order that the readers of a transpose want, where it moves nothing then, or moves in any
+    case."""
+    if not defn(node).permutes or (x := node.inputs[0]) is None:
         return None
-    layout = transposed(node.inputs[0].tensor, node.attr("perm"))
-    out = node.outputs[0]
-    if layout is None or layout != channels_last(out.tensor.rank):
+    wanted = wishes.of(node.outputs[0])
+    if wanted is None:
         return None
-    readers = uses.get(out.name, [])
-    return layout if any(_wants(edit, reader, layout) for reader in readers) else None
+    is_free = transposed(x.tensor, node.attr("perm")) == wanted
+    return wanted if is_free or x.tensor.layout is not None else None
 
 
-def _wants(edit: Editor, reader: Node, layout: Layout) -> bool:
-    if defn(reader).channels_last:
-        return True
-    others = [edit.latest(v).type for v in reader.inputs if v is not None]
-    laid = any(isinstance(t, TensorType) and t.layout == layout for t in others)
-    return laid and defn(reader).kind_of(reader) is Kind.ELEMENTWISE
+class Wishes:
+    """What the readers of a value would like it to lie as, so that less is moved further on."""
+
+    def __init__(self, edit: Editor):
+        self.edit, self._uses = edit, edit.graph.uses()
+        self._known: dict[str, Layout | None] = {}
+
+    def of(self, value: Value) -> Layout | None:
+        if value.name not in self._known:
+            self._known[value.name] = None  # while its readers are asked
+            wishes = (self._wish(r, value) for r in self._uses.get(value.name, []))
+            self._known[value.name] = next((x for x in wishes if x is not None), None)
+        return self._known[value.name]
+
+    def _wish(self, reader: Node, value: Value) -> Layout | None:
+        op = defn(reader)
+        if reader.inputs[0] != value and op.kind_of(reader) is not Kind.ELEMENTWISE:
+            return None
+        if op.channels_last:
+            return channels_last(value.tensor.rank)
+        if len(reader.outputs) != 1 or not isinstance(reader.outputs[0].type, TensorType):
+            return None
+        (out,) = reader.outputs
+        if op.is_view:
+            axes = reshaped(replace(out.tensor, layout=self.of(out)), value.tensor.shape)
+            return None if axes is None else in_order(axes)
+        others = [self.edit.latest(v).type for v in reader.inputs if v is not None and v != value]
+        if op.kind_of(reader) is Kind.ELEMENTWISE and same_shape(value.type, out.type):
+            laid = (
+                t.layout for t in others if isinstance(t, TensorType) and t.rank == len(out.shape)
+            )
+            return next((x for x in laid if x is not None), None) or self.of(out)
+        stays = op.keeps_axes and out.tensor.rank == value.tensor.rank and not others
+        return self.of(out) if stays else None
 
 
 def _keep(edit: Editor, node: Node, layout: Layout | None) -> None:

@@ -30,6 +30,7 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import TensorType, Type
 from ingot.graph.verify import bound_symbols
 from ingot.passes.edit import constant_ref, same_shape, same_size
+from ingot.passes.reshaped import moves_nothing
 from ingot.passes.two_products import Facts, rows_between
 from ingot.support import knobs
 
@@ -300,16 +301,17 @@ class _Fusion:
 def is_view(node: Node) -> bool:
     """Whether a node only gives its operand's bytes another shape: no kernel is needed for it."""
     if defn(node).permutes:
-        return _moves_nothing(node)
+        return _is_same_order(node)
     if not defn(node).is_view or node.inputs[0] is None:
         return False
-    if any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs)):
+    is_laid = any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs))
+    if is_laid and not moves_nothing(node):
         return False
     before, after = _numel(node.inputs[0].type), _numel(node.outputs[0].type)
     return before is not None and after is not None and same_size(before, after)
 
 
-def _moves_nothing(transpose: Node) -> bool:
+def _is_same_order(transpose: Node) -> bool:
     """Whether the layouts on both sides make a transpose the same bytes."""
     source, (out,) = transpose.inputs[0], transpose.outputs
     assert source is not None

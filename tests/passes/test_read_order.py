@@ -1,0 +1,137 @@
+"""Reshapes and rows of values whose channels are last: what moves, how often, and the answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingot import dtypes
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.interp import run as interpret
+from ingot.graph.ir import Graph, Node, Value
+from ingot.graph.layouts import channels_last, in_order
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import tensor
+from ingot.graph.verify import verify
+from ingot.passes.choose_layouts import choose_layouts
+from ingot.passes.edit import constant_ref
+from ingot.passes.fuse import is_view
+from ingot.passes.reshaped import reshaped
+from ingot.target import parse
+from tests.passes.test_choose_layouts import compiled, layout_of, numbers
+
+V3 = parse("x86-64-v3")
+
+
+class Made:
+    """A graph that begins with a convolution of 16 outputs over (1, 4, 6, 10)."""
+
+    def __init__(self) -> None:
+        self.g = GraphBuilder("made", ConstantStore())
+        self.x = self.g.input("x", tensor(dtypes.f32, 1, 4, 6, 10))
+        self.y = self.conv(self.x, 16)
+
+    def conv(self, x: Value, outputs: int) -> Value:
+        weights = numbers(outputs, x.tensor.shape[1].value, *[1] * (x.tensor.rank - 2))
+        return self.g.add("conv", [x, self.g.constant(weights)])
+
+    def finish(self, *outputs: Value) -> tuple[Graph, Graph]:
+        """As it was built, and with layouts; both give the same, compiled too."""
+        graph, store = self.g.finish(list(outputs)), self.g.store
+        laid = choose_layouts(graph, store, V3)
+        verify(laid)
+        x = numbers(1, 4, 6, 10)
+        want = interpret(graph, store, [x])
+        for answers in (interpret(laid, store, [x]), compiled(graph, store, x)):
+            for a, b in zip(answers, want, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        return graph, laid
+
+
+def moves(graph: Graph) -> list[Node]:
+    """What puts elements into another order when it runs."""
+    made = {v.name for n in graph.nodes if constant_ref(n) is not None for v in n.outputs}
+    moving = [n for n in graph.nodes if n.op in ("relayout", "reshape", "transpose")]
+    return [n for n in moving if not is_view(n) and n.inputs[0] and n.inputs[0].name not in made]
+
+
+def test_tokens_of_a_map_are_a_view_and_so_is_the_way_back():
+    made = Made()
+    tokens = made.g.add("reshape", [made.y], shape=(1, 16, 60))
+    rows = made.g.add("transpose", [tokens], perm=(0, 2, 1))
+    mixed = made.g.add("matmul", [rows, made.g.constant(numbers(16, 24))])
+    turned = made.g.add("transpose", [mixed], perm=(0, 2, 1))
+    back = made.g.add("reshape", [turned], shape=(1, 24, 6, 10))
+    end = made.conv(made.g.add("relu", [back]), 8)
+    _, laid = made.finish(made.g.add("reduce_mean", [end], axes=(2, 3), keepdims=True))
+    assert [n.op for n in moves(laid)] == ["relayout"]  # of the result alone
+    assert layout_of(laid, "reshape") == [channels_last(3), channels_last(4)]
+
+
+def test_a_channel_shuffle_moves_once():
+    made = Made()
+    split = made.g.add("reshape", [made.y], shape=(1, 2, 8, 6, 10))
+    turned = made.g.add("transpose", [split], perm=(0, 2, 1, 3, 4))
+    end = made.conv(made.g.add("reshape", [turned], shape=(1, 16, 6, 10)), 8)
+    _, laid = made.finish(made.g.add("reduce_mean", [end], axes=(2, 3), keepdims=True))
+    assert [n.op for n in moves(laid)][:-1] == ["transpose"]
+
+
+def test_groups_of_channels_with_their_maps_are_turned_first():
+    """As in a group norm: the reshape mixes channels and space."""
+    made = Made()
+    rows = made.g.add("reshape", [made.y], shape=(1, 4, 240))
+    norm = made.g.add("layer_norm", [rows], axis=2, epsilon=1e-5)
+    back = made.g.add("reshape", [norm], shape=(1, 16, 6, 10))
+    _, laid = made.finish(back)
+    assert [n.op for n in moves(laid)] == ["relayout"]
+
+
+@pytest.mark.parametrize(("axis", "count"), [(2, 1), (1, 0)])
+def test_rows_are_one_stretch_of_memory(axis, count):
+    made = Made()
+    tokens = made.g.add("reshape", [made.y], shape=(1, 16, 60))
+    _, laid = made.finish(made.g.add("softmax", [tokens], axis=axis))
+    assert len(moves(laid)) == count
+
+
+def test_a_value_is_converted_once_for_all_its_readers():
+    made = Made()
+    flat = [made.g.add("reshape", [made.y], shape=shape) for shape in ((1, 960), (4, 240))]
+    _, laid = made.finish(*flat)
+    assert [n.op for n in moves(laid)] == ["relayout"]
+
+
+def test_operands_of_one_shape_lie_alike():
+    made = Made()
+    rows = made.g.add("softmax", [made.g.add("reshape", [made.y], shape=(1, 960))], axis=1)
+    other = made.g.add("reshape", [rows], shape=(1, 16, 6, 10))
+    per_channel = made.g.constant(numbers(1, 16, 1, 1))
+    total = made.g.add("mul", [made.g.add("add", [made.y, other]), per_channel])
+    _, laid = made.finish(made.conv(total, 8))
+    (add,) = (n for n in laid.nodes if n.op == "add")
+    assert [v and v.tensor.layout for v in add.inputs] == [channels_last(4)] * 2
+    (mul,) = (n for n in laid.nodes if n.op == "mul")
+    assert [v and v.tensor.layout for v in mul.inputs] == [channels_last(4), None]
+
+
+SIZES = st.lists(st.sampled_from([1, 2, 3, 4]), min_size=0, max_size=5)
+
+
+@given(SIZES, st.data())
+def test_a_reshape_that_moves_nothing_moves_nothing(sizes: list[int], data: st.DataObject):
+    shape = tuple(data.draw(st.permutations(sizes)))
+    if data.draw(st.booleans()) and len(shape) > 1:
+        shape = (shape[0] * shape[1], *shape[2:])
+    before = data.draw(st.permutations(range(len(sizes))))
+    x = replace(tensor(dtypes.f32, *sizes), layout=in_order(before))
+    after = reshaped(x, tensor(dtypes.f32, *shape).shape)
+    if after is None:
+        return
+    values = np.arange(np.prod(sizes, dtype=int)).reshape(sizes)
+    lie = values.transpose(before).reshape(-1), values.reshape(shape).transpose(after).reshape(-1)
+    np.testing.assert_array_equal(*lie)
