@@ -23,7 +23,7 @@ from ingot.passes.edit import Editor, same_shape
 from ingot.passes.reshaped import reshaped
 from ingot.target import Target
 
-TURN_OUTPUTS = 96  # for each of which an element of x is used: then turning it pays
+USES = 96  # of an element, from which on turning it pays
 
 
 class ReadOrder:
@@ -71,18 +71,21 @@ class ReadOrder:
         return self._as(value, layout)
 
     def _is_worth_turning(self, conv: Node, x: TensorType) -> bool:
-        """One with borders, which are copied anyway. One without, where each element is used for
-        many outputs."""
+        """One with borders, which are copied anyway; one in groups, whose channels are read as
+        vectors. One of neither, where each element is used for many outputs."""
         channels = arith.as_int(x.shape[1])
         if x.layout is not None or arith.as_int(x.numel) is None or channels is None:
             return False
         if channels < self.target.lanes(x.dtype):
             return False
-        if any(not arith.is_const(pad, 0) for pad in conv.attr("pads") or ()):
+        has_borders = any(not arith.is_const(pad, 0) for pad in conv.attr("pads") or ())
+        if has_borders or conv.attr("group", 1) > 1:
             return True
         outputs = arith.as_int(conv.outputs[0].shape[1])
-        uses_all = prod(conv.attr("strides") or ()) == 1
-        return uses_all and outputs is not None and outputs >= TURN_OUTPUTS
+        taps = arith.as_int(arith.product(list(conv.inputs[1].shape[2:])) if conv.inputs[1] else 1)
+        if outputs is None or taps is None:
+            return False
+        return outputs * taps >= USES * prod(conv.attr("strides") or ())
 
 
 def _makes_rows(node: Node) -> bool:

@@ -83,7 +83,6 @@ def test_panels_divide_the_outputs_of_a_group(per_group: int, width: int | None)
         (32, 8, 1, 1),
         (32, 8, 0, 0),  # used for few outputs, and not copied otherwise
         (32, 128, 0, 1),
-        (32, 16, 0, 0),
         (3, 128, 1, 0),  # rows of channels shorter than a vector
         (4096, 8, 1, 1),
         (4096, 128, 0, 1),
