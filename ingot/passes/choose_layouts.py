@@ -17,7 +17,7 @@ from dataclasses import replace
 from ingot import tiles
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value, make_attrs
-from ingot.graph.layouts import channels_last, in_order, panels, transposed
+from ingot.graph.layouts import channels_last, panels, transposed
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
@@ -97,8 +97,8 @@ class Wishes:
             return None
         (out,) = reader.outputs
         if op.is_view:
-            axes = reshaped(replace(out.tensor, layout=self.of(out)), value.tensor.shape)
-            return None if axes is None else in_order(axes)
+            made = reshaped(replace(out.tensor, layout=self.of(out)), value.tensor)
+            return None if made is None else made.layout
         others = [self.edit.latest(v).type for v in reader.inputs if v is not None and v != value]
         if op.kind_of(reader) is Kind.ELEMENTWISE and same_shape(value.type, out.type):
             laid = (

@@ -99,6 +99,6 @@ def _reads_well(node: Node, x: TensorType) -> bool:
     if order(x) is None or (same_bytes(x, None) and not defn(node).is_view):
         return True
     if defn(node).is_view:
-        return reshaped(x, node.outputs[0].tensor.shape) is not None
+        return reshaped(x, node.outputs[0].tensor) is not None
     axis = node.attr("axis", -1)
     return x.layout is not None and axis % x.rank == x.layout.axes[-1][0]

@@ -54,7 +54,7 @@ RANGE_F64 = {
 # Stated bounds in units of the last place.
 ULP_F32 = {
     "exp": 1.8, "exp2": 1.25, "expm1": 1.75, "log": 1, "log2": 1.75, "log1p": 1, "sigmoid": 1.8,
-    "rsqrt": 1.5, "tanh": 1.5, "erf": 1.5, "sin": 2.5, "cos": 2.5,
+    "rsqrt": 1.5, "tanh": 1.5, "erf": 3.4, "sin": 2.5, "cos": 2.5,
 }  # fmt: skip
 ULP_F64 = {
     "exp": 1.1, "exp2": 1.25, "log": 1, "log2": 1, "log1p": 1, "expm1": 2, "sigmoid": 1.5,

@@ -13,9 +13,9 @@ from ingot import dtypes
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.interp import run as interpret
 from ingot.graph.ir import Graph, Node, Value
-from ingot.graph.layouts import channels_last, in_order
+from ingot.graph.layouts import channels_last, in_order, order
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import tensor
+from ingot.graph.types import Layout, tensor
 from ingot.graph.verify import verify
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.edit import constant_ref
@@ -129,9 +129,24 @@ def test_a_reshape_that_moves_nothing_moves_nothing(sizes: list[int], data: st.D
         shape = (shape[0] * shape[1], *shape[2:])
     before = data.draw(st.permutations(range(len(sizes))))
     x = replace(tensor(dtypes.f32, *sizes), layout=in_order(before))
-    after = reshaped(x, tensor(dtypes.f32, *shape).shape)
-    if after is None:
+    out = reshaped(x, tensor(dtypes.f32, *shape))
+    if out is None:
         return
-    values = np.arange(np.prod(sizes, dtype=int)).reshape(sizes)
+    values, after = np.arange(np.prod(sizes, dtype=int)).reshape(sizes), order(out)
     lie = values.transpose(before).reshape(-1), values.reshape(shape).transpose(after).reshape(-1)
     np.testing.assert_array_equal(*lie)
+
+
+@pytest.mark.parametrize(
+    ("before", "shape", "after"),
+    [
+        (None, (1, 16, 60), None),
+        (channels_last(4), (1, 16, 60, 1), channels_last(4)),
+        (channels_last(4), (1, 1, 16, 60), Layout(((0, 0), (1, 0), (3, 0), (2, 0)))),
+        (channels_last(4), (16, 60), Layout(((1, 0), (0, 0)))),
+    ],
+)
+def test_axes_of_one_element_stand_where_they_usually_do(before, shape, after):
+    x = replace(tensor(dtypes.f32, 1, 16, 6, 10), layout=before)
+    out = reshaped(x, tensor(dtypes.f32, *shape))
+    assert out is not None and out.layout == after

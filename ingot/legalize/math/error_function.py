@@ -1,22 +1,29 @@
-"""erf and tanh in f32, erf in f64: a polynomial near zero, one minus a decaying exponential beyond.
+"""erf and tanh: one minus a decaying exponential; where that leaves no digits, near zero, a
+polynomial, but for erf in f32, whose exponential is taken together with the one.
 
 Coefficients: minimax, as in exponential.
 """
 
 from __future__ import annotations
 
-from ingot.legalize.math.code import V, choose, copy_sign, polynomial
-from ingot.legalize.math.exponential import exp, exp_small
+from ingot.legalize.math.code import (
+    BIAS,
+    MANTISSA,
+    V,
+    by_pairs,
+    choose,
+    copy_sign,
+    int_of,
+    magic,
+    polynomial,
+)
+from ingot.legalize.math.exponential import POWER_F32, exp, exp_small
 
-# erf(x)/x - 1 in x², |error| < 2^-29.9 over |x| ≤ 0.93
-_ERF_NEAR_F32 = (
-    0.12837916612625122, -0.3761262893676758, 0.11283624172210693, -0.02685558795928955,
-    0.005191947799175978, -0.0008043838897719979, 7.969656144268811e-05,
-)  # fmt: skip
-# -log(erfc(t)) over [0.92, 3.95], |error · erfc| < 2^-29.3
-_ERF_FAR_F32 = (
-    0.00020708763622678816, 1.1276270151138306, 0.6372665166854858, 0.10385558754205704,
-    -0.022189335897564888, 0.003033566288650036, -0.00019493263971526176,
+# -log2(erfc(t))/t over [0, 3.925], |error · t · erfc(t)/erf(t)| < 2^-28.4
+_ERFC_F32 = (
+    1.6279070356870564, 0.9184476103327561, 0.14827717971600057, -0.02763240427586941,
+    -0.00023076762008831598, 0.0024044183020267276, -0.0009126830083535029,
+    0.00016963822314188827, -1.3345142973287943e-05,
 )  # fmt: skip
 # erf(x)/x - 1 in x², |error| < 2^-56.1 over |x| ≤ 1.01
 _ERF_NEAR_F64 = (
@@ -40,12 +47,22 @@ _TANH_F32 = (
 
 
 def erf_f32(x: V) -> V:
+    """1 - 2^-q with q = -log2(erfc(|x|)), a polynomial without a constant: 2^-q is 2^n · (1 + p),
+    and 1 - 2^n is exact, so small results keep their digits. From 3.925 on it is 1."""
     x = x.keep()
     a = abs(x).keep()
-    near = a.times_plus(polynomial((a * a).keep(), _ERF_NEAR_F32), a)
-    t = choose(a > 3.95, 3.95, a).keep()
-    far = 1.0 - exp_small(-polynomial(t, _ERF_FAR_F32))
-    return copy_sign(choose(a < 0.925, near, far), x)
+    t = choose(a > 3.925, 3.925, a).keep()
+    square = (t * t).keep()
+    first, *rest = _ERFC_F32
+    q = t.times_plus(first, square * by_pairs(t, square, rest)).keep()
+    shift = magic(x.dtype) + BIAS["f32"]
+    shifted = (shift - q).keep()
+    r = ((shift - shifted) - q).keep()
+    first, *rest = POWER_F32
+    square = (r * r).keep()
+    p = r.times_plus(first, square * by_pairs(r, square, rest))
+    power = (shifted.bits(int_of(x.dtype)) << MANTISSA["f32"]).bits(x.dtype).keep()
+    return copy_sign((-power).times_plus(p, 1.0 - power), x)
 
 
 def erf_f64(x: V) -> V:

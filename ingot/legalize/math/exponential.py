@@ -66,6 +66,9 @@ _EXP = {
 }  # fmt: skip
 
 
+POWER_F32 = _EXP["f32"].two
+
+
 def clamp(x: V, low: float, high: float) -> V:
     """NaN passes: it compares false."""
     below = choose(x > high, high, x).keep()

@@ -33,8 +33,9 @@ PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than 
 MATH_WEIGHT = 8  # plain operations one Math costs, about
 WORTH_PEELING = 4  # panels, that the last one be a nest of its own
 UNROLL = 4
+MATH_ABREAST = 2
 UNROLL_NODES = 40  # formulas larger than this are not written out, nor are those with Math: one
-# expands to dozens of operations, and vectors of such work overlap in the machine as they are
+# expands to dozens of operations, and wide vectors of such work overlap in the machine as they are
 
 
 def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
@@ -51,7 +52,7 @@ def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
     flat = min(flat, len(loops) - 1)
     outer = sch.fuse(*loops[:flat]) if flat > 1 else loops[0] if flat else None
-    pieces = vectorize_loop(sch, target, stage, inner)
+    pieces = vectorize_loop(sch, target, stage, inner, _abreast(sch, target, stage, inner))
     if not is_big:
         return
     with sch.attempt():
@@ -152,7 +153,18 @@ def _in_values(block: Block, axes: Sequence[Axis]) -> bool:
     return False
 
 
-def vectorize_loop(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> list[LoopRef]:
+def _abreast(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> int:
+    """How many registers make a vector. Of long formulas two: their chains run side by side, and
+    share the constants that are loaded for each step."""
+    count, lanes = extent(sch, loop), target.lanes(stage.dtype)
+    has_math = any(math_count(s.value) for s in visit.stores(stage.block.body))
+    is_even = count is not None and count % (MATH_ABREAST * lanes) == 0
+    return MATH_ABREAST if has_math and is_even and lanes > 1 else 1
+
+
+def vectorize_loop(
+    sch: Schedule, target: Target, stage: Stage, loop: LoopRef, abreast: int = 1
+) -> list[LoopRef]:
     """Split a loop into vectors (and a few of them written out); the loops made, outermost first.
 
     If vectors are refused the loop stays as it was.
@@ -160,7 +172,7 @@ def vectorize_loop(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -
     count = extent(sch, loop)
     if count == 1 or _gathers(stage_of(sch, stage.ref), sch, loop):
         return [loop]
-    width = vector_width(count, target.lanes(stage.dtype))
+    width = vector_width(count, abreast * target.lanes(stage.dtype))
     if width == 1:
         return [loop]
     pieces = [loop]
