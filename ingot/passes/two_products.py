@@ -124,8 +124,8 @@ def _is_small(product: Node) -> bool:
 
 
 def _is_hidden(facts: Facts, members: list[int]) -> bool:
-    """Is all but the last read inside only?"""
+    """Is all but the last read inside only, and read at all?"""
     inner = members[:-1]
     return not any(facts.visible[i] for i in inner) and all(
-        r in members for i in inner for r in facts.readers[i]
+        facts.readers[i] and all(r in members for r in facts.readers[i]) for i in inner
     )

@@ -326,6 +326,7 @@ OTHERWISE = {
     "scores seen outside": ("return %y", "return %y, %b"),
     "columns": ("softmax(%b) {axis=2}", "softmax(%b) {axis=1}"),
     "no reduction between": ("softmax(%b) {axis=2}", "relu(%b)"),
+    "rows that nobody reads": ("matmul(%p, %v)", "matmul(%b, %v)"),
     "a row too long": ("40", "8200"),
     "a matrix too large": ("8]", "20000]"),
 }
