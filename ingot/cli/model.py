@@ -28,7 +28,7 @@ def open_model(
     """As ingot.compile, or ingot.load for a plan; on a terminal a compilation moves a bar."""
     if plan_file.is_plan(str(model)):
         if state or profile or target != "cpu":
-            what = f"{model} is a plan, compiled already: it has one target and state, and no counters"
+            what = f"{model} is a plan, compiled already: it has a target, a state, no counters"
             raise IngotError("bad-option", what, hint="give the model it was made from")
         exe = api.load(model, threads)
         refuse_unknown(exe.package, without_shapes(shapes))

@@ -101,7 +101,8 @@ def _check_range(package: Package, symbol, value: int) -> None:
     )
     top = "…" if symbol.high is None else symbol.high
     if value < symbol.low or (symbol.high is not None and value > symbol.high):
-        hint = f"compile with shapes={{{symbol.name!r}: (low, high)}} that hold it, if the model allows them"
+        wider = f"shapes={{{symbol.name!r}: (low, high)}}"
+        hint = f"compile with {wider} that hold it, if the model allows them"
         if value < 1:
             hint = "open sizes are at least 1: skip the call when there is nothing to compute"
         raise IngotError(
