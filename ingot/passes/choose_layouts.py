@@ -4,10 +4,11 @@
                     a constant w lies in panels of output channels, as the register tile reads it
     matmul(x, w)  → a constant w lies in panels of columns
 
-A transpose between the two orders moves nothing: it is a view. Inputs and outputs of the graph keep
-the plain order: one that has another is converted by an explicit `relayout`. Operators see logical
-shapes only; lower realises the rest. tiles.py says how wide a panel is. Called by the pipeline;
-INGOT_LAYOUTS=0 leaves everything plain.
+Reshapes and transposes that keep together what lies together move nothing: they are views. Inputs
+and outputs of the graph keep the plain order: one that has another is converted by an explicit
+`relayout`, and so are operands that would be read against their order (read_order.py). Operators
+see logical shapes only; lower realises the rest. tiles.py says how wide a panel is. Called by the
+pipeline; INGOT_LAYOUTS=0 leaves everything plain.
 """
 
 from __future__ import annotations

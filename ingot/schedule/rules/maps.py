@@ -33,7 +33,7 @@ PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than 
 MATH_WEIGHT = 8  # plain operations one Math costs, about
 WORTH_PEELING = 4  # panels, that the last one be a nest of its own
 UNROLL = 4
-MATH_ABREAST = 2
+MATH_ABREAST = 2  # registers of a vector: more gain little and need more registers than there are
 UNROLL_NODES = 40  # formulas larger than this are not written out, nor are those with Math: one
 # expands to dozens of operations, and wide vectors of such work overlap in the machine as they are
 
