@@ -28,6 +28,7 @@ from ingot.lower.lower import lower
 from ingot.passes.attach_state import attach_state
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.decompose import decompose
+from ingot.passes.fast_convs import fast_convs
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.inline_branches import inline_branches
@@ -126,6 +127,8 @@ STAGES: tuple[Stage, ...] = (
           "drop what became unused"),
     Stage("sink_reshapes", lambda g, s: sink_reshapes(g, s.store), "graph", "graph",
           "what is done by element comes before a product's reshape, to ride on its tiles"),
+    Stage("fast_convs", lambda g, s: fast_convs(g, s.store, s.target), "graph", "graph",
+          "3 × 3 convolutions by fewer products, where that pays"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels last after convolutions; constant operands in the panels that tiles read"),
     Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",

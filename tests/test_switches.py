@@ -13,7 +13,7 @@ from ingot.support import knobs
 
 SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place",
             "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "long_sums",
-            "windows", "turn_tiles", "whole_tiles")  # fmt: skip
+            "windows", "turn_tiles", "whole_tiles", "winograd")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SWITCHES)

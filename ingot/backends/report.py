@@ -130,7 +130,7 @@ def _tile(all_steps: list[Step]) -> str:
     loops: dict[tuple[ir.For | ir.While, ...], list[ir.Store]] = {}
     for step in all_steps:
         s = step.stmt
-        if isinstance(s, ir.Store) and isinstance(s.value, ir.Fma) and not step.is_tail:
+        if isinstance(s, ir.Store) and _accumulates(s) and not step.is_tail:
             loops.setdefault(step.loops, []).append(s)
     sums = max(loops.values(), key=len, default=[])
     places = {(s.buffer.name, s.indices) for s in sums}
@@ -139,6 +139,14 @@ def _tile(all_steps: list[Step]) -> str:
         return ""
     rows = len(factors) if factors and len(places) % len(factors) == 0 else len(places)
     return f"{rows} x {len(places) // rows * sums[0].value.lanes}"
+
+
+def _accumulates(s: ir.Store) -> bool:
+    """Does it add a product to what was there?"""
+    match s.value:
+        case ir.Fma(c=ir.Load(buffer=buffer, indices=indices)):
+            return buffer == s.buffer and indices == s.indices
+    return False
 
 
 def _flops(all_steps: list[Step]) -> arith.Expr | None:

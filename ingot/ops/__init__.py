@@ -26,6 +26,7 @@ from ingot.ops import (
     slicing,
     softmax,
     sources,
+    winograd,
 )
 
 __all__ = [
@@ -54,4 +55,5 @@ __all__ = [
     "slicing",
     "softmax",
     "sources",
+    "winograd",
 ]

@@ -157,6 +157,9 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
     if node.op == "matmul" and weights.rank == 2 and out.rank > 1:
         rows = _product(out.shape[:-1])
         return _in_panels(rows, weights, 1, (0,), lanes, target)
+    if node.op == "winograd_conv":
+        made = _in_panels(None, weights, 2, (1,), lanes, target)
+        return None if made is None else Layout(((0, 0), *made.axes))
     if node.op == "conv":
         group, space = node.attr("group", 1), range(2, weights.rank)
         outputs = arith.as_int(weights.shape[0])

@@ -82,6 +82,9 @@ class Knobs:
         "scale a convolution's weights and not its input, if they are fewer",
         affects_code=True,
     )
+    winograd: bool = _knob(
+        True, "3 x 3 convolutions by fewer products, where that pays", affects_code=True
+    )
     few_rows: bool = _knob(
         True, "read the other operand of a product of few rows as it lies", affects_code=True
     )

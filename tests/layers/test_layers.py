@@ -16,6 +16,7 @@ LEVELS: dict[str, int] = {
     "support": 0, "dtypes": 0,
     "arith": 1, "target": 1, "script": 1,
     "loops": 2, "tiles": 2, "runtime": 2,
+    "winograd_tiles": 3,
     "cache": 3, "graph": 3, "program": 4,
     "ops": 4,
     "frontends": 5, "passes": 5,

@@ -11,6 +11,7 @@ from ingot.schedule.rules.nests import schedule_nests
 from ingot.schedule.rules.roles import is_dot, is_product
 from ingot.schedule.rules.rows import schedule_rows
 from ingot.schedule.rules.stages import stages, top_nests
+from ingot.schedule.rules.winograd import schedule_winograd
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -45,6 +46,13 @@ def attention(sch: Schedule, target: Target) -> None:
         contractions(sch, target)
 
 
+def winograd(sch: Schedule, target: Target) -> None:
+    """3 × 3 convolutions by fewer products; what has other stages goes by what they are."""
+    if not schedule_winograd(sch, target):
+        inline_maps(sch)
+        contractions(sch, target)
+
+
 def suggested(sch: Schedule, target: Target) -> None:
     """By what the stages look like."""
     reductions = [s for s in stages(sch) if s.is_reduction]
@@ -56,6 +64,7 @@ RULES: dict[str, Rule] = {
     "matmul": contractions,
     "conv": contractions,
     "attention": attention,
+    "winograd": winograd,
     "pool": schedule_nests,
     "reduce": rows,
     "softmax": rows,
@@ -66,4 +75,4 @@ RULES: dict[str, Rule] = {
 }
 
 AS_WRITTEN = ("kernel",)  # a user's kernel, who has scheduled it or wants it as it is
-INLINE_THEMSELVES = ("attention",)  # some maps must stay stages of their own
+INLINE_THEMSELVES = ("attention", "winograd")  # some maps must stay stages of their own

@@ -1,0 +1,188 @@
+"""3 × 3 convolution with 16 products for 2 × 2 outputs, and not 36: Winograd's F(2 × 2, 3 × 3).
+
+    inputs    v[t, p, c] = (Bᵀ d B)[t]     d: the 4 × 4 pixels that 2 × 2 outputs depend on
+    products  m[t, p, o] = Σ_c v[t, p, c] · u[t, c, o]
+    outputs   y          = Aᵀ m A
+
+t counts 16 places of a tile, p the tiles of all images. B and A hold 0, 1 and -1 only, so both ends
+are sums; u = G w Gᵀ is made from the weights once (`transformed`). Results are rounded elsewhere
+than in a plain convolution, about as often: sums have a ninth of the terms. passes/fast_convs.py
+makes the operator; the schedule rule of its family says what stays in a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ingot import dtypes
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.dtypes import DType
+from ingot.graph.opdef import Attrs, Sample, register, type_error
+from ingot.graph.types import Dim, TensorType, Type
+from ingot.loops import ir
+from ingot.loops.build import Build, identity
+from ingot.loops.ir import Buffer, Expr
+from ingot.ops.common import floats, require_same_dtype, same_dim, tensor_type
+from ingot.ops.conv import AnyConv, Window, all_of, inside, out_sizes, window
+from ingot.ops.reduce import reduce_over
+from ingot.winograd_tiles import PLACES, TILE
+
+KERNEL, PATCH = 3, 4  # taps and pixels of a tile along an axis
+TO_PIXELS = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1))  # Bᵀ
+TO_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
+TO_OUTPUTS = ((1, 1, 1, 0), (0, 1, -1, 1))  # Aᵀ
+Term = Callable[[arith.Expr], Expr]
+
+
+def transformed(weights: np.ndarray) -> np.ndarray:
+    """(out, in, 3, 3) → (16, in, out), rounded once."""
+    g = np.array(TO_TAPS)
+    with np.errstate(invalid="ignore"):
+        wide = np.einsum("ai,ocij,bj->abco", g, weights.astype(np.float64), g, optimize=True)
+    return wide.reshape(PLACES, *wide.shape[2:]).astype(weights.dtype)
+
+
+@register
+class WinogradConv(AnyConv):
+    """conv(x, w, bias) with strides and dilations of one, given u = transformed(w). `grid` has the
+    tiles in a column and a row of an image, if more are wanted than it takes."""
+
+    name = "winograd_conv"
+    channels_last = True
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        x, u, bias = self.operands(inputs)
+        if not same_dim(x.shape[1], u.shape[1]):
+            raise type_error(self.name, f"{x.shape[1]} channels do not fit weights {u}")
+        self.check_bias(bias, u.shape[2], x.dtype)
+        taps = (arith.Const(KERNEL),) * 2
+        space = out_sizes(self.name, x.shape[2:], taps, self.window(attrs))
+        return [TensorType(x.dtype, (x.shape[0], u.shape[2], *space))]
+
+    def operands(
+        self, inputs: Sequence[Type | None]
+    ) -> tuple[TensorType, TensorType, TensorType | None]:
+        x, u = (tensor_type(self.name, t) for t in inputs[:2])
+        bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
+        require_same_dtype(self.name, x, u)
+        if x.rank != 4 or u.rank != 3 or not same_dim(u.shape[0], arith.Const(PLACES)):
+            raise type_error(self.name, f"wants two spatial axes, got {x} and weights {u}")
+        if not x.dtype.is_float:
+            raise type_error(self.name, f"wants floats, got {x}")
+        return x, u, bias
+
+    def window(self, attrs: Attrs) -> Window:
+        return window(self.name, {"pads": attrs.get("pads")}, 2)
+
+    def grid(self, space: Sequence[Dim], attrs: Attrs) -> tuple[Dim, ...]:
+        """Tiles in a column and a row of an image."""
+        least = [simplify(arith.ceildiv(n, arith.Const(TILE))) for n in space]
+        return tuple(arith.wrap(n) for n in attrs.get("grid") or least)
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, u, bias = (*inputs, None)[:3]
+        assert x is not None and u is not None
+        slide = self.window(attrs)
+        lows, highs = ([arith.as_int(p) or 0 for p in pads] for pads in (slide.begins, slide.ends))
+        sizes = [n + lo + hi - 2 for n, lo, hi in zip(x.shape[2:], lows, highs)]
+        counts = [-(-size // TILE) for size in sizes]
+        room = [(lo, TILE * k + 2 - n - lo) for n, lo, k in zip(x.shape[2:], lows, counts)]
+        padded = np.pad(x, [(0, 0), (0, 0), *room])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (PATCH, PATCH), axis=(2, 3))
+        patches = windows[:, :, ::TILE, ::TILE]
+        b, a = (np.array(m, x.dtype) for m in (TO_PIXELS, TO_OUTPUTS))
+        v = np.einsum("ai,ncyxij,bj->abncyx", b, patches, b, optimize=True)
+        places = u.reshape(PATCH, PATCH, *u.shape[1:])
+        m = np.einsum("abncyx,abco->abnoyx", v, places, optimize=True)
+        y = np.einsum("ia,abnoyx,jb->noyixj", a, m, a, optimize=True)
+        whole = y.reshape(*y.shape[:2], TILE * counts[0], TILE * counts[1])
+        out = whole[:, :, : sizes[0], : sizes[1]]
+        if bias is not None:
+            out = out + bias.reshape(1, -1, 1, 1)
+        return [np.ascontiguousarray(out, x.dtype)]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x, u, bias = (*inputs, None)[:3]
+        assert x is not None and u is not None
+        counts = self.grid(outputs[0].shape[2:], attrs)
+        tiles = simplify(x.shape[0] * counts[0] * counts[1])
+        v = self.inputs_of(b, x, self.window(attrs), counts, tiles)
+
+        def term(t, p, o, c) -> Expr:
+            return v[t, p, c] * u[t, c, o]
+
+        shape, zero = (arith.Const(PLACES), tiles, u.shape[2]), identity("add", x.dtype)
+        m = reduce_over(b, "product", shape, [u.shape[1]], "add", term, zero)
+        return self.finish(b, self.outputs_of(b, m, outputs[0].shape, counts), bias, outputs[0])
+
+    def inputs_of(
+        self, b: Build, x: Buffer, slide: Window, counts: Sequence[Dim], tiles: Dim
+    ) -> Buffer:
+        """Bᵀ d B for every tile and channel, zeros beyond the edges of an image."""
+        rows, columns = counts
+
+        def value(t, p, c) -> Expr:
+            image, row, column = p // (rows * columns), p // columns % rows, p % columns
+
+            def pixel(i: arith.Expr, j: arith.Expr) -> Expr:
+                at = [TILE * t + k - lo for t, k, lo in zip((row, column), (i, j), slide.begins)]
+                within = all_of([inside(k, n) for k, n in zip(at, x.shape[2:])])
+                return ir.Load(x, (image, c, *at), mask=within, other=ir.value_of(0, x.dtype))
+
+            def along_row(j: arith.Expr) -> Expr:
+                return _pixels(t // PATCH, lambda i: pixel(i, j))
+
+            return _pixels(t % PATCH, along_row)
+
+        return b.compute("pixels", (PLACES, tiles, x.shape[1]), value)
+
+    def outputs_of(
+        self, b: Build, m: Buffer, shape: Sequence[Dim], counts: Sequence[Dim]
+    ) -> Buffer:
+        """Aᵀ m A at every output."""
+        rows, columns = counts
+
+        def value(n, o, y, x) -> Expr:
+            p = (n * rows + y // TILE) * columns + x // TILE
+
+            def along_row(j: arith.Expr) -> Expr:
+                return _outputs(y % TILE, lambda i: m[i * PATCH + j, p, o])
+
+            return _outputs(x % TILE, along_row)
+
+        return b.compute("conv", shape, value)
+
+    def samples(self) -> list[Sample]:
+        def case(x, out, bias=None, **attrs) -> Sample:
+            u = transformed(floats(out, x.shape[1], KERNEL, KERNEL, dtype=dtypes.f32))
+            return Sample((x, u, bias), attrs, rtol=1e-5, atol=1e-5)
+
+        return [
+            case(floats(1, 3, 6, 8), 5, pads=(1, 1, 1, 1)),
+            case(floats(2, 4, 7, 5), 3, floats(3), pads=(1, 0, 2, 1)),
+            case(floats(1, 2, 3, 3), 8),
+            case(floats(1, 17, 9, 9), 33, floats(33), pads=(1, 1, 1, 1)),
+        ]
+
+
+def _pixels(i: arith.Expr, pixel: Term) -> Expr:
+    """Row i of Bᵀ times pixels: every row has two, the second of them added in row 1 alone."""
+    first, second = pixel(i), pixel(2 - i // 2)
+    return first + _sign(i, 1, second.dtype) * second
+
+
+def _outputs(i: arith.Expr, place: Term) -> Expr:
+    """Row i of Aᵀ times the places of a tile."""
+    last = place(arith.Const(2))
+    return place(3 * i) + place(arith.Const(1)) + _sign(i, 0, last.dtype) * last
+
+
+def _sign(i: arith.Expr, positive: int, dtype: DType) -> Expr:
+    """1 where i is a certain number, else -1."""
+    is_positive = ir.Compare("eq", ir.Index(i), ir.Lit(positive, dtypes.i64))
+    return ir.Select(is_positive, ir.value_of(1, dtype), ir.value_of(-1, dtype))

@@ -1,0 +1,117 @@
+"""3 × 3 convolutions by fewer products, compiled, against ONNX Runtime: sizes with and without
+blocks, edges, epilogues, open batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import ingot
+from ingot.support import knobs
+
+ACTIVATIONS = {
+    "relu": ["Relu"], "silu": ["Sigmoid", "Mul"], "mish": ["Softplus", "Tanh", "Mul"],
+    "hard_swish": ["HardSwish"], "residual": ["Add"], "none": [],
+}  # fmt: skip
+
+
+def model_of(
+    ins: int, outs: int, height: int, width: int, pads=(1, 1, 1, 1), after: str = "relu",
+    batch: int | str = 1,
+) -> bytes:  # fmt: skip
+    rng = np.random.default_rng(ins * outs + height)
+    weights = rng.standard_normal((outs, ins, 3, 3)) / (9 * ins) ** 0.5
+    constants = [
+        numpy_helper.from_array(weights.astype(np.float32), "w"),
+        numpy_helper.from_array(rng.standard_normal(outs).astype(np.float32), "b"),
+    ]
+    nodes, last = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=pads)], "c"
+    for i, op in enumerate(ACTIVATIONS[after]):
+        second = {"Mul": ["c"], "Add": ["x"]}.get(op, [])
+        nodes.append(helper.make_node(op, [last, *second], [f"a{i}"]))
+        last = f"a{i}"
+    inputs = [helper.make_tensor_value_info("x", 1, [batch, ins, height, width])]
+    outputs = [helper.make_empty_tensor_value_info(last)]
+    graph = helper.make_graph(nodes, "conv", inputs, outputs, constants)
+    opset = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+def check(model: bytes, *shape: int) -> ingot.Executable:
+    feeds = {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
+    compiled = ingot.compile(model)
+    (want,) = onnxruntime.InferenceSession(model).run(None, feeds)
+    (got,) = compiled(**feeds)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+    return compiled
+
+
+def nests(compiled: ingot.Executable) -> int:
+    return sum(line.startswith("winograd_conv") for line in compiled.report().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs", "height", "width"),
+    [(32, 32, 15, 15), (17, 33, 9, 22), (24, 24, 40, 9), (64, 40, 7, 7), (40, 133, 31, 13),
+     (256, 256, 8, 8)],
+)  # fmt: skip
+def test_stages_one_after_the_other(ins, outs, height, width):
+    assert nests(check(model_of(ins, outs, height, width), 1, ins, height, width)) == 3
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs", "height", "width"),
+    [(64, 64, 56, 56), (72, 56, 61, 53), (33, 41, 90, 77), (128, 128, 60, 38), (96, 200, 75, 31),
+     (130, 140, 99, 17)],
+)  # fmt: skip
+def test_a_block_through_all_stages(ins, outs, height, width):
+    assert nests(check(model_of(ins, outs, height, width), 1, ins, height, width)) == 1
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (0, 1, 2, 0), (2, 2, 2, 2), (1, 0, 0, 3)])
+@pytest.mark.parametrize("size", [19, 60])
+def test_edges(pads, size):
+    check(model_of(56, 48, size, size + 1, pads), 1, 56, size, size + 1)
+
+
+@pytest.mark.parametrize("after", ACTIVATIONS)
+@pytest.mark.parametrize("size", [14, 57])
+def test_what_follows_rides_along(after, size):
+    check(model_of(64, 64, size, size, after=after), 1, 64, size, size)
+
+
+@pytest.mark.parametrize("size", [14, 56])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_open_batch(size, batch):
+    compiled = check(model_of(64, 64, size, size, batch="n"), batch, 64, size, size)
+    assert nests(compiled) > 0
+
+
+def test_batches():
+    check(model_of(64, 72, 28, 27, batch=5), 5, 64, 28, 27)
+    check(model_of(32, 32, 11, 12, batch=4), 4, 32, 11, 12)
+
+
+@pytest.mark.parametrize("size", [14, 56])
+def test_error_is_that_of_a_plain_convolution(size):
+    """Against float64, no more than twice as large."""
+    model = model_of(64, 64, size, size, after="none")
+    x = np.random.default_rng(2).standard_normal((1, 64, size, size)).astype(np.float32)
+    weights = numpy_helper.to_array(_constant(model, "w")).astype(np.float64)
+    bias = numpy_helper.to_array(_constant(model, "b")).astype(np.float64)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    exact = np.einsum("ncyxij,ocij->noyx", windows, weights, optimize=True)
+    exact += bias.reshape(1, -1, 1, 1)
+    (fast,) = ingot.compile(model)(x=x)
+    with knobs.override(winograd=False):
+        (plain,) = ingot.compile(model)(x=x)
+    errors = [np.sqrt(np.mean((y - exact) ** 2)) for y in (fast, plain)]
+    assert 0 < errors[0] <= 2 * errors[1]
+
+
+def _constant(model: bytes, name: str) -> onnx.TensorProto:
+    return next(c for c in onnx.load_from_string(model).graph.initializer if c.name == name)
