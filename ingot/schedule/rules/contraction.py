@@ -122,7 +122,8 @@ def _tiled(
     row_loop = loop_of(sch, stage, roles.rows) if roles.rows is not None else None
     reduced = [_must(loop_of(sch, stage, a)) for a in _reduce_order(stage, roles)]
     outer = [x for x in own_loops(sch, stage.ref) if x not in (*reduced, lane_loop, row_loop)]
-    outer.sort(key=lambda x: x not in _products(sch, stage, outer))
+    apart = _products(sch, stage, outer)
+    outer = [*apart, *(x for x in outer if x not in apart)]
     panel, lane_inner = sch.split(lane_loop, None, tile.columns)
     vectors, lanes = _lanes(sch, lane_inner, tile)
     inner = [*vectors, lanes]
@@ -133,13 +134,8 @@ def _tiled(
         row_tile, row_inner = sch.split(row_loop, None, tile.rows)
         inner.insert(0, row_inner)
         order = down_the_map(sch, target, stage, roles, tile, [*outer, row_tile, panel])
-        rows = [*outer, row_tile]
-        count = len(_products(sch, stage, outer))
-        outer = (
-            order.loops
-            if order
-            else [*rows[:count], *_in_blocks(sch, rows[count:], panel, per_block)]
-        )
+        rows = [*outer[len(apart) :], row_tile]
+        outer = order.loops if order else [*apart, *_in_blocks(sch, rows, panel, per_block)]
     sch.reorder(*outer, *reduced, *inner)
     is_ordered = row_inner is not None and panel in outer
     over_rows = outer[outer.index(panel) + 1 :] if is_ordered else []
@@ -227,7 +223,9 @@ def _own_depth(stage: Stage, roles: Roles) -> list[Axis]:
 
 
 def _products(sch: Schedule, stage: Stage, loops: list[LoopRef]) -> list[LoopRef]:
-    """Of some loops, those over products that have nothing in common."""
+    """Of some loops, those over products that have no operand in common: one at a time."""
+    if len(stage.loads) < 2:
+        return []
     axes = [a for a in stage.spatial if all(mentions(x, a) for x in stage.loads)]
     return [x for x in (loop_of(sch, stage, a) for a in axes) if x in loops]
 
