@@ -7,6 +7,7 @@ which alone sees physical indices, and by passes that choose layouts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -95,14 +96,22 @@ def physical_index(layout: Layout, index: Sequence[arith.Expr]) -> tuple[arith.E
 def pack(layout: Layout, array: np.ndarray) -> np.ndarray:
     """The array as its buffer holds it."""
     blocks = blocks_of(layout)
-    room = [(0, -size % blocks.get(axis, 1)) for axis, size in enumerate(array.shape)]
-    padded = np.pad(array, room) if any(more for _, more in room) else array
-    split: list[int] = []
-    place: dict[tuple[int, int], int] = {}
-    for axis, size in enumerate(padded.shape):
-        block = blocks.get(axis)
-        place[axis, 0] = len(split)
-        split += [size] if block is None else [size // block, block]
-        if block is not None:
-            place[axis, block] = len(split) - 1
-    return np.ascontiguousarray(padded.reshape(split).transpose([place[a] for a in layout.axes]))
+    split = [(a, b) for a in range(array.ndim) for b in (0, blocks.get(a)) if b is not None]
+    sizes = {(a, b): b or -(-array.shape[a] // blocks.get(a, 1)) for a, b in split}
+    out = np.zeros([sizes[a] for a in layout.axes], array.dtype)
+    parts = out.transpose([layout.axes.index(a) for a in split])
+    for cuts in itertools.product(*(_cuts(n, blocks.get(a)) for a, n in enumerate(array.shape))):
+        source, places = zip(*cuts) if cuts else ((), ())
+        target = parts[tuple(itertools.chain(*places))]
+        target[...] = array[tuple(source)].reshape(target.shape)
+    return out
+
+
+def _cuts(size: int, block: int | None) -> list[tuple[slice, tuple[slice, ...]]]:
+    """An axis as whole blocks and the rest: where it is taken from, where it goes."""
+    if block is None:
+        return [(slice(None), (slice(None),))]
+    whole, rest = size // block, size % block
+    first = (slice(0, whole * block), (slice(0, whole), slice(None)))
+    last = (slice(whole * block, size), (slice(whole, whole + 1), slice(0, rest)))
+    return [cut for cut, count in ((first, whole), (last, rest)) if count]

@@ -7,8 +7,10 @@ is not kept in memory for having been looked at. A frugal store forgets what is 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import mmap
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
 _PIECE_BYTES = 32 << 20
+_AT_ONCE = 4
+_TURNED = 512  # rows and columns of a tile
 
 
 class ConstantStore:
@@ -31,12 +35,12 @@ class ConstantStore:
 
     def add(self, array: np.ndarray) -> ConstRef:
         array = np.asarray(array)
-        data = array if array.flags.c_contiguous else array.copy(order="C")
+        data = array if array.flags.c_contiguous else _in_order(array)
         dtype = dtypes.from_numpy(data.dtype)
         head = f"{dtype.name}{data.shape}".encode()
         digest = hashlib.blake2b(head, digest_size=12)
-        for piece in _pieces(data):
-            digest.update(piece.data)
+        for part in _digests(data):
+            digest.update(part)
         ref = ConstRef(digest.hexdigest(), dtype.name, tuple(data.shape))
         if ref.digest not in self._arrays:
             view = data.view()
@@ -97,6 +101,33 @@ class ConstantStore:
             for key in data.files:
                 dtype = dtypes.of(key.partition(":")[2])
                 self.add(data[key].view(dtype.numpy))
+
+
+def _in_order(array: np.ndarray) -> np.ndarray:
+    """A C-contiguous copy. Matrices that lie the other way round are turned by tiles: going along
+    whole rows of one, each element of the other would be on a page of its own."""
+    if array.ndim != 2:
+        return array.copy(order="C")
+    out, step = np.empty(array.shape, array.dtype), _TURNED
+    for i, j in itertools.product(*(range(0, n, step) for n in array.shape)):
+        out[i : i + step, j : j + step] = array[i : i + step, j : j + step]
+    return out
+
+
+def _digests(array: np.ndarray) -> Iterator[bytes]:
+    """Of the array's pieces, some at a time side by side: Python's lock is free meanwhile. Those of
+    a mapped file one by one, since each leaves memory before the next is read."""
+    pieces = _pieces(array)
+    if array.nbytes <= _PIECE_BYTES or _mapping(array) is not None:
+        yield from map(_digest, pieces)
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as crew:
+        while batch := list(itertools.islice(pieces, _AT_ONCE)):
+            yield from crew.map(_digest, batch)
+
+
+def _digest(piece: np.ndarray) -> bytes:
+    return hashlib.blake2b(piece.data).digest()
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:

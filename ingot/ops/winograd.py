@@ -1,7 +1,7 @@
 """3 × 3 convolution with 16 products for 2 × 2 outputs, and not 36: Winograd's F(2 × 2, 3 × 3).
 
     inputs    v[t, p, c] = (Bᵀ d B)[t]     d: the 4 × 4 pixels that 2 × 2 outputs depend on
-    products  m[t, p, o] = Σ_c v[t, p, c] · u[t, c, o]
+    products  m[t, p, o] = Σ_c v[t, p, c] · u[o, c, t]
     outputs   y          = Aᵀ m A
 
 t counts 16 places of a tile, p the tiles of all images. B and A hold 0, 1 and -1 only, so both ends
@@ -38,11 +38,11 @@ Term = Callable[[arith.Expr], Expr]
 
 
 def transformed(weights: np.ndarray) -> np.ndarray:
-    """(out, in, 3, 3) → (16, in, out), rounded once."""
-    g = np.array(TO_TAPS)
+    """(out, in, 3, 3) → (out, in, 16), rounded once."""
+    both = np.kron(TO_TAPS, TO_TAPS)
     with np.errstate(invalid="ignore"):
-        wide = np.einsum("ai,ocij,bj->abco", g, weights.astype(np.float64), g, optimize=True)
-    return wide.reshape(PLACES, *wide.shape[2:]).astype(weights.dtype)
+        wide = weights.reshape(-1, KERNEL * KERNEL).astype(np.float64) @ both.T
+    return wide.astype(weights.dtype).reshape(*weights.shape[:2], PLACES)
 
 
 @register
@@ -57,10 +57,10 @@ class WinogradConv(AnyConv):
         x, u, bias = self.operands(inputs)
         if not same_dim(x.shape[1], u.shape[1]):
             raise type_error(self.name, f"{x.shape[1]} channels do not fit weights {u}")
-        self.check_bias(bias, u.shape[2], x.dtype)
+        self.check_bias(bias, u.shape[0], x.dtype)
         taps = (arith.Const(KERNEL),) * 2
         space = out_sizes(self.name, x.shape[2:], taps, self.window(attrs))
-        return [TensorType(x.dtype, (x.shape[0], u.shape[2], *space))]
+        return [TensorType(x.dtype, (x.shape[0], u.shape[0], *space))]
 
     def operands(
         self, inputs: Sequence[Type | None]
@@ -68,7 +68,7 @@ class WinogradConv(AnyConv):
         x, u = (tensor_type(self.name, t) for t in inputs[:2])
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
         require_same_dtype(self.name, x, u)
-        if x.rank != 4 or u.rank != 3 or not same_dim(u.shape[0], arith.Const(PLACES)):
+        if x.rank != 4 or u.rank != 3 or not same_dim(u.shape[2], arith.Const(PLACES)):
             raise type_error(self.name, f"wants two spatial axes, got {x} and weights {u}")
         if not x.dtype.is_float:
             raise type_error(self.name, f"wants floats, got {x}")
@@ -95,8 +95,8 @@ class WinogradConv(AnyConv):
         patches = windows[:, :, ::TILE, ::TILE]
         b, a = (np.array(m, x.dtype) for m in (TO_PIXELS, TO_OUTPUTS))
         v = np.einsum("ai,ncyxij,bj->abncyx", b, patches, b, optimize=True)
-        places = u.reshape(PATCH, PATCH, *u.shape[1:])
-        m = np.einsum("abncyx,abco->abnoyx", v, places, optimize=True)
+        places = u.reshape(*u.shape[:2], PATCH, PATCH)
+        m = np.einsum("abncyx,ocab->abnoyx", v, places, optimize=True)
         y = np.einsum("ia,abnoyx,jb->noyixj", a, m, a, optimize=True)
         whole = y.reshape(*y.shape[:2], TILE * counts[0], TILE * counts[1])
         out = whole[:, :, : sizes[0], : sizes[1]]
@@ -114,9 +114,9 @@ class WinogradConv(AnyConv):
         v = self.inputs_of(b, x, self.window(attrs), counts, tiles)
 
         def term(t, p, o, c) -> Expr:
-            return v[t, p, c] * u[t, c, o]
+            return v[t, p, c] * u[o, c, t]
 
-        shape, zero = (arith.Const(PLACES), tiles, u.shape[2]), identity("add", x.dtype)
+        shape, zero = (arith.Const(PLACES), tiles, u.shape[0]), identity("add", x.dtype)
         m = reduce_over(b, "product", shape, [u.shape[1]], "add", term, zero)
         return self.finish(b, self.outputs_of(b, m, outputs[0].shape, counts), bias, outputs[0])
 

@@ -158,8 +158,8 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
         rows = _product(out.shape[:-1])
         return _in_panels(rows, weights, 1, (0,), lanes, target)
     if node.op == "winograd_conv":
-        made = _in_panels(None, weights, 2, (1,), lanes, target)
-        return None if made is None else Layout(((0, 0), *made.axes))
+        made = _in_panels(None, weights, 0, (1,), lanes, target)
+        return None if made is None else Layout(((2, 0), *made.axes))
     if node.op == "conv":
         group, space = node.attr("group", 1), range(2, weights.rank)
         outputs = arith.as_int(weights.shape[0])

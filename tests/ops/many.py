@@ -37,7 +37,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "bind": {0: ALL},
     "conv": CONV,
     "conv_transpose": CONV,
-    "winograd_conv": {1: (0,)},
+    "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
     "gather_nd": {1: (-1,)},
     "one_hot": {1: (-1,)},
