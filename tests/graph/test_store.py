@@ -67,3 +67,18 @@ def test_compiling_a_session_of_ones_own_keeps_its_constants():
     pipeline.run_stages(small_model(), session)
     assert len(session.store) >= 2
     assert ingot.compile(small_model(), jobs=1).package.constants.nbytes >= 60
+
+
+def test_large_constants_are_told_apart_by_every_piece():
+    """Those of more than one piece, which are looked at side by side; turned round or not."""
+    store, size = ConstantStore(), 3000
+    matrix = np.arange(size * size, dtype=np.float32).reshape(size, size)
+    ref = store.add(matrix)
+    turned = np.asfortranarray(matrix)
+    assert not turned.flags.c_contiguous and store.add(turned) == ref
+    np.testing.assert_array_equal(store.get(store.add(matrix.T)), matrix.T)
+    assert store.add(matrix.T) != ref
+    for place in (0, -1):
+        other = matrix.copy()
+        other[place, place] += 1
+        assert store.add(other) != ref
