@@ -190,7 +190,7 @@ class Transpose(Move):
         return [x.shape[axis] for axis in perm]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        return [np.transpose(np.asarray(inputs[0]), attrs["perm"]).copy(order="C")]
+        return [np.transpose(np.asarray(inputs[0]), attrs["perm"])]  # a view: stores turn it once
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
         place = dict(zip(attrs["perm"], point))
