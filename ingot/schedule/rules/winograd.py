@@ -78,6 +78,7 @@ def _in_blocks(sch: Schedule, target: Target, parts: Parts) -> bool:
         wide, column = sch.split(column, None, grid.block[1])
         sch.reorder(image, high, wide, row, column)
         shared = sch.fuse(image, high, wide)
+        sch.pad(parts.product, 1, 1, best.columns, 1)  # whole panels
         results = sch.cache_write(parts.product)
         sch.compute_at(results, shared)
         _product_tiles(sch, target, parts.product, results, rows or 1, best.columns)
