@@ -60,6 +60,10 @@ class WinogradConv(AnyConv):
         self.check_bias(bias, u.shape[0], x.dtype)
         taps = (arith.Const(KERNEL),) * 2
         space = out_sizes(self.name, x.shape[2:], taps, self.window(attrs))
+        least = [arith.as_int(n) for n in self.grid(space, {})]
+        if any(n is not None and a < n for a, n in zip(attrs.get("grid") or (), least)):
+            what = f"a grid of {attrs['grid']} tiles does not cover {space}"
+            raise type_error(self.name, what, f"give at least {tuple(least)}, or none")
         return [TensorType(x.dtype, (x.shape[0], u.shape[0], *space))]
 
     def operands(
@@ -69,9 +73,10 @@ class WinogradConv(AnyConv):
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
         require_same_dtype(self.name, x, u)
         if x.rank != 4 or u.rank != 3 or not same_dim(u.shape[2], arith.Const(PLACES)):
-            raise type_error(self.name, f"wants two spatial axes, got {x} and weights {u}")
-        if not x.dtype.is_float:
-            raise type_error(self.name, f"wants floats, got {x}")
+            what = f"wants images and weights (out, in, {PLACES}), got {x} and {u}"
+            raise type_error(self.name, what, "make them with ops.winograd.transformed")
+        if x.dtype not in (dtypes.f32, dtypes.f64):  # narrower ones need wider sums
+            raise type_error(self.name, f"wants f32 or f64, got {x}", "use conv")
         return x, u, bias
 
     def window(self, attrs: Attrs) -> Window:
