@@ -41,6 +41,7 @@ MOVE_WEIGHT = 2  # a window's arithmetic takes so much longer than moving its el
 MAX_UNEVEN = 1.25  # the longest share of work, of the mean
 LINE_BYTES = 64  # of the caches of every CPU we print for
 MAX_ASKED = 1.1  # lines asked for, of those that are wanted
+LEAST_FETCH_STEP = 8  # steps of a sum: a loop of two between fetches takes twice as long
 LONG_SUM = 4096  # terms: of shorter ones the error is small, and parts cost more than they bring
 PART_TERMS = 256  # at least: adding a part to its total costs as much as some ten terms
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
@@ -244,13 +245,15 @@ def may_copy_near(size_bytes: int, shares: int, cores: int, caches: tuple[int, .
 def fetch_step(times: int, depth: int) -> int | None:
     """How many steps of a panel go by before some lines of the next panel are fetched, where a
     panel of that depth is gone through so many times: a divisor of the depth for which about as
-    many lines are asked for as there are, as small as can be. None: no such divisor."""
+    many lines are asked for as there are, small but no loop of hardly any step. None: no such
+    divisor."""
 
     def asked(step: int) -> float:  # for each line that there is
         shares = times * depth // step
         return -(-depth // shares) * shares / depth
 
-    steps = [n for n in range(times, depth + 1) if depth % n == 0]
+    least = max(times, min(LEAST_FETCH_STEP, depth))
+    steps = [n for n in range(least, depth + 1) if depth % n == 0]
     return min(steps, key=lambda n: (asked(n) > MAX_ASKED, n), default=None)
 
 

@@ -33,10 +33,12 @@ def test_rows_that_load_their_own_vectors_are_many_and_narrow():
     assert tiles.register_tile(None, 64, 8, 16) == tiles.Tile(6, 2, 8)
 
 
-@pytest.mark.parametrize(("times", "depth"), [(8, 768), (7, 768), (22, 3072), (9, 512)])
+@pytest.mark.parametrize(
+    ("times", "depth"), [(8, 768), (2, 768), (2, 662), (7, 768), (22, 3072), (9, 512)]
+)
 def test_about_as_many_lines_are_fetched_as_there_are(times, depth):
     step = tiles.fetch_step(times, depth)
-    assert step is not None and depth % step == 0
+    assert step is not None and depth % step == 0 and step >= tiles.LEAST_FETCH_STEP
     shares = times * depth // step
     assert shares <= depth
     assert depth <= -(-depth // shares) * shares <= depth * 1.1
