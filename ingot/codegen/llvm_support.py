@@ -1,4 +1,5 @@
-"""The runtime's native part, as LLVM IR: parking, memory, and (llvm_gang.py) workers and gangs.
+"""The runtime's native part, as LLVM IR: parking, memory, (llvm_gang.py) workers and gangs, and
+(llvm_door.py) whole calls.
 
 One closed object, the same for every model. It asks the operating system through function pointers
 that the runtime puts in the services table (support/abi.py), so it has no undefined symbol.
@@ -6,6 +7,7 @@ that the runtime puts in the services table (support/abi.py), so it has no undef
 
 from __future__ import annotations
 
+from ingot.codegen.llvm_door import door_text
 from ingot.codegen.llvm_gang import field_at as _at
 from ingot.codegen.llvm_gang import gang_text, pool_text, worker_text
 from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, SYSTEM
@@ -17,6 +19,7 @@ def support_text(triple: str, spin_count: int, yield_count: int) -> str:
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
     parts = [_parking(yield_count), _MEMORY, _CYCLES, pool_text()]
     parts += [worker_text(pause, spin_count), gang_text(pause, spin_count)]
+    parts.append(door_text())
     return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
 
 

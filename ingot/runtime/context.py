@@ -94,6 +94,10 @@ class Context:
         self._gang[_POOL] = pool
         self._gang[_WANTED] = wanted
 
+    def place(self, slot: int) -> int:
+        """Where the address of one of the caller's arrays is put."""
+        return self._at["buffers"] + 8 * slot
+
     @property
     def team(self) -> int:
         """How many threads the last run had."""

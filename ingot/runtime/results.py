@@ -27,11 +27,11 @@ class Results:
     def __init__(self, package: Package):
         self._package = package
         self._names = {port.name: i for i, port in enumerate(package.outputs)}
-        self._dtypes = [dtypes.of(port.dtype).numpy for port in package.outputs]
+        self.dtypes = [dtypes.of(port.dtype).numpy for port in package.outputs]
         inputs = {port.name: i for i, port in enumerate(package.inputs)}
         self._states = {self._names[new]: inputs[old] for old, new in package.state}
         kinds = {port.place.kind for port in package.outputs}
-        self._is_plain = kinds <= {"slot"} and not self._states
+        self.is_plain = kinds <= {"slot"} and not self._states
 
     def places(self, names: Sequence[str]) -> list[int]:
         """The positions of the outputs called so."""
@@ -48,8 +48,8 @@ class Results:
         self, sizes: Sizes, inputs: Sequence[np.ndarray], out: Any
     ) -> list[np.ndarray | None]:
         """The array each output is written to; None for one whose size the run decides."""
-        if out is None and self._is_plain:
-            return _fresh(sizes.outputs, self._dtypes)
+        if out is None and self.is_plain:
+            return _fresh(sizes.outputs, self.dtypes)
         chosen = {} if out is None else self._chosen(out)
         results: list[np.ndarray | None] = []
         for i, port in enumerate(self._package.outputs):
@@ -58,10 +58,10 @@ class Results:
                 _refuse_other(chosen.get(i), inputs[state], port)
                 results.append(inputs[state])
             elif i in chosen:
-                results.append(_accept(chosen[i], port, shape, self._dtypes[i]))
+                results.append(_accept(chosen[i], port, shape, self.dtypes[i]))
                 _refuse_overlap(results, i, port, inputs)
             elif port.place.kind == "slot":
-                results += _fresh((shape,), [self._dtypes[i]])
+                results += _fresh((shape,), [self.dtypes[i]])
             else:
                 results.append(None)
         return results
@@ -88,7 +88,7 @@ class Results:
 
     def finish(self, context: Context, results: list[np.ndarray | None]) -> list[np.ndarray]:
         """Copy out what became known while running."""
-        if self._is_plain:
+        if self.is_plain:
             return results  # type: ignore[return-value]
         return [
             self._fetch(context, i) if result is None else result
@@ -99,7 +99,7 @@ class Results:
         port = self._package.outputs[number]
         known = dict(zip((s.name for s in self._package.symbols), context.symbols()))
         shape = tuple(arith.evaluate(dim, known) for dim in port.shape)
-        (result,) = _fresh((shape,), [self._dtypes[number]])
+        (result,) = _fresh((shape,), [self.dtypes[number]])
         if result.nbytes:
             if port.place.kind == "dynamic":
                 source = context.dynamic(port.place.number)

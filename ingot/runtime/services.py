@@ -58,6 +58,7 @@ class Services:
         self.worker_main = self._function("worker_main", None, pointer)
         self.worker_stop = self._function("worker_stop", ctypes.c_int32, pointer)
         self.cycles = self._function("cycles", ctypes.c_int64)
+        self.door = self._loaded.address("door")
         self.pool_add = self._function("pool_add", None, pointer, pointer)
 
     def _set(self, offset: int, value: int) -> None:

@@ -51,6 +51,23 @@ POOL = {"count": 0, "slots": 8}
 # apart); filled in by the call: the size of its team, and the mailboxes of those it claimed
 GANG = {"pool": 0, "wanted": 8, "entry": 16, "ctx": 24, "team": 32, "slots": 40}
 
+# what a builtin function `door` reads (codegen/llvm_door.py): a gang whose memory is ready, what
+# the arrays must be, and what of Python's it needs. It refuses where the process has forked
+# since it was born. `is_short`: workers were lacking, and there may be more of them (`limit`).
+DOOR = {"forks": 0, "born": 8, "is_short": 16, "limit": 24, "gang": 32, "inputs": 40,
+        "outputs": 48, "array_type": 56, "none": 64, "make": 72, "call": 80, "new_list": 88,
+        "set_item": 96, "incref": 104, "decref": 112, "save": 120, "restore": 128, "number": 136,
+        "ports": 144}  # fmt: skip
+# of each input, then of each output: its element type (an output: the arguments that make it), the
+# place for its address, its sizes
+DOOR_PORT = {"what": 0, "place": 8, "rank": 16, "shape": 24}
+DOOR_PORT_BYTES = 32
+
+# of a numpy array, in bytes; 32 bits: rank, flags. The same since its first version; checked
+# before it is relied on
+ARRAY = {"type": 8, "data": 16, "rank": 24, "shape": 32, "dtype": 56, "flags": 64}
+ARRAY_IS_PLAIN = 0x501  # contiguous, aligned, writeable
+
 # cycles a thread spent in a launch, and in barriers between it and the next
 PROFILE = {"busy": 0, "wait": 8}
 PROFILE_BYTES = 16

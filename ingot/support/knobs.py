@@ -44,6 +44,7 @@ class Knobs:
     yield_count: int = _knob(
         1000, "times it lets others run before it parks", affects_code=True, least=0
     )
+    native_calls: bool = _knob(True, "calls like the one before run without Python code")
     verify: bool = _knob(True, "check the IRs between stages")
     dump_dir: str = _knob("", "folder for the text of every stage; empty: no dumps")
     cache_dir: str = _knob("", "folder of the caches; empty: ~/.cache/ingot; off: none")

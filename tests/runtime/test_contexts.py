@@ -22,7 +22,7 @@ def test_a_context_shares_code_but_no_memory():
     got = own.run(None, feeds)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(got, want))
     assert exe.threads == 1 and own.package is exe.package
-    theirs, mine = {id(c) for c in exe._idle}, {id(c) for c in own._idle}
+    theirs, mine = {id(c) for c in exe._at_rest()}, {id(c) for c in own._at_rest()}
     assert theirs and mine and not theirs & mine
 
 

@@ -32,7 +32,7 @@ def test_a_thread_that_fails_stops_all(threads: int, bad: tuple[int, ...]):
     error = failing(compiled, lookup(bad)[1])
     assert "Gather" in error.where and "out of range" in error.what
     assert bits(compiled.run(None, good)) == want
-    assert [c.team for c in compiled._idle] == [threads], "the context is in use again"
+    assert [c.team for c in compiled._at_rest()] == [threads], "the context is in use again"
 
 
 def test_failures_and_answers_in_turn():
@@ -99,7 +99,7 @@ for turn in range(500):
     except IngotError as error:
         assert "Gather" in error.where
     assert e(start, 10)[0][0].tolist() == [180, 190, 200, 210]
-assert e._idle[0].team == 2
+assert e._at_rest()[0].team == 2
 """,
         "runs_off",
     )

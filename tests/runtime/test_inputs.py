@@ -308,7 +308,7 @@ def test_memory_figures_are_what_a_run_reserves():
     given = feeds("transformer_block")
     compiled.run(None, given)
     batch, length, _ = given["x"].shape
-    (context,) = compiled._idle
+    (context,) = compiled._at_rest()
     said = compiled.memory_for(batch=batch, length=length)
     assert context._sizes is not None
     assert context._sizes.arenas == (said["arena main"],)

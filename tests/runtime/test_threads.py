@@ -77,13 +77,13 @@ def test_bits_do_not_depend_on_threads(name: str):
         compiled.threads = threads
         for _ in range(20):
             assert bits(compiled.run(None, given)) == want
-            assert name == "lstm" or compiled._idle[0].team == min(threads, 4)
+            assert name == "lstm" or compiled._at_rest()[-1].team == min(threads, 4)
 
 
 def test_a_team_is_no_larger_than_the_pool(workers: Pool):
     compiled = exe("transformer_block", 64)
     compiled.run(None, feeds("transformer_block"))
-    (context,) = compiled._idle
+    (context,) = compiled._at_rest()
     assert context.team == context.threads == 4 and workers.count == 3
 
 
@@ -97,7 +97,7 @@ def test_a_pool_without_workers_runs_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(pools._current, "pool", Pool(0))
     compiled = exe("rows", 2)
     assert bits(compiled.run(None, feeds("rows"))) == bits(exe("rows", 1).run(None, feeds("rows")))
-    assert compiled._idle[0].team == 1
+    assert compiled._at_rest()[-1].team == 1
 
 
 def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, workers: Pool):
@@ -107,7 +107,7 @@ def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, wo
     monkeypatch.setattr(pools, "Worker", refuse)
     compiled = exe("rows", 3)
     compiled.run(None, feeds("rows"))
-    assert compiled._idle[0].team == 1 and workers.limit == 0
+    assert compiled._at_rest()[-1].team == 1 and workers.limit == 0
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def test_a_call_whose_workers_are_taken_goes_on_alone(workers: Pool):
     with in_the_background(lambda: long.run(None, turns)):
         while 1 not in teams:
             assert bits(short.run(None, given)) == want
-            teams.add(short._idle[0].team)
+            teams.add(short._at_rest()[-1].team)
 
 
 def test_freeing_one_executable_while_another_runs():
@@ -204,13 +204,13 @@ def test_changing_threads_keeps_the_contexts_few():
     for threads in (4, 2, 1, 3, 4):
         compiled.threads = threads
         assert bits(compiled.run(None, given)) == want
-    assert [context.threads for context in compiled._idle] == [4]
+    assert [context.threads for context in compiled._at_rest()] == [4]
 
 
 def test_contexts_are_as_many_as_calls_at_once():
     compiled, given = exe("rows", 2), feeds("rows")
     together(5, lambda _: [compiled.run(None, given) for _ in range(100)])
-    assert 1 <= len(compiled._idle) <= 5
+    assert 1 <= len(compiled._at_rest()) <= 5
 
 
 def test_contexts_are_freed_with_the_executable(monkeypatch: pytest.MonkeyPatch):
@@ -248,9 +248,9 @@ def test_an_abandoned_context_is_dropped_whole(monkeypatch: pytest.MonkeyPatch):
         patch.setattr(Context, "prepare", interrupted)
         with pytest.raises(KeyboardInterrupt):
             compiled.run(None, given)
-    assert compiled._idle == []
+    assert compiled._at_rest() == []
     assert bits(compiled.run(None, given)) == want
-    assert compiled._idle[0].team == 2
+    assert compiled._at_rest()[-1].team == 2
 
 
 def test_memory_does_not_grow_with_calls():
