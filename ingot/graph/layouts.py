@@ -93,18 +93,27 @@ def physical_index(layout: Layout, index: Sequence[arith.Expr]) -> tuple[arith.E
     )  # fmt: skip
 
 
+def packed_shape(layout: Layout, shape: Sequence[int]) -> tuple[int, ...]:
+    blocks = blocks_of(layout)
+    return tuple(b or -(-shape[a] // blocks.get(a, 1)) for a, b in layout.axes)
+
+
 def pack(layout: Layout, array: np.ndarray) -> np.ndarray:
     """The array as its buffer holds it."""
+    out = np.zeros(packed_shape(layout, array.shape), array.dtype)
+    pack_into(layout, array, out)
+    return out
+
+
+def pack_into(layout: Layout, array: np.ndarray, out: np.ndarray) -> None:
+    """The same, to where there are zeros."""
     blocks = blocks_of(layout)
     split = [(a, b) for a in range(array.ndim) for b in (0, blocks.get(a)) if b is not None]
-    sizes = {(a, b): b or -(-array.shape[a] // blocks.get(a, 1)) for a, b in split}
-    out = np.zeros([sizes[a] for a in layout.axes], array.dtype)
     parts = out.transpose([layout.axes.index(a) for a in split])
     for cuts in itertools.product(*(_cuts(n, blocks.get(a)) for a, n in enumerate(array.shape))):
         source, places = zip(*cuts) if cuts else ((), ())
         target = parts[tuple(itertools.chain(*places))]
         target[...] = array[tuple(source)].reshape(target.shape)
-    return out
 
 
 def _cuts(size: int, block: int | None) -> list[tuple[slice, tuple[slice, ...]]]:

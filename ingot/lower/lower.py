@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
-from ingot.graph.layouts import pack, physical_shape
+from ingot.graph.layouts import pack_into, packed_shape, physical_shape
 from ingot.graph.opdef import Kind, defn
-from ingot.graph.store import ConstantStore
+from ingot.graph.store import ConstantStore, Later
 from ingot.graph.types import Symbol, tensor
 from ingot.loops import ir as loops
 from ingot.lower.constants import constants_to_place
@@ -177,10 +178,11 @@ class Lowering:
 
     def packed(self, ref: ConstRef, out: Value) -> ConstRef:
         """A constant in the layout of `out`."""
-        assert out.tensor.layout is not None
-        made = self.store.add(pack(out.tensor.layout, self.store.get(ref)))
-        self.store.release(ref)
-        return made
+        layout = out.tensor.layout
+        assert layout is not None
+        array, fill = self.store.get(ref), partial(pack_into, layout)
+        later = Later(array, packed_shape(layout, array.shape), fill)
+        return self.store.derive(ref, f"pack {layout.axes}", later)
 
     def constant(self, value: Value, ref: ConstRef) -> str:
         """The buffer of a constant; equal ones share it."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ingot.arith import expr as arith
 from ingot.graph.interp import run_node
-from ingot.graph.ir import Graph, Node, Value, make_attrs
+from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, TensorType
@@ -80,8 +80,18 @@ def _fold(graph: Graph, store: ConstantStore, budget: _Budget, fixed: frozenset[
         edit.sizes |= _bound(node, arrays)
         for value, array in zip(node.outputs, arrays):
             typed = Value(value.name, substitute_type(value.type, edit.sizes))
-            edit.keep(_constant(typed, array, store, node.origin))
+            attrs = make_attrs({"value": _kept(edit, node, array)})
+            edit.keep(Node("constant", (), (typed,), attrs, node.origin))
     return edit.finish()
+
+
+def _kept(edit: Editor, node: Node, array: np.ndarray) -> ConstRef:
+    if not defn(node).permutes:
+        return edit.store.add(array)
+    maker = edit.maker(node.inputs[0])
+    source = None if maker is None else constant_ref(maker)
+    assert source is not None, "only nodes of constants are folded"
+    return edit.store.derive(source, f"{node.op} {node.attrs}", array)
 
 
 def _results(
@@ -140,7 +150,3 @@ def _bound(node: Node, arrays: list[np.ndarray]) -> dict[str, int]:
         return {}
     types = [v.type for v in node.outputs]
     return dict(zip(names, defn(node).bound_values(arrays, types, node.attr_map), strict=True))
-
-
-def _constant(value: Value, array: np.ndarray, store: ConstantStore, origin: str) -> Node:
-    return Node("constant", (), (value,), make_attrs({"value": store.add(array)}), origin)

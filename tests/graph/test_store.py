@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import ingot
 from ingot import api, pipeline
-from ingot.graph.store import _PIECE_BYTES, ConstantStore
+from ingot.graph.layouts import pack, pack_into, packed_shape, panels
+from ingot.graph.store import _PIECE_BYTES, ConstantStore, Later
 from tests.small import small_model
 
 
@@ -82,3 +84,56 @@ def test_large_constants_are_told_apart_by_every_piece():
         other = matrix.copy()
         other[place, place] += 1
         assert store.add(other) != ref
+
+
+LARGE = np.arange(1 << 19, dtype=np.float32).reshape(1 << 9, -1)
+
+
+@pytest.mark.parametrize("array", [LARGE, LARGE[:7, :5]], ids=["large", "small"])
+def test_a_constant_in_another_order_is_made_when_it_is_moved(array):
+    """A large one has been looked at by nobody; a small one goes by its bytes as any other."""
+    layout = panels((0,), 1, 48)
+    filled: list[int] = []
+
+    def fill(source, out):
+        filled.append(out.nbytes)
+        pack_into(layout, source, out)
+
+    store, want = ConstantStore(is_frugal=True), pack(layout, array)
+    later = Later(array, packed_shape(layout, array.shape), fill)
+    source = store.add(array)
+    ref = store.derive(source, "in panels", later)
+    assert store.derive(source, "in panels", later) == ref
+    assert store.derive(source, "in other panels", later) != ref or array is not LARGE
+    assert ref.shape == want.shape and ref.dtype == "f32"
+    assert not filled or array is not LARGE
+    blob = np.zeros(2 * want.nbytes + 64, np.uint8)
+    places = [0, want.nbytes + 64]
+    store.move(ref, blob, places)
+    for start in places:
+        np.testing.assert_array_equal(
+            blob[start : start + want.nbytes].view(np.float32), want.ravel()
+        )
+    assert ref not in store
+
+
+def test_a_view_of_a_constant_is_a_constant_and_moves_in_order():
+    store = ConstantStore()
+    ref = store.derive(store.add(LARGE), "turned", LARGE.T)
+    assert np.shares_memory(store.get(ref), LARGE) and not store.get(ref).flags.writeable
+    blob = np.zeros(LARGE.nbytes, np.uint8)
+    store.move(ref, blob, [0])
+    np.testing.assert_array_equal(blob.view(np.float32).reshape(LARGE.T.shape), LARGE.T)
+
+
+def test_what_is_not_made_yet_can_be_asked_for_and_saved(tmp_path):
+    layout = panels((0,), 1, 48)
+    later = Later(LARGE, packed_shape(layout, LARGE.shape), partial(pack_into, layout))
+    store, want = ConstantStore(), pack(layout, LARGE)
+    ref = store.derive(store.add(LARGE), "in panels", later)
+    store.save(tmp_path / "all.npz")
+    again = ConstantStore()
+    again.load(tmp_path / "all.npz")
+    for each in (again, store):
+        np.testing.assert_array_equal(each.get(ref), want)
+        assert each.get(ref) is each.get(ref)
