@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import addressof, c_char
 from typing import Any
 
@@ -58,23 +58,25 @@ def _adopt(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
         return from_dlpack(value, f"input {port.name!r}")
     if isinstance(value, int | float | bool | list | tuple | np.generic):
         return _convert(value, port, dtype)
-    raise IngotError(
-        "bad-input",
-        f"input {port.name!r} is a {type(value).__name__}",
-        hint="pass a numpy array, or anything with __dlpack__",
-    )
+    hint = "pass a numpy array, or anything with __dlpack__"
+    if isinstance(value, Mapping):
+        hint = "inputs by name are exe(**feeds) or exe.run(None, feeds)"
+    raise IngotError("bad-input", f"input {port.name!r} is a {type(value).__name__}", hint=hint)
 
 
 def from_dlpack(value: Any, where: str) -> np.ndarray:
     """Another library's CPU tensor, as an array over the same memory."""
     try:
-        return np.from_dlpack(value.detach() if getattr(value, "requires_grad", False) else value)
+        value = value.detach() if getattr(value, "requires_grad", False) else value
+        if hasattr(value, "is_neg") and value.is_neg():  # torch shares the numbers, not the sign
+            value = value.resolve_neg()
+        return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise IngotError(
             "bad-input",
             f"{where} ({type(value).__name__}) cannot be shared through DLPack",
             why=str(error),
-            hint="pass a CPU tensor or a numpy array",
+            hint="pass a dense tensor on the CPU, of an element type that numpy has, or an array",
         ) from error
 
 

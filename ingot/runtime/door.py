@@ -66,9 +66,8 @@ class Door:
         facts = {"gang": context.gang, "limit": crew.limit, "born": _forks.value}
         for name, value in {**_python(), **facts}.items():
             self._record[DOOR[name] // 8] = value
-        self._method = _Method(b"door", services.door, _TAKES_A_VECTOR, None)
         self.call: Callable[..., Any] = _new_builtin()(
-            ctypes.addressof(self._method), self._record, None
+            ctypes.addressof(_method(services.door)), self._record, None
         )
 
 
@@ -87,6 +86,13 @@ def _record(context: Context, ports: Sequence[tuple[int, Any, Shape]], inputs: i
             record[at + DOOR_PORT[name] // 8] = value
         place += 8 * len(shape)
     return record
+
+
+@cache
+def _method(address: int) -> _Method:
+    """Kept for good: Python looks into it for as long as anybody has a builtin that it describes,
+    and a profiler may have one after its door is gone."""
+    return _Method(b"door", address, _TAKES_A_VECTOR, None)
 
 
 @cache

@@ -211,7 +211,7 @@ class Executable:
         """As ONNX Runtime's session: names of the outputs wanted (none: all), inputs by name."""
         try:
             arrays = list(map(feeds.__getitem__, self._in_names))
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, IndexError):
             raise self._names_error(feeds) from None
         if len(feeds) != len(arrays):
             raise self._names_error(feeds)
@@ -238,7 +238,7 @@ class Executable:
 
     def _run(self, given: Sequence[Any], out: Any, threads: int = 0) -> list[np.ndarray]:
         try:
-            doors = self._doors
+            doors = self._doors  # before the threads: a setter in between leaves this list behind
             if doors and out is None and not threads:
                 answer = self._by_door(doors, given)
                 if answer is not None:
@@ -254,7 +254,8 @@ class Executable:
             sizes = self._plans.get(shapes) or self._solve(shapes)
             results = self._results.arrays(sizes, arrays, out)
             is_plain = arrays is given and out is None and not threads
-            return self._go(sizes, arrays, results, threads or self._threads, is_plain)
+            count = threads or self._threads
+            return self._go(sizes, arrays, results, count, doors if is_plain else None)
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
 
@@ -292,9 +293,9 @@ class Executable:
         arrays: Sequence[np.ndarray],
         results: list[np.ndarray | None],
         threads: int,
-        is_plain: bool,
+        doors: list[Door] | None,
     ) -> list[np.ndarray]:
-        """`is_plain`: the next call of this kind may come in by the door."""
+        """`doors`: where to put one, if calls of this kind may come in by it."""
         crew = pool()
         useful = sizes.useful_threads
         wanted = (threads if useful is None or threads < useful else useful) - 1
@@ -317,8 +318,8 @@ class Executable:
             raise error
         finished = self._results.finish(context, results)
         is_again, self._last = sizes is self._last, sizes
-        if is_again and is_plain and self._may_have_door and not self._doors:
-            self._doors.append(self._door(crew, context, sizes, arrays))
+        if is_again and self._may_have_door and doors is not None and not doors:
+            doors.append(self._door(crew, context, sizes, arrays))
         else:
             self._idle.append(context)
         return finished

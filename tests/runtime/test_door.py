@@ -223,6 +223,49 @@ def test_threads_and_out_are_heeded():
     assert compiled(*given, out=outs)[0] is outs[0] and bits(outs) == want
 
 
+def test_threads_that_change_while_a_call_is_under_way(monkeypatch: pytest.MonkeyPatch):
+    """The door that this call makes is for the old count: nobody may find it."""
+    compiled, given = exe("residual_cnn", 2), list(feeds("residual_cnn").values())
+    compiled(*given)
+    prepare = executable.Executable._go
+
+    def changed_meanwhile(self, *details):
+        results = prepare(self, *details)
+        self.threads = 1
+        return results
+
+    def changed_before(self, *details):
+        self.threads = 1
+        return prepare(self, *details)
+
+    for change in (changed_before, changed_meanwhile):
+        compiled.threads = 2
+        with monkeypatch.context() as patch:
+            patch.setattr(executable.Executable, "_go", change)
+            compiled(*given)
+        for _ in range(4):
+            compiled(*given)
+            assert compiled._at_rest()[-1].team == 1
+
+
+def test_the_builtin_may_outlive_its_door():
+    code = """
+import gc
+e = exe("rows")
+a, b = feeds("rows").values()
+kept = []
+for rows in range(1, 60):
+    x, y = (np.ascontiguousarray(np.resize(z, (rows, z.shape[1])), np.float32) for z in (a, b))
+    for _ in range(3):
+        e(x, y)
+    kept.append(e._doors[0].call)
+del e
+gc.collect()
+assert {f.__name__ for f in kept} == {"door"}
+"""
+    assert_clean(script(code, "rows"))
+
+
 def test_it_can_be_switched_off():
     with knobs.override(native_calls=False):
         compiled = exe("relu")

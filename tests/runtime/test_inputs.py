@@ -55,6 +55,11 @@ def test_names(rows: ingot.Executable, given: dict):
     refused(lambda: rows.run(None, None), "dict", "NoneType")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("feeds", [[1], None, np.ones(3), "text"])
+def test_inputs_by_name_are_a_dict(rows: ingot.Executable, feeds: Any):
+    refused(lambda: rows.run(None, feeds), "as a dict by name", type(feeds).__name__)
+
+
 def test_counts(rows: ingot.Executable, given: dict):
     refused(lambda: rows(given["a"]), "1 inputs given, 2 expected", "in this order: a, b")
     refused(lambda: rows(*given.values(), 1), "3 inputs given")
@@ -210,6 +215,7 @@ def misaligned(array: np.ndarray) -> np.ndarray:
         lambda a: a.tolist(),
         lambda a: tuple(map(tuple, a)),
         lambda a: torch.from_numpy(a.T.copy()).T,
+        lambda a: torch.complex(torch.zeros(a.shape), torch.from_numpy(-a)).conj().imag,
     ],
 )
 def test_other_arrays_are_copied(rows: ingot.Executable, given: dict, change: Callable):
@@ -226,6 +232,8 @@ def test_other_arrays_are_copied(rows: ingot.Executable, given: dict, change: Ca
         ([["a"] * 16] * 6, "cannot be made a float32 array"),
         (torch.ones(6, 16, device="meta"), "DLPack"),
         (torch.ones(6, 16).to_sparse(), "DLPack"),
+        (torch.ones(6, 16, dtype=torch.bfloat16), "an element type that numpy has"),
+        ({"a": np.ones((6, 16), "f4")}, "exe(**feeds)"),
         (torch.ones(6, 16, dtype=torch.float64), "float64"),
         (np.ma.ones((6, 16), "f4"), "masked"),
         (np.float64(1), "float64"),
