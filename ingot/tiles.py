@@ -42,6 +42,7 @@ MAX_UNEVEN = 1.25  # the longest share of work, of the mean
 LINE_BYTES = 64  # of the caches of every CPU we print for
 MAX_ASKED = 1.1  # lines asked for, of those that are wanted
 LEAST_FETCH_STEP = 8  # steps of a sum: a loop of two between fetches takes twice as long
+STEP_ROWS = 8  # each may have an address of its own, and there are hardly more registers for those
 LONG_SUM = 4096  # terms: of shorter ones the error is small, and parts cost more than they bring
 PART_TERMS = 256  # at least: adding a part to its total costs as much as some ten terms
 CLOCK_GHZ = 3.0  # of no machine in particular: predictions are to be right within a factor or two
@@ -84,6 +85,12 @@ def pace(lanes: int, has_fma: bool, caches: tuple[int, ...]) -> Pace:
              for i in range(len(caches))]  # fmt: skip
     levels = (*zip(caches, rates), (None, MEMORY_BYTES_PER_NS))
     return Pace(FMA_PORTS * (2 if has_fma else 1) * CLOCK_GHZ, lanes, levels)
+
+
+def may_write_out(tile: Tile) -> bool:
+    """Are several steps of a sum better written out than gone through by a loop? A core that runs
+    one thread has slots to spare for the loop's own instructions, one that runs two has not."""
+    return 1 < tile.rows <= STEP_ROWS and not tile.is_apart
 
 
 def register_tile(

@@ -95,3 +95,9 @@ def test_a_copy_of_its_own_stays_near_and_leaves_nobody_idle(size, shares, may):
 )
 def test_long_sums_are_cut_into_parts(sizes, cut):
     assert tiles.parts_of_sum(sizes) == cut
+
+
+def test_steps_are_written_out_for_tiles_of_few_rows():
+    """A row may have an address of its own; a result with vectors of its own shares none."""
+    wide, tall, apart = tiles.Tile(6, 2, 8), tiles.Tile(13, 1, 8), tiles.Tile(6, 2, 8, True)
+    assert [tiles.may_write_out(t) for t in (wide, tall, apart)] == [True, False, False]

@@ -32,6 +32,7 @@ class _Printer:
     def __init__(self, kernel: ir.Kernel, scratch: Scratch):
         self.kernel, self.scratch = kernel, scratch
         self.fn = Function()
+        self.notes: list[str] = []
         self.values = Values(self.fn)
         self.reasons = reasons(kernel)
 
@@ -49,7 +50,7 @@ class _Printer:
         self.stmt(self.kernel.body)
         self.fn.do("ret i32 0")
         head = f'define i32 @{symbol}({", ".join(params)}) nounwind "no-builtins"'
-        return self.fn.text(head) + "\n".join(self.fn.declares) + "\n"
+        return self.fn.text(head) + "\n".join([*self.fn.declares, *self.notes]) + "\n"
 
     def stmt(self, s: ir.Stmt) -> None:
         match s:
@@ -114,7 +115,16 @@ class _Printer:
         fn.do(f"{step} = add nsw i64 {var}, 1")
         fn.lines[slot] = f"  {var} = phi i64 [{start}, %{before}], [{step}, %{fn.block}]"
         fn.branch(head)
+        if steps := dict(s.annotations).get(ir.STEPS):
+            fn.lines[-1] += f", !llvm.loop {self.note_of(steps)}"
         fn.start(done)
+
+    def note_of(self, steps: object) -> str:
+        """What LLVM is told of a loop that is to be written out so many times."""
+        n = len(self.notes)
+        self.notes.append(f"!{n} = distinct !{{!{n}, !{n + 1}}}")
+        self.notes.append(f'!{n + 1} = !{{!"llvm.loop.unroll.count", i32 {steps}}}')
+        return f"!{n}"
 
     def bind_range(self, s: ir.For) -> None:
         low = bounds_of(s.start, self.values.ranges).low

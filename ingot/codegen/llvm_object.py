@@ -1,6 +1,7 @@
 """LLVM IR text → object bytes, in this process. The only module that touches llvmlite.
 
-LLVM's own vectorisers and unroller are off: legalize has done that work. Runs inside a worker
+LLVM's own vectorisers and unroller are off: legalize has done that work. It unrolls only the loops
+that a schedule has noted. Runs inside a worker
 process (llvm_worker.py) or, with one job, in the compiler itself.
 """
 

@@ -53,6 +53,7 @@ class LoopKind(Enum):
 
 Annotations = tuple[tuple[str, Any], ...]
 ACCUMULATES = "accumulates"  # the note of a reduce block whose initial values are stored elsewhere
+STEPS = "steps"  # the note of a serial loop: how many iterations the printer may write out at once
 MASKED = ("tail", "mask")  # the note of a loop whose guarded vectors are masked, never branched on
 
 

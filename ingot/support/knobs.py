@@ -83,6 +83,10 @@ class Knobs:
         "scale a convolution's weights and not its input, if they are fewer",
         affects_code=True,
     )
+    steps: int = _knob(
+        4, "steps of a product's sum written out at once; 1: a loop of single steps",
+        affects_code=True, least=1, most=16,
+    )  # fmt: skip
     winograd: bool = _knob(
         True, "3 x 3 convolutions by fewer products, where that pays", affects_code=True
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ingot import tiles
 from ingot.arith import expr as arith
+from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.few_rows import schedule_column_sums, schedule_few_rows
@@ -155,9 +156,17 @@ def _tiled(
     sch.vectorize(lanes)
     for loop in [*vectors, *([row_inner] if row_inner is not None else [])]:
         sch.unroll(loop)
+    _write_out_steps(sch, tile, reduced[-1])
     if tile.is_apart and (extent(sch, reduced[-1]) or MAX_UNROLL) < MAX_UNROLL:
         sch.unroll(reduced[-1])  # neighbours read the same vectors, a tap apart
     return shared
+
+
+def _write_out_steps(sch: Schedule, tile: tiles.Tile, loop: LoopRef) -> None:
+    steps, count = knobs.current().steps, extent(sch, loop)
+    is_long = steps > 1 and (count is None or count >= 2 * steps)
+    if is_long and tiles.may_write_out(tile):
+        sch.annotate(loop, ir.STEPS, steps)
 
 
 def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:
