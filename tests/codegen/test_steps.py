@@ -6,8 +6,10 @@ import pytest
 
 from ingot.codegen.llvm import kernel_assembly
 from ingot.loops import ir, visit
+from ingot.schedule import Schedule
 from ingot.schedule.rules import schedule_kernel
 from ingot.support import knobs
+from ingot.support.errors import IngotError
 from ingot.target import parse
 from tests.native import legal_parts
 from tests.schedule.agree import assert_everywhere
@@ -44,3 +46,10 @@ def test_so_many_steps_at_once(steps, rows, depth, noted, multiplies):
 def test_every_step_counts_once(depth):
     kernel = matmul(31, 37, depth)
     assert_everywhere(kernel, schedule_kernel(kernel, TARGET, "matmul"))
+
+
+@pytest.mark.parametrize("steps", [0, 65, "4", True, 2.0, None])
+def test_no_number_of_steps(steps):
+    sch = Schedule(matmul(4, 8, 16))
+    with pytest.raises(IngotError, match="no number of steps"):
+        sch.annotate(sch.loops(sch.block("Y"))[-1], ir.STEPS, steps)
