@@ -70,7 +70,7 @@ def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     assert dict(base).keys() == {
         "attention", "fetch_ahead", "few_rows", "fold_limit_bytes", "in_place", "layouts",
         "long_sums", "opt_level", "parts", "recognize", "row_blocks", "scale_weights",
-        "sink_reshapes", "spin_count", "stack_limit_bytes", "turn_tiles", "whole_tiles",
+        "sink_reshapes", "spin_count", "stack_limit_bytes", "steps", "turn_tiles", "whole_tiles",
         "windows", "winograd", "yield_count",
     }  # fmt: skip
     with knobs.override(opt_level=0):
