@@ -1,8 +1,8 @@
 """LLVM IR text → object bytes, in this process. The only module that touches llvmlite.
 
 LLVM's own vectorisers and unroller are off: legalize has done that work. It unrolls only the loops
-that a schedule has noted. Runs inside a worker
-process (llvm_worker.py) or, with one job, in the compiler itself.
+that a schedule has noted. Runs inside a worker process (llvm_worker.py) or, with one job, in the
+compiler itself.
 """
 
 from __future__ import annotations
