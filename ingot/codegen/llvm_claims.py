@@ -1,4 +1,5 @@
-"""LLVM IR text of `next_part`: which part of a launch a thread does next. Used by llvm_program.py.
+"""LLVM IR text of `next_part`, which part of a launch a thread does next, and of `barrier`, which
+waits until parts are done. Used by llvm_program.py.
 
 Each thread has an even share of 0 … extent-1, cut into parts. It does its own in order; when none
 is left, it takes parts of the others': a core that is slow, or busy with something else, is helped.
@@ -8,14 +9,21 @@ A thread's word in shared memory says `launch << CLAIM_BITS | parts taken`. All 
 launches alike. A word with an older number is a share that nobody has begun; one with a newer
 number is done with, since a thread goes on to the next launch only when all parts of this one are
 taken. So no word is ever reset during a call, and no thread waits here.
+
+A barrier waits for parts, not for threads: `done` in shared memory counts all parts done since the
+call began, and every thread knows how many there are before each barrier. A worker that was not
+woken yet, or that the system has put aside, has taken no part, so nobody waits for it; when it
+comes, it finds everything taken and runs after the others.
 """
 
 from __future__ import annotations
 
-from ingot.support.abi import CLAIM_BITS, CLAIM_BYTES, SYNC_BYTES
+from ingot.support.abi import CLAIM_BITS, CLAIM_BYTES, FAILED, SERVICES, SYNC, SYNC_BYTES
 
-# this thread's place in a launch: how many shares it is done with, and the part it was given
-STATE = "{i64, i64, i64}"
+# this thread's place in a launch: how many shares it is done with, and the part it was given; how
+# many parts it was given since the last barrier
+STATE = "{i64, i64, i64, i64}"
+TAKEN = 3
 
 
 def next_part_text() -> str:
@@ -26,6 +34,7 @@ define internal i1 @next_part(ptr %sync, i64 %thread, i64 %threads, i64 %extent,
 entry:
   %low_at = getelementptr {STATE}, ptr %state, i64 0, i32 1
   %high_at = getelementptr {STATE}, ptr %state, i64 0, i32 2
+  %count_at = getelementptr {STATE}, ptr %state, i64 0, i32 {TAKEN}
   %done0 = load i64, ptr %state, align 8
   %tag = shl i64 %launch, {CLAIM_BITS}
   %alone = icmp eq i64 %threads, 1
@@ -78,6 +87,9 @@ given:
   store i64 %done, ptr %state, align 8
   store i64 %low, ptr %low_at, align 8
   store i64 %high, ptr %high_at, align 8
+  %count = load i64, ptr %count_at, align 8
+  %count_next = add i64 %count, 1
+  store i64 %count_next, ptr %count_at, align 8
   %has_work = icmp ult i64 %low, %high
   br i1 %has_work, label %found, label %try
 found:
@@ -87,5 +99,94 @@ leave:
   br label %share
 out:
   ret i1 false
+}}
+"""
+
+
+def barrier_text(triple: str, spin_count: int) -> str:
+    """`i1 barrier(sync, threads, services, taken, wanted)`: the thread has done so many parts since
+    the last one, and goes on when `wanted` are done since the call began. True: leave, somebody
+    has failed. `fail` raises `done` beyond what anybody waits for, so that all leave."""
+    pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
+    return f"""
+define internal void @rouse(ptr %sync, ptr %services) nounwind "no-builtins" {{
+entry:
+  %parked_at = getelementptr i8, ptr %sync, i64 {SYNC["parked"]}
+  %sleepers = load atomic i64, ptr %parked_at seq_cst, align 8
+  %any = icmp ne i64 %sleepers, 0
+  br i1 %any, label %call, label %out
+call:
+  %wake_at = getelementptr i8, ptr %services, i64 {SERVICES["wake"]}
+  %wake = load ptr, ptr %wake_at, align 8
+  call void %wake(ptr %services, ptr %sync)
+  br label %out
+out:
+  ret void
+}}
+define internal void @fail(ptr %sync, ptr %services) noinline nounwind "no-builtins" {{
+  %ignored = atomicrmw add ptr %sync, i64 {FAILED + 1} seq_cst
+  call void @rouse(ptr %sync, ptr %services)
+  ret void
+}}
+define internal i1 @barrier(ptr %sync, i64 %threads, ptr %services, i64 %taken, i64 %wanted)
+    noinline nounwind "no-builtins" {{
+entry:
+  %alone = icmp eq i64 %threads, 1
+  br i1 %alone, label %by_itself, label %meet
+by_itself:
+  %own = load atomic i64, ptr %sync monotonic, align 8
+  br label %out
+meet:
+  %idle = icmp eq i64 %taken, 0
+  br i1 %idle, label %spin, label %tell
+tell:
+  %before = atomicrmw add ptr %sync, i64 %taken seq_cst
+  %after = add i64 %before, %taken
+  %last = icmp uge i64 %after, %wanted
+  br i1 %last, label %open, label %spin
+open:
+  call void @rouse(ptr %sync, ptr %services)
+  br label %out
+spin:
+  %turn = phi i32 [0, %meet], [0, %tell], [%turn_next, %wait]
+  %now = load atomic i64, ptr %sync acquire, align 8
+  %ready = icmp uge i64 %now, %wanted
+  br i1 %ready, label %out, label %wait_or_park
+wait_or_park:
+  %long = icmp uge i32 %turn, {spin_count}
+  br i1 %long, label %sleep, label %wait
+wait:
+  {pause}
+  %turn_next = add i32 %turn, 1
+  br label %spin
+sleep:
+  %park_at = getelementptr i8, ptr %services, i64 {SERVICES["park"]}
+  %park = load ptr, ptr %park_at, align 8
+  %cannot = icmp eq ptr %park, null
+  br i1 %cannot, label %spin_on, label %announce
+spin_on:
+  %now1 = load atomic i64, ptr %sync acquire, align 8
+  %ready1 = icmp uge i64 %now1, %wanted
+  br i1 %ready1, label %out, label %spin_on
+announce:
+  %parked_at = getelementptr i8, ptr %sync, i64 {SYNC["parked"]}
+  %ignored = atomicrmw add ptr %parked_at, i64 1 seq_cst
+  br label %look
+look:
+  %now2 = load atomic i64, ptr %sync seq_cst, align 8
+  %ready2 = icmp uge i64 %now2, %wanted
+  br i1 %ready2, label %wake_up, label %doze
+doze:
+  %low_half = trunc i64 %now2 to i32
+  call void %park(ptr %services, ptr %sync, i32 %low_half)
+  br label %look
+wake_up:
+  %ignored2 = atomicrmw sub ptr %parked_at, i64 1 seq_cst
+  br label %out
+out:
+  %final = phi i64 [%own, %by_itself], [%after, %open], [%now, %spin], [%now1, %spin_on],
+                   [%now2, %wake_up]
+  %leave = icmp uge i64 %final, {FAILED}
+  ret i1 %leave
 }}
 """

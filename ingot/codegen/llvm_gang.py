@@ -11,10 +11,10 @@ from ingot.support.abi import (
     CLAIM_BYTES,
     CTX,
     CTX_BYTES,
+    FAILED,
     GANG,
     POOL,
     SLOT,
-    SYNC,
     SYNC_BYTES,
 )
 
@@ -73,7 +73,8 @@ busy:
 
 
 def worker_text(pause: str, spin_count: int) -> str:
-    """Wait for a command: look a while, then park; run the job; say so; wait again."""
+    """Wait for a command: look a while, then park; run the job, if it is still wanted; say so; wait
+    again."""
     return f"""
 define void @worker_main(ptr %slot) nounwind {{
 entry:
@@ -84,6 +85,7 @@ entry:
 {field_at("entry_at", "slot", SLOT["entry"])}
 {field_at("ctx_at", "slot", SLOT["ctx"])}
 {field_at("services_at", "slot", SLOT["services"])}
+{field_at("taken_at", "slot", SLOT["taken"])}
   %services = load ptr, ptr %services_at, align 8
   %begin = load atomic i32, ptr %finished acquire, align 4
   br label %idle
@@ -117,7 +119,12 @@ go:
   %go_value = load atomic i32, ptr %slot acquire, align 4
   %stop = load atomic i32, ptr %stop_at acquire, align 4
   %leave = icmp ne i32 %stop, 0
-  br i1 %leave, label %out, label %work
+  br i1 %leave, label %out, label %take
+take:
+  %job_before = sub i32 %go_value, 1
+  %swap = cmpxchg ptr %taken_at, i32 %job_before, i32 %go_value acq_rel monotonic
+  %is_mine = extractvalue {{i32, i1}} %swap, 1
+  br i1 %is_mine, label %work, label %next
 work:
   %run = load ptr, ptr %entry_at, align 8
   %ctx = load ptr, ptr %ctx_at, align 8
@@ -137,7 +144,8 @@ out:
 
 
 def gang_text(pause: str, spin_count: int) -> str:
-    """Claim workers and start them, run as thread 0, wait for all; 0 if nobody failed."""
+    """Claim workers and start them, run as thread 0, wait for those that have begun; 0 if nobody
+    failed. What is left to a worker that has not begun is nothing, so its job is withdrawn."""
     return f"""
 define i32 @gang_run(ptr %gang) nounwind {{
 entry:
@@ -178,6 +186,7 @@ chosen:
   store i64 %team, ptr %threads0, align 8
 {field_at("sync_at", "ctx0", CTX["sync"])}
   %sync = load ptr, ptr %sync_at, align 8
+  store atomic i64 0, ptr %sync monotonic, align 8
 {field_at("claims", "sync", SYNC_BYTES)}
   br label %clear
 clear:
@@ -220,10 +229,18 @@ await:
 {field_at("caller", "who", SLOT["caller_parked"])}
 {field_at("claimed", "who", SLOT["claimed"])}
 {field_at("services_at", "who", SLOT["services"])}
+{field_at("taken_at", "who", SLOT["taken"])}
   %goal = load atomic i32, ptr %who monotonic, align 4
-  br label %look
+  %at_once = load atomic i32, ptr %finished acquire, align 4
+  %is_over = icmp eq i32 %at_once, %goal
+  br i1 %is_over, label %joined, label %withdraw
+withdraw:
+  %job_before = sub i32 %goal, 1
+  %swap = cmpxchg ptr %taken_at, i32 %job_before, i32 %goal acq_rel monotonic
+  %is_withdrawn = extractvalue {{i32, i1}} %swap, 1
+  br i1 %is_withdrawn, label %joined, label %look
 look:
-  %turn = phi i32 [0, %await], [%turn_next, %wait], [0, %woken]
+  %turn = phi i32 [0, %withdraw], [%turn_next, %wait], [0, %woken]
   %now = load atomic i32, ptr %finished acquire, align 4
   %done = icmp eq i32 %now, %goal
   br i1 %done, label %joined, label %wait_or_park
@@ -251,7 +268,8 @@ joined:
   %j_next = add i64 %j, 1
   br label %join
 out:
-{field_at("failed_at", "sync", SYNC["failed"])}
-  %failed = load atomic i32, ptr %failed_at acquire, align 4
+  %all_done = load atomic i64, ptr %sync acquire, align 8
+  %has_failed = icmp uge i64 %all_done, {FAILED}
+  %failed = zext i1 %has_failed to i32
   ret i32 %failed
 }}"""

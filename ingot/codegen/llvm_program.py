@@ -1,8 +1,8 @@
 """A planned program → LLVM IR text of its entry `i32 run(ctx*)`. Called by codegen/llvm.py.
 
-Every thread runs the whole entry. A failing thread remembers it, skips its further launches and
-goes on to the next barrier, where all threads leave. Offsets and table numbers are constants here;
-sizes are read from the thread's symbol table. See support/abi.py for the layout of ctx.
+Every thread runs the whole entry. A failing thread says so and returns; the others leave at the
+barrier they come to next. Offsets and table numbers are constants here; sizes are read from the
+thread's symbol table. See support/abi.py for the layout of ctx, llvm_claims.py for who does what.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from ingot.arith import expr as arith
-from ingot.codegen.llvm_claims import STATE, next_part_text
+from ingot.codegen.llvm_claims import STATE, TAKEN, barrier_text, next_part_text
 from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import Values
 from ingot.program import ir
@@ -27,7 +27,6 @@ from ingot.support.abi import (
     PROFILE,
     PROFILE_BYTES,
     SERVICES,
-    SYNC,
 )
 from ingot.support.errors import IngotError
 
@@ -42,8 +41,11 @@ def print_entry(
     printer.finish()
     head = f'define i32 @{symbol}(ptr noalias %ctx) nounwind "no-builtins"'
     declares = "\n".join(printer.fn.declares)
-    helpers = [_barrier(triple, spin_count), _copy(), next_part_text()]
+    helpers = [_copy(), next_part_text(), barrier_text(triple, spin_count)]
     return "\n".join([printer.fn.text(head), *helpers, declares, ""])
+
+
+_PLAIN = ir.Seq | ir.Launch | ir.Barrier | ir.Copy
 
 
 class _Index(Values):
@@ -85,9 +87,11 @@ class _Entry:
         self.index.symbol = self.read_symbol
         self.fields: dict[str, str] = {}
         self.numbers = {id(s): n for n, s in enumerate(self.tables.launches)}
-        self.failed = self.fn.alloca("i32", 1, 4)
         self.begun = self.fn.alloca("i64", 1, 8)  # launches so far
+        self.wanted = self.fn.alloca("i64", 1, 8)  # parts of those, of all threads
         self.part = self.fn.alloca(STATE, 1, 8)
+        # what all threads read must not change before they have: then a barrier waits for them
+        self.has_turns = any(not isinstance(s, _PLAIN) for s in walk(program.body))
 
     # --- small pieces -------------------------------------------------------------------------
 
@@ -96,11 +100,11 @@ class _Entry:
             address = self.fn.op(f"getelementptr i8, ptr %ctx, i64 {offset}")
             type = "i64" if name in ("thread", "threads", "arena_count") else "ptr"
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
-        self.fn.do(f"store i32 0, ptr {self.failed}, align 4")
-        self.fn.do(f"store i64 0, ptr {self.begun}, align 8")
+        for counter in (self.begun, self.wanted, self.part_field(TAKEN)):
+            self.fn.do(f"store i64 0, ptr {counter}, align 8")
 
     def finish(self) -> None:
-        self.fn.do(f"ret i32 {self.fn.op(f'load i32, ptr {self.failed}, align 4')}")
+        self.fn.do("ret i32 0")
 
     @contextmanager
     def counted(self, what: str) -> Iterator[None]:
@@ -144,21 +148,21 @@ class _Entry:
         offset = DYNAMIC_BYTES * self.tables.dynamics[name]
         return self.fn.op(f"getelementptr i8, ptr {self.fields['dynamics']}, i64 {offset}")
 
-    def record(self, launch: int, reason: str | int | None, values: list[str] = []) -> None:  # noqa: B006
-        """Write this thread's error record (the kernel has written the rest if reason is None)."""
-        numbers = {"launch": str(launch)}
-        if reason is not None:
-            numbers["reason"] = str(reason)
-        for n, value in enumerate(values):
-            numbers[f"value{n}"] = value
-        for field, number in numbers.items():
-            address = self.fn.op(
-                f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR[field]}"
-            )
-            self.fn.do(f"store i64 {number}, ptr {address}, align 8")
-        flag = self.fn.op(f"getelementptr i8, ptr {self.fields['sync']}, i64 {SYNC['failed']}")
-        self.fn.do(f"store atomic i32 1, ptr {flag} release, align 4")
-        self.fn.do(f"store i32 1, ptr {self.failed}, align 4")
+    def fail_if(
+        self, cond: str, launch: int, reason: int | None, values: tuple[str, ...] = ()
+    ) -> None:
+        """Then write this thread's error record, all but what a kernel has written (reason None),
+        tell the others and return."""
+        fn, bad, good = self.fn, self.fn.label("bad"), self.fn.label("good")
+        fn.branch_if(cond, bad, good)
+        fn.start(bad)
+        numbers = {"launch": str(launch)} | ({} if reason is None else {"reason": str(reason)})
+        for field, number in {**numbers, **{f"value{n}": v for n, v in enumerate(values)}}.items():
+            address = fn.op(f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR[field]}")
+            fn.do(f"store i64 {number}, ptr {address}, align 8")
+        fn.do(f"call void @fail(ptr {self.fields['sync']}, ptr {self.fields['services']})")
+        fn.do("ret i32 1")
+        fn.start(good)
 
     def when(self, cond: str, then: Callable[[], None]) -> None:
         inside, after = self.fn.label("then"), self.fn.label("after")
@@ -171,9 +175,10 @@ class _Entry:
     def is_first_thread(self) -> str:
         return self.fn.op(f"icmp eq i64 {self.fields['thread']}, 0")
 
-    def is_sound(self) -> str:
-        failed = self.fn.op(f"load i32, ptr {self.failed}, align 4")
-        return self.fn.op(f"icmp eq i32 {failed}, 0")
+    def raise_by(self, counter: str, step: str) -> str:
+        value = self.fn.op(f"add i64 {self.fn.op(f'load i64, ptr {counter}, align 8')}, {step}")
+        self.fn.do(f"store i64 {value}, ptr {counter}, align 8")
+        return value
 
     # --- statements ---------------------------------------------------------------------------
 
@@ -197,8 +202,7 @@ class _Entry:
             case ir.Reserve(arena=arena, size_bytes=size):
                 self.reserve(arena, size)
             case ir.Append(dst=dst, src=src):
-                self.when(self.fn.op(f"and i1 {self.is_first_thread()}, {self.is_sound()}"),
-                          lambda: self.append(dst, src))  # fmt: skip
+                self.when(self.is_first_thread(), lambda: self.append(dst, src))
             case ir.Par() | ir.HostStep():
                 raise IngotError(
                     "codegen-failed", f"the CPU entry has no {type(s).__name__} statement yet"
@@ -206,54 +210,40 @@ class _Entry:
             case _:
                 assert_never(s)  # type: ignore[arg-type]
 
-    def share(self, extent: str) -> tuple[str, str]:
-        """This thread's part of 0 … extent-1: even, and the same for any run of so many threads."""
-        fn, thread, threads = self.fn, self.fields["thread"], self.fields["threads"]
-        next_thread = fn.op(f"add i64 {thread}, 1")
-        ends = []
-        for who in (thread, next_thread):
-            product = fn.op(f"mul i64 {extent}, {who}")
-            ends.append(fn.op(f"udiv i64 {product}, {threads}"))
-        return ends[0], ends[1]
-
     def launch(self, s: ir.Launch) -> None:
-        if arith.is_const(s.extent, 1):
-            cond = self.fn.op(f"and i1 {self.is_first_thread()}, {self.is_sound()}")
-            self.when(cond, lambda: self.call_kernel(s, self.arguments(s), "0", "1"))
-        elif s.parts > 1:
-            self.by_parts(s)
-        else:
-            low, high = self.share(self.index.index(s.extent))
-            has_work = self.fn.op(f"icmp slt i64 {low}, {high}")
-            cond = self.fn.op(f"and i1 {has_work}, {self.is_sound()}")
-            self.when(cond, lambda: self.call_kernel(s, self.arguments(s), low, high))
-
-    def by_parts(self, s: ir.Launch) -> None:
-        """Parts, as long as there are any: llvm_claims.py. Failed threads count launches too."""
-        fn = self.fn
-        before = fn.op(f"load i64, ptr {self.begun}, align 8")
-        number = fn.op(f"add i64 {before}, 1")
-        fn.do(f"store i64 {number}, ptr {self.begun}, align 8")
-        fn.do(f"store i64 0, ptr {self.part}, align 8")
-        sync, thread, threads = (self.fields[n] for n in ("sync", "thread", "threads"))
-        args = f"ptr {sync}, i64 {thread}, i64 {threads}, i64 {self.index.index(s.extent)}, "
-        args += f"i64 {number}, i64 {s.parts}, ptr {self.part}"
         given = self.arguments(s)
-        head, ask, body, done = (fn.label(n) for n in ("parts", "ask", "part", "done"))
+        if arith.is_const(s.extent, 1):
+            self.raise_by(self.wanted, "1")
+            self.when(self.is_first_thread(), lambda: self.alone(s, given))
+        else:
+            extent = self.index.index(s.extent)
+            self.by_parts(extent, s.parts, lambda ends: self.call_kernel(s, given, *ends))
+
+    def alone(self, s: ir.Launch, given: tuple[str, list[str]]) -> None:
+        self.call_kernel(s, given, "0", "1")
+        self.raise_by(self.part_field(TAKEN), "1")
+
+    def by_parts(self, extent: str, parts: int, do: Callable[[tuple[str, str]], None]) -> None:
+        """Parts of 0 … extent-1, as long as there are any: llvm_claims.py."""
+        fn = self.fn
+        number = self.raise_by(self.begun, "1")
+        sync, thread, threads = (self.fields[n] for n in ("sync", "thread", "threads"))
+        self.raise_by(self.wanted, fn.op(f"mul i64 {threads}, {parts}"))
+        fn.do(f"store i64 0, ptr {self.part}, align 8")
+        args = f"ptr {sync}, i64 {thread}, i64 {threads}, i64 {extent}, "
+        args += f"i64 {number}, i64 {parts}, ptr {self.part}"
+        head, body, done = (fn.label(n) for n in ("parts", "part", "done"))
         fn.branch(head)
         fn.start(head)
-        fn.branch_if(self.is_sound(), ask, done)
-        fn.start(ask)
         fn.branch_if(fn.op(f"call i1 @next_part({args})"), body, done)
         fn.start(body)
-        low, high = (self.part_end(n) for n in (1, 2))
-        self.call_kernel(s, given, low, high)
+        low, high = (fn.op(f"load i64, ptr {self.part_field(n)}, align 8") for n in (1, 2))
+        do((low, high))
         fn.branch(head)
         fn.start(done)
 
-    def part_end(self, field: int) -> str:
-        place = self.fn.op(f"getelementptr {STATE}, ptr {self.part}, i64 0, i32 {field}")
-        return self.fn.op(f"load i64, ptr {place}, align 8")
+    def part_field(self, number: int) -> str:
+        return self.fn.op(f"getelementptr {STATE}, ptr {self.part}, i64 0, i32 {number}")
 
     def arguments(self, s: ir.Launch) -> tuple[str, list[str]]:
         """The kernel's address, and what it is called with but for its part of the loop."""
@@ -268,26 +258,32 @@ class _Entry:
         self.latest = self.numbers[id(s)]
         with self.counted("busy"):
             code = fn.op(f"call i32 {kernel}({', '.join([*args, *last])})")
-        bad = fn.op(f"icmp ne i32 {code}, 0")
-        self.when(bad, lambda: self.record(self.numbers[id(s)], None))
+        self.fail_if(fn.op(f"icmp ne i32 {code}, 0"), self.numbers[id(s)], None)
 
     def barrier(self) -> None:
         fn = self.fn
         sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
-        args = f"ptr {sync}, i64 {threads}, ptr {services}"
+        if self.has_turns:
+            self.raise_by(self.wanted, threads)
+            self.raise_by(self.part_field(TAKEN), "1")
+        taken_at = self.part_field(TAKEN)
+        taken, wanted = (fn.op(f"load i64, ptr {x}, align 8") for x in (taken_at, self.wanted))
+        fn.do(f"store i64 0, ptr {taken_at}, align 8")
+        args = f"ptr {sync}, i64 {threads}, ptr {services}, i64 {taken}, i64 {wanted}"
         with self.counted("wait"):
-            failed = fn.op(f"call i32 @barrier({args})")
-        bad, leave, stay = fn.op(f"icmp ne i32 {failed}, 0"), fn.label("leave"), fn.label("stay")
-        fn.branch_if(bad, leave, stay)
+            failed = fn.op(f"call i1 @barrier({args})")
+        leave, stay = fn.label("leave"), fn.label("stay")
+        fn.branch_if(failed, leave, stay)
         fn.start(leave)
         fn.do("ret i32 1")
         fn.start(stay)
 
     def copy(self, dst: str, src: str) -> None:
-        size = self.index.index(self.buffers[dst].size_bytes)
-        low, high = self.share(size)
-        target, source = self.pointer(dst), self.pointer(src)
-        self.fn.do(f"call void @copy(ptr {target}, ptr {source}, i64 {low}, i64 {high})")
+        def do(ends: tuple[str, str]) -> None:
+            self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 {ends[0]}, i64 {ends[1]})")
+
+        to, source = self.pointer(dst), self.pointer(src)
+        self.by_parts(self.index.index(self.buffers[dst].size_bytes), 1, do)
 
     def read_flag(self, name: str) -> str:
         value = self.fn.op(f"load i8, ptr {self.pointer(name)}, align 1")
@@ -348,11 +344,10 @@ class _Entry:
         if symbol.high is not None:
             over = fn.op(f"icmp sgt i64 {value}, {symbol.high}")
             bad = fn.op(f"or i1 {bad}, {over}")
-        self.when(bad, lambda: self.record(self.numbers[id(s)], BAD_SIZE, [value]))
-        kept = fn.op(f"select i1 {bad}, i64 {symbol.low}, i64 {value}")
+        self.fail_if(bad, self.numbers[id(s)], BAD_SIZE, (value,))
         number = 8 * self.tables.symbols[s.symbol]
         place = fn.op(f"getelementptr i8, ptr {self.fields['symbols']}, i64 {number}")
-        fn.do(f"store i64 {kept}, ptr {place}, align 8")
+        fn.do(f"store i64 {value}, ptr {place}, align 8")
 
     def service(self, name: str) -> str:
         services = self.fields["services"]
@@ -365,10 +360,9 @@ class _Entry:
             need, services = self.index.checked(size), self.fields["services"]
             args = f"ptr {services}, ptr %ctx, i64 {number}, i64 {need}"
             got = self.fn.op(f"call ptr {self.service('alloc')}({args})")
-            failed = self.fn.op(f"icmp eq ptr {got}, null")
-            self.when(failed, lambda: self.record(self.latest, NO_MEMORY))
+            self.fail_if(self.fn.op(f"icmp eq ptr {got}, null"), self.latest, NO_MEMORY)
 
-        self.when(self.fn.op(f"and i1 {self.is_first_thread()}, {self.is_sound()}"), ask)
+        self.when(self.is_first_thread(), ask)
 
     def append(self, dst: str, src: str) -> None:
         fn, row = self.fn, self.index.index(self.buffers[src].size_bytes)
@@ -380,90 +374,10 @@ class _Entry:
         number = self.tables.dynamics[dst]
         args = f"ptr {self.fields['services']}, ptr %ctx, i64 {number}, i64 {needed}"
         code = fn.op(f"call i32 {self.service('grow')}({args})")
-        grown, bad, done = fn.label("grown"), fn.label("bad"), fn.label("done")
-        fn.branch_if(fn.op(f"icmp eq i32 {code}, 0"), grown, bad)
-        fn.start(bad)
-        self.record(self.latest, NO_MEMORY)
-        fn.branch(done)
-        fn.start(grown)
+        self.fail_if(fn.op(f"icmp ne i32 {code}, 0"), self.latest, NO_MEMORY)
         end = fn.op(f"getelementptr i8, ptr {self.pointer(dst)}, i64 {used}")
         fn.do(f"call void @copy(ptr {end}, ptr {self.pointer(src)}, i64 0, i64 {row})")
         fn.do(f"store i64 {fn.op(f'add i64 {rows}, 1')}, ptr {place}, align 8")
-        fn.branch(done)
-        fn.start(done)
-
-
-def _barrier(triple: str, spin_count: int) -> str:
-    """All threads arrive; the last opens the gate by raising `generation`. Non-zero: leave.
-
-    The last one also decides whether all leave: a thread that read `failed` by itself could see a
-    failure of one that is already past the gate, and leave it alone at the next barrier.
-    """
-    pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
-    return f"""
-define internal i32 @barrier(ptr %sync, i64 %threads, ptr %services)
-    noinline nounwind "no-builtins" {{
-entry:
-  %failed_at = getelementptr i8, ptr %sync, i64 {SYNC["failed"]}
-  %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %by_itself, label %meet
-by_itself:
-  %mine_failed = load atomic i32, ptr %failed_at monotonic, align 4
-  ret i32 %mine_failed
-meet:
-  %leave_at = getelementptr i8, ptr %sync, i64 {SYNC["leave"]}
-  %gate = getelementptr i8, ptr %sync, i64 {SYNC["generation"]}
-  %parked = getelementptr i8, ptr %sync, i64 {SYNC["parked"]}
-  %seen = load atomic i32, ptr %gate acquire, align 4
-  %before = atomicrmw add ptr %sync, i32 1 acq_rel
-  %wide = zext i32 %before to i64
-  %mine = add i64 %wide, 1
-  %last = icmp eq i64 %mine, %threads
-  br i1 %last, label %open, label %spin
-open:
-  store atomic i32 0, ptr %sync monotonic, align 4
-  %any_failed = load atomic i32, ptr %failed_at monotonic, align 4
-  store atomic i32 %any_failed, ptr %leave_at monotonic, align 4
-  %next = add i32 %seen, 1
-  %old = atomicrmw xchg ptr %gate, i32 %next seq_cst
-  %sleepers = load atomic i32, ptr %parked seq_cst, align 4
-  %any = icmp ne i32 %sleepers, 0
-  br i1 %any, label %rouse, label %out
-rouse:
-  %wake_at = getelementptr i8, ptr %services, i64 {SERVICES["wake"]}
-  %wake = load ptr, ptr %wake_at, align 8
-  call void %wake(ptr %services, ptr %gate)
-  br label %out
-spin:
-  %turn = phi i32 [0, %meet], [%turn_next, %again]
-  %now = load atomic i32, ptr %gate acquire, align 4
-  %changed = icmp ne i32 %now, %seen
-  br i1 %changed, label %out, label %wait
-wait:
-  {pause}
-  %turn_next = add i32 %turn, 1
-  %long = icmp ugt i32 %turn_next, {spin_count}
-  br i1 %long, label %sleep, label %again
-again:
-  br label %spin
-sleep:
-  %park_at = getelementptr i8, ptr %services, i64 {SERVICES["park"]}
-  %park = load ptr, ptr %park_at, align 8
-  %can = icmp ne ptr %park, null
-  br i1 %can, label %doze, label %spin_on
-doze:
-  %ignored = atomicrmw add ptr %parked, i32 1 seq_cst
-  call void %park(ptr %services, ptr %gate, i32 %seen)
-  %ignored2 = atomicrmw sub ptr %parked, i32 1 seq_cst
-  br label %spin_on
-spin_on:
-  %now2 = load atomic i32, ptr %gate acquire, align 4
-  %changed2 = icmp ne i32 %now2, %seen
-  br i1 %changed2, label %out, label %sleep
-out:
-  %leave = load atomic i32, ptr %leave_at monotonic, align 4
-  ret i32 %leave
-}}"""
 
 
 def _copy() -> str:

@@ -29,7 +29,7 @@ from ingot.runtime.package import Package
 from ingot.runtime.plan_table import package_of, table_of
 from ingot.support.errors import IngotError
 
-VERSION = 2
+VERSION = 3
 _MAGIC = b"INGOTPLN"
 _FACTS = struct.Struct("<8sQQQ")  # magic, version, table's place, file's length
 _DIGEST_BYTES = 32

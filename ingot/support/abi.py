@@ -23,9 +23,11 @@ CTX = {
 }
 CTX_BYTES = 128
 
-# i32 each; `leave` is what `failed` was when the last thread arrived, so that all decide alike
-SYNC = {"arrived": 0, "generation": 64, "parked": 68, "leave": 72, "failed": 128}
-SYNC_BYTES = 192
+# `done`: how many parts of launches were done since the call began; FAILED and more: leave. Threads
+# sleep on its low half, and say so in `parked`
+SYNC = {"done": 0, "parked": 8}
+SYNC_BYTES = 64
+FAILED = 1 << 48
 # after it, a word for each thread, on a line of its own: the number of the launch last begun, and
 # in the low bits how many parts of the thread's share of it are taken. Zero when a call begins.
 CLAIM_BYTES = 64
@@ -39,9 +41,10 @@ SERVICES = {"park": 0, "wake": 8, "alloc": 16, "grow": 24, "host": 32}
 SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64, "sched_yield": 72}
 SERVICES_BYTES = 128
 
-# a parked worker's mailbox: command and finished count jobs, each on a cache line of its own
+# a parked worker's mailbox: command and finished count jobs, each on a cache line of its own. Who
+# raises `taken` to a job's number has it: the worker, to do it, or its caller, to withdraw it
 SLOT = {"command": 0, "finished": 64, "parked": 128, "stop": 132, "caller_parked": 136,
-        "claimed": 140, "entry": 144, "ctx": 152, "services": 160}  # fmt: skip
+        "claimed": 140, "entry": 144, "ctx": 152, "services": 160, "taken": 168}  # fmt: skip
 SLOT_BYTES = 192
 
 # the process's workers: how many there are, then the address of each mailbox

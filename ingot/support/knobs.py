@@ -67,7 +67,7 @@ class Knobs:
     parts: int = _knob(
         16,
         "into how many parts a thread's share of a launch is cut at most, for others to take; 1: "
-        "shares are fixed",
+        "whole shares",
         affects_code=True, least=1, most=64,
     )  # fmt: skip
     attention: bool = _knob(

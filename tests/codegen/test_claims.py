@@ -1,14 +1,15 @@
-"""next_part: every iteration of a launch is done once, whoever is slow."""
+"""next_part: each iteration of a launch is done once, whoever is slow; barrier waits for parts."""
 
 import ctypes
 import random
+import threading
 
 import pytest
 
 from ingot.codegen import llvm_object
-from ingot.codegen.llvm_claims import next_part_text
+from ingot.codegen.llvm_claims import TAKEN, barrier_text, next_part_text
 from ingot.runtime.loader import LoadedObject
-from ingot.support.abi import CLAIM_BYTES, SYNC_BYTES
+from ingot.support.abi import CLAIM_BYTES, FAILED, SERVICES_BYTES, SYNC_BYTES
 
 Part = tuple[int, int]
 
@@ -30,7 +31,7 @@ class Team:
     def __init__(self, native, threads: int, parts: int):
         self.native, self.threads, self.parts = native, threads, parts
         self.shared = (ctypes.c_uint8 * (SYNC_BYTES + CLAIM_BYTES * threads))()
-        self.states = [(ctypes.c_int64 * 3)() for _ in range(threads)]
+        self.states = [(ctypes.c_int64 * 4)() for _ in range(threads)]
 
     def begin(self, thread: int) -> None:
         self.states[thread][0] = 0
@@ -90,3 +91,53 @@ def test_launches_without_barriers_between(native, threads, parts):
             found[at[thread]].append(part)
     for parts_found, extent in zip(found, extents):
         assert_whole(parts_found, extent)
+    taken = sum(state[TAKEN] for state in team.states)  # parts of no iterations too
+    assert taken == threads * parts * len(extents)
+
+
+class Meeting:
+    """Two threads' barrier, without anything to sleep in."""
+
+    def __init__(self):
+        triple, cpu, features = llvm_object.host()
+        text = barrier_text(triple, 10).replace("define internal", "define")
+        self.loaded = LoadedObject(llvm_object.compile_text(text, triple, cpu, features, 2))
+        self.done, self.services = (ctypes.c_int64 * (SYNC_BYTES // 8))(), bytes(SERVICES_BYTES)
+        pointer, word = ctypes.c_void_p, ctypes.c_int64
+        native = ctypes.CFUNCTYPE(ctypes.c_bool, pointer, word, ctypes.c_char_p, word, word)
+        self._barrier = native(self.loaded.address("barrier"))
+        fail = ctypes.CFUNCTYPE(None, pointer, ctypes.c_char_p)(self.loaded.address("fail"))
+        self.fail = lambda: fail(ctypes.addressof(self.done), self.services)
+
+    def must_leave(self, taken: int, wanted: int) -> bool:
+        return self._barrier(ctypes.addressof(self.done), 2, self.services, taken, wanted)
+
+
+def test_a_barrier_waits_for_parts_whoever_did_them():
+    meeting = Meeting()
+    assert not meeting.must_leave(taken=4, wanted=4)  # all of them: the other thread did nothing
+    assert not meeting.must_leave(taken=0, wanted=4)  # the other thread, later
+    answers: list[bool] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(meeting.must_leave(taken=1, wanted=10)), daemon=True
+    )
+    waiting.start()
+    while meeting.done[0] < 5:
+        pass
+    waiting.join(0.05)
+    assert waiting.is_alive() and not answers
+    assert not meeting.must_leave(taken=5, wanted=10)
+    waiting.join(30)
+    assert answers == [False]
+
+
+def test_all_leave_a_barrier_when_one_has_failed():
+    meeting, answers = Meeting(), []
+    waiting = threading.Thread(
+        target=lambda: answers.append(meeting.must_leave(taken=1, wanted=10)), daemon=True
+    )
+    waiting.start()
+    meeting.fail()
+    waiting.join(30)
+    assert answers == [True] and meeting.done[0] >= FAILED
+    assert meeting.must_leave(taken=0, wanted=1000)

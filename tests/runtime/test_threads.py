@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from ingot.runtime import context as contexts
 from ingot.runtime import pool as pools
 from ingot.runtime.context import Context
 from ingot.runtime.pool import Pool, Worker
+from ingot.runtime.services import Services, permanent
+from ingot.support.abi import SLOT, SLOT_BYTES
 from tests.runtime.common import CASES, assert_clean, bits, exe, feeds, package, script
 
 
@@ -108,6 +111,43 @@ def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, wo
     compiled = exe("rows", 3)
     compiled.run(None, feeds("rows"))
     assert compiled._at_rest()[-1].team == 1 and workers.limit == 0
+
+
+class Absent:
+    """A mailbox whose worker does not look into it until it is told to."""
+
+    def __init__(self, services: Services):
+        self.services, self.slot = services, permanent(SLOT_BYTES)
+        ctypes.c_int64.from_address(self.slot + SLOT["services"]).value = services.address
+
+    def come(self) -> None:
+        main = self.services.worker_main
+        threading.Thread(target=main, args=(self.slot,), daemon=True).start()
+
+    def stop(self) -> None:
+        assert self.services.worker_stop(self.slot)
+
+
+@pytest.mark.parametrize("name", ["rows", "residual_cnn", "transformer_block"])
+def test_nobody_waits_for_a_worker_that_does_not_come(
+    monkeypatch: pytest.MonkeyPatch, workers: Pool, name: str
+):
+    monkeypatch.setattr(pools, "Worker", Absent)
+    compiled, given, answers = exe(name, 3), feeds(name), []
+    want = bits(exe(name, 1).run(None, given))
+
+    def call() -> None:
+        answers.extend(bits(compiled.run(None, given)) for _ in range(5))
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(60)
+    assert answers == [want] * 5 and compiled._at_rest()[-1].team == 3
+    for worker in workers.workers:
+        assert isinstance(worker, Absent)
+        worker.come()  # what it missed was withdrawn; it helps with what comes
+    for _ in range(50):
+        assert bits(compiled.run(None, given)) == want
 
 
 @contextmanager
