@@ -7,11 +7,13 @@ the target's description; nothing here knows a shape or a CPU by name.
 A tile is `rows` × `vectors` accumulators. One step along the reduction loads `vectors` vectors of
 the packed operand and `rows` numbers of the other, and multiplies all pairs:
 
-    cycles of a step = max(rows · vectors / FMA_PORTS, (rows + vectors) / LOAD_PORTS, FMA_LATENCY)
+    cycles of a step = max(rows · vectors / FMA_PORTS, (rows + vectors) / LOAD_PORTS, FMA_LATENCY,
+                           instructions / ISSUE_WIDTH)
 
-since an accumulator waits for its own last sum. In a depthwise convolution each accumulator loads a
-vector of its own instead, and the rows share the weights. The best tile has the fewest cycles for
-the whole product, the wasted rows and columns of the last tiles included.
+since an accumulator waits for its own last sum; instructions are the loads, the multiplications
+and, in tiles too tall to have steps written out, those of the loop. In a depthwise convolution each
+accumulator loads a vector of its own instead, and the rows share the weights. The best tile has the
+fewest cycles for the whole product, the wasted rows and columns of the last tiles included.
 
 `pace` says what a core is taken to do, for the prediction that exe.report() sets beside the time
 measured: a kernel takes as long as its arithmetic on every port, or as moving its arrays once from
@@ -25,6 +27,8 @@ from dataclasses import dataclass
 
 FMA_PORTS = 2
 LOAD_PORTS = 2
+ISSUE_WIDTH = 4  # instructions a cycle: what a core does for long, if it is not alone in it
+LOOP_INSTRUCTIONS = 2  # of each step that is not written out: a sum, and a comparison with its jump
 FMA_LATENCY = 4.2  # of four, and something comes between now and then
 TILE_COST = 0.3  # of a row's cycles: what a tile loads for all its rows, and begins and ends
 UNKNOWN = 6 * 43  # rows not known yet: many, and a multiple of nothing in particular
@@ -67,7 +71,13 @@ class Tile:
     def step_cycles(self) -> float:
         results = self.rows * self.vectors
         loads = (results if self.is_apart else self.rows) + self.vectors
-        return max(results / FMA_PORTS, loads / LOAD_PORTS, FMA_LATENCY)
+        cycles = max(results / FMA_PORTS, loads / LOAD_PORTS, FMA_LATENCY)
+        return cycles if self.is_apart else max(cycles, self._instructions / ISSUE_WIDTH)
+
+    @property
+    def _instructions(self) -> int:
+        loop = LOOP_INSTRUCTIONS if self.rows > STEP_ROWS else 0
+        return self.rows * self.vectors + self.rows + self.vectors + loop
 
 
 @dataclass(frozen=True)
