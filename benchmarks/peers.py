@@ -1,6 +1,6 @@
 """Ingot and its peers on a list of models: `make bench`. In: names. Out: a table, JSON, PNG.
 
-    python benchmarks/peers.py                        the usual models, 1 and 2 threads, 5 rounds
+    python benchmarks/peers.py                        the usual models, 1 and 2 threads, 11 rounds
     python benchmarks/peers.py digits resnet50-8      some of them; -8: at batch 8
     python benchmarks/peers.py --batch 1,8 unet       a model at some batches
     python benchmarks/peers.py --peers onnxruntime    without those that take long to load
@@ -110,7 +110,7 @@ def read_arguments(words: list[str] | None = None) -> Choice:
     parser.add_argument("names", nargs="*", metavar="MODEL", help=f"of {', '.join(models.NAMES)}")
     parser.add_argument("--batch", metavar="N,N", help="models at these batches: 1,8")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--peers", default=",".join(PEERS), help="which of them")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--add", action="store_true", help="to what the last run found of others")

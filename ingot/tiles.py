@@ -97,10 +97,11 @@ def pace(lanes: int, has_fma: bool, caches: tuple[int, ...]) -> Pace:
     return Pace(FMA_PORTS * (2 if has_fma else 1) * CLOCK_GHZ, lanes, levels)
 
 
-def may_write_out(tile: Tile) -> bool:
-    """Are several steps of a sum better written out than gone through by a loop? A core that runs
-    one thread has slots to spare for the loop's own instructions, one that runs two has not."""
-    return 1 < tile.rows <= STEP_ROWS and not tile.is_apart
+def may_write_out(rows: int) -> bool:
+    """Are several steps of a sum better written out than gone through by a loop, for a tile of so
+    many rows? A core that runs one thread has slots to spare for the loop's own instructions, one
+    that runs two has not."""
+    return 1 < rows <= STEP_ROWS
 
 
 def register_tile(

@@ -98,6 +98,11 @@ def test_long_sums_are_cut_into_parts(sizes, cut):
 
 
 def test_steps_are_written_out_for_tiles_of_few_rows():
-    """A row may have an address of its own; a result with vectors of its own shares none."""
-    wide, tall, apart = tiles.Tile(6, 2, 8), tiles.Tile(13, 1, 8), tiles.Tile(6, 2, 8, True)
-    assert [tiles.may_write_out(t) for t in (wide, tall, apart)] == [True, False, False]
+    """A row may have an address of its own."""
+    assert [tiles.may_write_out(rows) for rows in (1, 6, 13)] == [False, True, False]
+
+
+def test_columns_that_fill_no_two_vectors_do_not_get_tall_tiles():
+    """13 rows of one vector are 29 instructions for 13 results, 6 of two are 20 for 12."""
+    assert tiles.register_tile(767, 97, 8, 16) == tiles.Tile(6, 2, 8)
+    assert tiles.register_tile(767, 7, 8, 16).rows > 8  # no second vector to have

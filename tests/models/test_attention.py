@@ -14,6 +14,8 @@ import ingot
 from ingot import api, dtypes, pipeline
 from ingot.arith import expr as arith
 from ingot.legalize.separate import separate
+from ingot.loops import ir as loops_ir
+from ingot.loops import visit
 from ingot.program import interp as program_interp
 from ingot.program import ir
 from ingot.schedule import Schedule
@@ -91,7 +93,7 @@ CASES = {
         "MatMul r v -> y",
         {"m": ("nothing", (2, 1, 40, 1))}, {"zero": ZERO},
     ),
-    "other keys": Case((1, 4, 30, 24), (1, 4, 24, 77), (1, 4, 77, 40), PLAIN),
+    "other keys": Case((1, 4, 60, 24), (1, 4, 24, 77), (1, 4, 77, 40), PLAIN),
     "awkward sizes": Case((1, 3, 37, 15), (1, 3, 15, 29), (1, 3, 29, 15), PLAIN),
     "fewer keys than a vector": Case((1, 2, 26, 5), (1, 2, 5, 3), (1, 2, 3, 6), PLAIN),
     "tokens outside": Case(
@@ -255,6 +257,16 @@ def test_panels_follow_the_target(target: str):
     (panels,) = separate(sch.kernel).temporaries
     width = arith.as_int(panels.shape[-1])
     assert width is not None and width % parse(target).lanes(dtypes.f32) == 0
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_steps_of_both_products_are_written_out(steps: int):
+    (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "share").kernels)
+    sch = Schedule(kernel)
+    with knobs.override(steps=steps):
+        assert schedule_attention(sch, parse("x86-64-v3"))
+    loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, loops_ir.For)]
+    assert sum((loops_ir.STEPS, 4) in x.annotations for x in loops) == (2 if steps == 4 else 0)
 
 
 def test_it_can_be_switched_off():

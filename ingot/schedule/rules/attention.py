@@ -33,6 +33,7 @@ from ingot.schedule.rules.stages import (
     stage_of,
     stages,
 )
+from ingot.schedule.rules.steps import write_out_steps
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
@@ -225,6 +226,7 @@ def _product_tile(sch: Schedule, target: Target, ref: BlockRef) -> None:
     sch.vectorize(lane)
     for loop in (row, *vectors):
         sch.unroll(loop)
+    write_out_steps(sch, extent(sch, row), reduced[-1])
 
 
 def _feeds(loop: LoopRef, axis: Axis) -> bool:

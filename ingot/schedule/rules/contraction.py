@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from ingot import tiles
 from ingot.arith import expr as arith
-from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.few_rows import schedule_column_sums, schedule_few_rows
@@ -42,6 +41,7 @@ from ingot.schedule.rules.stages import (
     stage_of,
     stages,
 )
+from ingot.schedule.rules.steps import write_out_steps
 from ingot.schedule.rules.windows import copy_by_block, down_the_map
 from ingot.schedule.schedule import Schedule
 from ingot.support import knobs
@@ -156,17 +156,11 @@ def _tiled(
     sch.vectorize(lanes)
     for loop in [*vectors, *([row_inner] if row_inner is not None else [])]:
         sch.unroll(loop)
-    _write_out_steps(sch, tile, reduced[-1])
-    if tile.is_apart and (extent(sch, reduced[-1]) or MAX_UNROLL) < MAX_UNROLL:
+    if not tile.is_apart:
+        write_out_steps(sch, tile.rows, reduced[-1])
+    elif (extent(sch, reduced[-1]) or MAX_UNROLL) < MAX_UNROLL:
         sch.unroll(reduced[-1])  # neighbours read the same vectors, a tap apart
     return shared
-
-
-def _write_out_steps(sch: Schedule, tile: tiles.Tile, loop: LoopRef) -> None:
-    steps, count = knobs.current().steps, extent(sch, loop)
-    is_long = steps > 1 and (count is None or count >= 2 * steps)
-    if is_long and tiles.may_write_out(tile):
-        sch.annotate(loop, ir.STEPS, steps)
 
 
 def _tile(target: Target, stage: Stage, roles: Roles) -> tiles.Tile:

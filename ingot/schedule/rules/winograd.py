@@ -22,6 +22,7 @@ from ingot.schedule.rules.contraction import schedule_reduction
 from ingot.schedule.rules.inline import inline_maps
 from ingot.schedule.rules.maps import has_work, write_out
 from ingot.schedule.rules.stages import extent, own_loops, stage_of, stages
+from ingot.schedule.rules.steps import write_out_steps
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
@@ -117,6 +118,7 @@ def _product_tiles(
     sch.vectorize(lane)
     sch.unroll(row)
     sch.unroll(vectors)
+    write_out_steps(sch, rows, channel)
     write_out(sch, target, results)
 
 
