@@ -93,6 +93,7 @@ FMA = ("fma", "neon", "fp-armv8")
 # How many vector registers there are: 32 with these, else 16.
 MANY_REGISTERS = ("avx512f", "neon")
 DEFAULT_CACHES = (32 << 10, 512 << 10, 4 << 20)
+DEFAULT_CORES = 4  # of a machine that only a name describes: one thread can do the work of four
 
 _V2 = (
     "cmov", "cx16", "cx8", "fxsr", "mmx", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1",
@@ -128,7 +129,7 @@ def parse(text: str, host_features: HostFeatures | None = None) -> Target:
         seen = host_features
         base = describe(text, seen.triple, seen.cpu, seen.features, seen.cores, seen.caches)
     elif name in KNOWN:
-        base = describe(text, *KNOWN[name])
+        base = describe(text, *KNOWN[name], cores=DEFAULT_CORES)
     else:
         raise _unknown(name)
     return with_features(base, added, removed) if added or removed else base

@@ -11,9 +11,9 @@ number is done with, since a thread goes on to the next launch only when all par
 taken. So no word is ever reset during a call, and no thread waits here.
 
 A barrier waits for parts, not for threads: `done` in shared memory counts all parts done since the
-call began, and every thread knows how many there are before each barrier. A worker that was not
-woken yet, or that the system has put aside, has taken no part, so nobody waits for it; when it
-comes, it finds everything taken and runs after the others.
+call began, and every thread knows how many there are before each barrier. A thread tells of a part
+when it asks for the next. So nobody waits for a worker that was not woken yet, or that the system
+has put aside between two parts; when it comes, it finds everything taken and runs after the others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from __future__ import annotations
 from ingot.support.abi import CLAIM_BITS, CLAIM_BYTES, FAILED, SERVICES, SYNC, SYNC_BYTES
 
 # this thread's place in a launch: how many shares it is done with, and the part it was given; how
-# many parts it was given since the last barrier
+# many parts it has done, or found to be of no iterations, and not told of
 STATE = "{i64, i64, i64, i64}"
-TAKEN = 3
+UNTOLD = 3
 
 
 def next_part_text() -> str:
@@ -34,11 +34,19 @@ define internal i1 @next_part(ptr %sync, i64 %thread, i64 %threads, i64 %extent,
 entry:
   %low_at = getelementptr {STATE}, ptr %state, i64 0, i32 1
   %high_at = getelementptr {STATE}, ptr %state, i64 0, i32 2
-  %count_at = getelementptr {STATE}, ptr %state, i64 0, i32 {TAKEN}
+  %count_at = getelementptr {STATE}, ptr %state, i64 0, i32 {UNTOLD}
   %done0 = load i64, ptr %state, align 8
   %tag = shl i64 %launch, {CLAIM_BITS}
   %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %single, label %share
+  br i1 %alone, label %single, label %tell_if
+tell_if:
+  %untold = load i64, ptr %count_at, align 8
+  %none = icmp eq i64 %untold, 0
+  br i1 %none, label %share, label %tell
+tell:
+  %told = atomicrmw add ptr %sync, i64 %untold seq_cst
+  store i64 0, ptr %count_at, align 8
+  br label %share
 single:
   store i64 1, ptr %state, align 8
   store i64 0, ptr %low_at, align 8
@@ -48,7 +56,7 @@ single:
   %whole = and i1 %first, %some
   ret i1 %whole
 share:
-  %done = phi i64 [%done0, %entry], [%done_next, %leave]
+  %done = phi i64 [%done0, %tell_if], [%done0, %tell], [%done_next, %leave]
   %no_more = icmp uge i64 %done, %threads
   br i1 %no_more, label %out, label %look
 look:
@@ -104,9 +112,10 @@ out:
 
 
 def barrier_text(triple: str, spin_count: int) -> str:
-    """`i1 barrier(sync, threads, services, taken, wanted)`: the thread has done so many parts since
-    the last one, and goes on when `wanted` are done since the call began. True: leave, somebody
-    has failed. `fail` raises `done` beyond what anybody waits for, so that all leave."""
+    """`i1 barrier(sync, threads, services, untold, wanted)`: go on when `wanted` parts are done
+    since the call began. True: leave, somebody has failed. `fail` raises `done` beyond what anybody
+    waits for, so that all leave. Who comes to an open barrier wakes those who sleep there; one of
+    them is who told of the last part."""
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
     return f"""
 define internal void @rouse(ptr %sync, ptr %services) nounwind "no-builtins" {{
@@ -128,7 +137,7 @@ define internal void @fail(ptr %sync, ptr %services) noinline nounwind "no-built
   call void @rouse(ptr %sync, ptr %services)
   ret void
 }}
-define internal i1 @barrier(ptr %sync, i64 %threads, ptr %services, i64 %taken, i64 %wanted)
+define internal i1 @barrier(ptr %sync, i64 %threads, ptr %services, i64 %untold, i64 %wanted)
     noinline nounwind "no-builtins" {{
 entry:
   %alone = icmp eq i64 %threads, 1
@@ -137,18 +146,24 @@ by_itself:
   %own = load atomic i64, ptr %sync monotonic, align 8
   br label %out
 meet:
-  %idle = icmp eq i64 %taken, 0
-  br i1 %idle, label %spin, label %tell
+  %none = icmp eq i64 %untold, 0
+  br i1 %none, label %hear, label %tell
+hear:
+  %heard = load atomic i64, ptr %sync seq_cst, align 8
+  br label %judge
 tell:
-  %before = atomicrmw add ptr %sync, i64 %taken seq_cst
-  %after = add i64 %before, %taken
-  %last = icmp uge i64 %after, %wanted
-  br i1 %last, label %open, label %spin
+  %before = atomicrmw add ptr %sync, i64 %untold seq_cst
+  %after = add i64 %before, %untold
+  br label %judge
+judge:
+  %first = phi i64 [%heard, %hear], [%after, %tell]
+  %is_open = icmp uge i64 %first, %wanted
+  br i1 %is_open, label %open, label %spin
 open:
   call void @rouse(ptr %sync, ptr %services)
   br label %out
 spin:
-  %turn = phi i32 [0, %meet], [0, %tell], [%turn_next, %wait]
+  %turn = phi i32 [0, %judge], [%turn_next, %wait]
   %now = load atomic i64, ptr %sync acquire, align 8
   %ready = icmp uge i64 %now, %wanted
   br i1 %ready, label %out, label %wait_or_park
@@ -184,7 +199,7 @@ wake_up:
   %ignored2 = atomicrmw sub ptr %parked_at, i64 1 seq_cst
   br label %out
 out:
-  %final = phi i64 [%own, %by_itself], [%after, %open], [%now, %spin], [%now1, %spin_on],
+  %final = phi i64 [%own, %by_itself], [%first, %open], [%now, %spin], [%now1, %spin_on],
                    [%now2, %wake_up]
   %leave = icmp uge i64 %final, {FAILED}
   ret i1 %leave

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from ingot.arith import expr as arith
-from ingot.codegen.llvm_claims import STATE, TAKEN, barrier_text, next_part_text
+from ingot.codegen.llvm_claims import STATE, UNTOLD, barrier_text, next_part_text
 from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import Values
 from ingot.program import ir
@@ -100,7 +100,7 @@ class _Entry:
             address = self.fn.op(f"getelementptr i8, ptr %ctx, i64 {offset}")
             type = "i64" if name in ("thread", "threads", "arena_count") else "ptr"
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
-        for counter in (self.begun, self.wanted, self.part_field(TAKEN)):
+        for counter in (self.begun, self.wanted, self.part_field(UNTOLD)):
             self.fn.do(f"store i64 0, ptr {counter}, align 8")
 
     def finish(self) -> None:
@@ -221,7 +221,7 @@ class _Entry:
 
     def alone(self, s: ir.Launch, given: tuple[str, list[str]]) -> None:
         self.call_kernel(s, given, "0", "1")
-        self.raise_by(self.part_field(TAKEN), "1")
+        self.raise_by(self.part_field(UNTOLD), "1")
 
     def by_parts(self, extent: str, parts: int, do: Callable[[tuple[str, str]], None]) -> None:
         """Parts of 0 … extent-1, as long as there are any: llvm_claims.py."""
@@ -265,11 +265,11 @@ class _Entry:
         sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
         if self.has_turns:
             self.raise_by(self.wanted, threads)
-            self.raise_by(self.part_field(TAKEN), "1")
-        taken_at = self.part_field(TAKEN)
-        taken, wanted = (fn.op(f"load i64, ptr {x}, align 8") for x in (taken_at, self.wanted))
-        fn.do(f"store i64 0, ptr {taken_at}, align 8")
-        args = f"ptr {sync}, i64 {threads}, ptr {services}, i64 {taken}, i64 {wanted}"
+            self.raise_by(self.part_field(UNTOLD), "1")
+        untold_at = self.part_field(UNTOLD)
+        untold, wanted = (fn.op(f"load i64, ptr {x}, align 8") for x in (untold_at, self.wanted))
+        fn.do(f"store i64 0, ptr {untold_at}, align 8")
+        args = f"ptr {sync}, i64 {threads}, ptr {services}, i64 {untold}, i64 {wanted}"
         with self.counted("wait"):
             failed = fn.op(f"call i1 @barrier({args})")
         leave, stay = fn.label("leave"), fn.label("stay")

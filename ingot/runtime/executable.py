@@ -194,7 +194,11 @@ class Executable:
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> list[np.ndarray]:
         if named:
             if arrays:
-                raise IngotError("bad-input", "give inputs either by position or by name, not both")
+                raise IngotError(
+                    "bad-input",
+                    f"{len(arrays)} inputs given by position and {', '.join(named)} by name",
+                    hint=f"all by position or all by name: {', '.join(self._in_names)}",
+                )
             return self.run(None, named, out)
         if len(arrays) != len(self.package.inputs):
             names = ", ".join(self._in_names)

@@ -8,8 +8,8 @@ from ingot.support.errors import IngotError
 
 
 def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> IngotError:
-    """The first failure in the program's order; of threads that failed in one launch, the first
-    thread's, which is the one a single thread would have met."""
+    """The first failure in the program's order; of threads that failed in one launch, any one's:
+    which thread met which element depends on who was quicker."""
     launch, reason, first, second = min(records, key=lambda record: record[0])
     info = package.launches[launch]
     if reason == NO_MEMORY:

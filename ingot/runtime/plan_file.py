@@ -173,7 +173,7 @@ def _table_place(data: mmap.mmap) -> int:
 def _table(data: mmap.mmap, path: str) -> dict[str, Any]:
     """The table of a file whose header and table are whole."""
     if len(data) < HEAD_BYTES or data[: len(_MAGIC)] != _MAGIC:
-        raise _refuse(path, "it is no plan file")
+        raise _refuse(path, "it is no plan file", "ingot.compile takes models")
     _, version, place, length = _FACTS.unpack_from(data)
     if length != len(data) or not HEAD_BYTES <= place <= length:
         raise _refuse(path, f"it has {len(data)} bytes, and its header says {length}")

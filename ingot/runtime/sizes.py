@@ -75,7 +75,8 @@ def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[in
                 raise IngotError(
                     "bad-input",
                     f"the inputs disagree about {name!r}: {there} is {other}, {here} is {number}",
-                    hint=f"give both the same size along {name!r}",
+                    hint=f"give both the same size along {name!r}; an axis of size 1 that is to be "
+                    "broadcast must be fixed when the model is compiled: shapes=",
                 )
             values.setdefault(name, (number, here))
     return values

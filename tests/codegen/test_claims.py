@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ingot.codegen import llvm_object
-from ingot.codegen.llvm_claims import TAKEN, barrier_text, next_part_text
+from ingot.codegen.llvm_claims import UNTOLD, barrier_text, next_part_text
 from ingot.runtime.loader import LoadedObject
 from ingot.support.abi import CLAIM_BYTES, FAILED, SERVICES_BYTES, SYNC_BYTES
 
@@ -91,8 +91,20 @@ def test_launches_without_barriers_between(native, threads, parts):
             found[at[thread]].append(part)
     for parts_found, extent in zip(found, extents):
         assert_whole(parts_found, extent)
-    taken = sum(state[TAKEN] for state in team.states)  # parts of no iterations too
-    assert taken == threads * parts * len(extents)
+    told = ctypes.c_int64.from_buffer(team.shared).value
+    untold = sum(state[UNTOLD] for state in team.states)  # parts of no iterations, at the end
+    assert told + untold == threads * parts * len(extents)
+
+
+def test_a_part_is_told_of_when_the_next_is_asked_for(native):
+    """Who loses its core between two parts holds nobody up."""
+    team = Team(native, 2, 4)
+    parts = [team.ask(1, 1, 8), team.ask(1, 1, 8), *(team.ask(0, 1, 8) for _ in range(6))]
+    assert_whole(parts, 8)
+    done = ctypes.c_int64.from_buffer(team.shared)
+    assert done.value == 6 and team.ask(0, 1, 8) is None
+    assert done.value == 7 and team.ask(1, 1, 8) is None
+    assert done.value == 8
 
 
 class Meeting:
@@ -109,24 +121,24 @@ class Meeting:
         fail = ctypes.CFUNCTYPE(None, pointer, ctypes.c_char_p)(self.loaded.address("fail"))
         self.fail = lambda: fail(ctypes.addressof(self.done), self.services)
 
-    def must_leave(self, taken: int, wanted: int) -> bool:
-        return self._barrier(ctypes.addressof(self.done), 2, self.services, taken, wanted)
+    def must_leave(self, untold: int, wanted: int) -> bool:
+        return self._barrier(ctypes.addressof(self.done), 2, self.services, untold, wanted)
 
 
 def test_a_barrier_waits_for_parts_whoever_did_them():
     meeting = Meeting()
-    assert not meeting.must_leave(taken=4, wanted=4)  # all of them: the other thread did nothing
-    assert not meeting.must_leave(taken=0, wanted=4)  # the other thread, later
+    assert not meeting.must_leave(untold=4, wanted=4)  # all of them: the other thread did nothing
+    assert not meeting.must_leave(untold=0, wanted=4)  # the other thread, later
     answers: list[bool] = []
     waiting = threading.Thread(
-        target=lambda: answers.append(meeting.must_leave(taken=1, wanted=10)), daemon=True
+        target=lambda: answers.append(meeting.must_leave(untold=1, wanted=10)), daemon=True
     )
     waiting.start()
     while meeting.done[0] < 5:
         pass
     waiting.join(0.05)
     assert waiting.is_alive() and not answers
-    assert not meeting.must_leave(taken=5, wanted=10)
+    assert not meeting.must_leave(untold=5, wanted=10)
     waiting.join(30)
     assert answers == [False]
 
@@ -134,10 +146,10 @@ def test_a_barrier_waits_for_parts_whoever_did_them():
 def test_all_leave_a_barrier_when_one_has_failed():
     meeting, answers = Meeting(), []
     waiting = threading.Thread(
-        target=lambda: answers.append(meeting.must_leave(taken=1, wanted=10)), daemon=True
+        target=lambda: answers.append(meeting.must_leave(untold=1, wanted=10)), daemon=True
     )
     waiting.start()
     meeting.fail()
     waiting.join(30)
     assert answers == [True] and meeting.done[0] >= FAILED
-    assert meeting.must_leave(taken=0, wanted=1000)
+    assert meeting.must_leave(untold=0, wanted=1000)

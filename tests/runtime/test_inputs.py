@@ -63,7 +63,7 @@ def test_inputs_by_name_are_a_dict(rows: ingot.Executable, feeds: Any):
 def test_counts(rows: ingot.Executable, given: dict):
     refused(lambda: rows(given["a"]), "1 inputs given, 2 expected", "in this order: a, b")
     refused(lambda: rows(*given.values(), 1), "3 inputs given")
-    refused(lambda: rows(given["a"], b=given["b"]), "not both")
+    refused(lambda: rows(given["a"], b=given["b"]), "by position and")
 
 
 def test_outputs_by_name(rows: ingot.Executable, given: dict):
