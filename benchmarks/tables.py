@@ -111,17 +111,23 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def mean_line(found: Iterable[Row]) -> str:
-    """The geometric mean of the best peer's time over Ingot's, for each number of threads."""
-    by_threads: dict[int, list[float]] = {}
+    """The geometric mean of the best peer's time over Ingot's, for each number of threads; what
+    calls themselves cost, which models of microseconds show, apart."""
+    by_threads: dict[int, list[Row]] = {}
     for row in found:
-        speedup = row.get(OURS, {}).get(SPEEDUP)
-        if speedup:
-            by_threads.setdefault(row["threads"], []).append(speedup)
+        if row.get(OURS, {}).get(SPEEDUP):
+            by_threads.setdefault(row["threads"], []).append(row[OURS])
     told = [
-        f"{geometric_mean(values):.2f} with {threads} thread{'s' * (threads > 1)}"
-        for threads, values in sorted(by_threads.items())
+        f"{_mean(rows)} with {threads} thread{'s' * (threads > 1)}"
+        f" ({_mean(row for row in rows if row['time_ms'] >= 1)} of calls of a millisecond or more)"
+        for threads, rows in sorted(by_threads.items())
     ]
     return "Geometric mean of the best peer's time over Ingot's: " + (", ".join(told) or "-") + "."
+
+
+def _mean(rows: Iterable[Row]) -> str:
+    speedups = [row[SPEEDUP] for row in rows]
+    return f"{geometric_mean(speedups):.2f}" if speedups else "-"
 
 
 def markdown(head: tuple[str, ...], cells: Iterable[tuple[str, ...]]) -> str:

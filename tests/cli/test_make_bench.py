@@ -45,12 +45,16 @@ def test_rows():
     times = "| m | 1 | 12.3 | 24.7 | 30.0 | - | 2.00 "
     assert f"{times}| - | - | 3e-07 | 1.5 | 7.5 | 0.25 | 50 | 3e-07 |" in made["full"]
     assert "| m | 1 | 12.3 | 24.7 (onnxruntime) | 2.00 |" in made["short"]
-    assert "2.00 with 1 thread." in made["full"] and "a machine" in made["full"]
+    assert "2.00 with 1 thread (2.00" in made["full"] and "a machine" in made["full"]
 
 
 def test_the_mean_is_geometric():
-    found = [{"threads": 2, "ingot": {tables.SPEEDUP: x}} for x in (0.5, 8.0)]
-    assert "2.00 with 2 threads" in tables.mean_line(found)
+    found = [
+        {"threads": 2, "ingot": {tables.SPEEDUP: x, "time_ms": ms}}
+        for x, ms in ((0.5, 1.5), (8.0, 0.9))
+    ]
+    line = "2.00 with 2 threads (0.50 of calls of a millisecond or more)"
+    assert line in tables.mean_line(found)
 
 
 def test_a_share_is_of_what_takes_longer():
