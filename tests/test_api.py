@@ -167,7 +167,7 @@ def test_the_thread_count_may_change_between_calls(exe: ingot.Executable):
     [
         (lambda e: e(), ["0 inputs", "x"]),
         (lambda e: e(X, X), ["2 inputs"]),
-        (lambda e: e(X, x=X), ["not both"]),
+        (lambda e: e(X, x=X), ["by position and x by name", "all by position or all by name: x"]),
         (lambda e: e(y=X), ["'x'|x: f32", "'y'"]),
         (lambda e: e.run(None, {"x": X, "w": X}), ["'w'"]),
         (lambda e: e.run(["yy"], {"x": X}), ["'yy'", "z"]),

@@ -34,7 +34,7 @@ def test_a_real_contest_becomes_a_table(tmp_path: Path):
     assert len(row.split("|")) == len(tables.HEAD) + 2 and "refused" not in row
     assert re.search(r"\| 0\.00062\d* \| \d+ % of \w+ \| \de-0\d \| \d+\.\d \|", row), row
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert "with 1 thread." in said[-2] and "onnxruntime" in table
+    assert "with 1 thread (- of calls" in said[-2] and "onnxruntime" in table
     kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert kept["models"][0]["exit_code"] == 0 and len(kept["models"][0]["entries"]) == 3
 

@@ -166,17 +166,22 @@ import random
 random.seed(1)
 from ingot.runtime.pool import pool
 e, given = exe("rows", 4), feeds("rows")
-def interrupt(*_): raise KeyboardInterrupt
+is_armed = False
+def interrupt(*_):
+    if is_armed:  # a signal may be under way still when its timer is stopped
+        raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
 for _ in range(1000):
     crowd(3)
+    is_armed = True
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
         for _ in range(20):
             e.run(None, given)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        is_armed = False
     except KeyboardInterrupt:
-        pass
+        is_armed = False
     end = time.monotonic() + 20
     while True:  # a worker may still be on its way into the pool, or out of the interrupted call
         e.run(None, given)
