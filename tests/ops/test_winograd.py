@@ -10,9 +10,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import ingot
-from ingot import dtypes
+from ingot import api, dtypes, pipeline
 from ingot.graph.opdef import lookup
 from ingot.graph.types import tensor
+from ingot.loops import ir, visit
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 
@@ -73,6 +74,16 @@ def test_stages_one_after_the_other(ins, outs, height, width):
 )  # fmt: skip
 def test_a_block_through_all_stages(ins, outs, height, width):
     assert nests(check(model_of(ins, outs, height, width), 1, ins, height, width)) == 1
+
+
+@pytest.mark.parametrize(("steps", "noted"), [(1, 0), (4, 1)])
+def test_steps_of_a_block_s_product_are_written_out(steps, noted):
+    with knobs.override(steps=steps):
+        session = api.make_session(target="x86-64-v3")
+        program = pipeline.run_stages(model_of(64, 64, 56, 56), session, stop_after="schedule")
+    (kernel,) = (k for _, k in program.kernels if k.family == "winograd")
+    loops = [s for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.For)]
+    assert sum((ir.STEPS, 4) in x.annotations for x in loops) == noted
 
 
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (0, 1, 2, 0), (2, 2, 2, 2), (1, 0, 0, 3)])

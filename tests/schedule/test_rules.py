@@ -163,6 +163,11 @@ def test_threads_share_out_the_steps_of_a_single_row(columns, depth):
     assert_same(matmul(1, columns, depth), sch.kernel)
 
 
+def test_a_target_that_only_a_name_describes_has_threads_to_share_with():
+    sch = schedule_kernel(matmul(1, 256, 1024), parse("x86-64-v3"), "matmul")
+    assert sch.at_loop(sch.loops(sch.block("Y_rf"))[0]).kind is LoopKind.PARALLEL
+
+
 @pytest.mark.parametrize(
     ("batch", "op", "is_shared"), [(1, "add", True), (1, "max", True), (3, "add", False)]
 )
