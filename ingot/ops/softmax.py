@@ -43,8 +43,12 @@ class RowSoftmax(OpDef):
         normalize_axis(self.name, attrs.get("axis", -1), x.rank)
         return [TensorType(x.dtype, x.shape)]
 
-    def result(self, shifted: Expr, power: Expr, total: Expr) -> Expr:
-        """From x - max, exp(x - max) and the row's sum of the latter."""
+    def share(self, total: Expr) -> Expr:
+        """What the row's sum of exp(x - max) becomes, once for the row."""
+        raise NotImplementedError(self.name)
+
+    def result(self, shifted: Expr, power: Expr, share: Expr) -> Expr:
+        """From x - max, exp(x - max) and what the row's sum of the latter has become."""
         raise NotImplementedError(self.name)
 
     def compute(
@@ -65,9 +69,11 @@ class RowSoftmax(OpDef):
         power = b.compute("power", x.shape, lambda *p: ir.Math("exp", (widen(x[p]) - top[row(p)],)))
         total = b.reduce("total", rows, over, "add", lambda *p: power[place(p)])
 
+        share = b.compute("share", rows, lambda *p: self.share(total[p]))
+
         def value(*point: arith.Expr) -> Expr:
             shifted = widen(x[point]) - top[row(point)]
-            return narrow(self.result(shifted, power[point], total[row(point)]), x.dtype)
+            return narrow(self.result(shifted, power[point], share[row(point)]), x.dtype)
 
         return [b.compute("out", x.shape, value)]
 
@@ -115,8 +121,11 @@ class Softmax(RowSoftmax):
             power = np.exp(wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf))
             return [(power / np.sum(power, axis=axis, keepdims=True)).astype(x.dtype)]
 
-    def result(self, shifted: Expr, power: Expr, total: Expr) -> Expr:
-        return power / total
+    def share(self, total: Expr) -> Expr:
+        return 1.0 / total  # the total is 1 or more, or not a number
+
+    def result(self, shifted: Expr, power: Expr, share: Expr) -> Expr:
+        return power * share
 
     def decompose(
         self,
@@ -146,8 +155,11 @@ class LogSoftmax(RowSoftmax):
             total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
             return [(shifted - np.log(total)).astype(x.dtype)]
 
-    def result(self, shifted: Expr, power: Expr, total: Expr) -> Expr:
-        return shifted - ir.Math("log", (total,))
+    def share(self, total: Expr) -> Expr:
+        return ir.Math("log", (total,))
+
+    def result(self, shifted: Expr, power: Expr, share: Expr) -> Expr:
+        return shifted - share
 
     def decompose(
         self,

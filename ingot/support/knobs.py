@@ -97,7 +97,7 @@ class Knobs:
         True, "take the rows of a product in blocks that stay in a cache", affects_code=True
     )
     fetch_ahead: bool = _knob(
-        True, "fetch the next panel of weights while one is used", affects_code=True
+        True, "fetch the next panel of weights, or row, while one is used", affects_code=True
     )
     long_sums: bool = _knob(
         True, "add up long sums in parts, whose rounding errors are smaller", affects_code=True

@@ -384,3 +384,12 @@ def test_panels_narrower_than_a_vector(target):
     assert any(
         s.kind is LoopKind.VECTOR for s in visit.walk_stmts(made.body) if isinstance(s, ir.For)
     )
+
+
+def test_threads_share_out_no_more_loops_than_give_them_parts():
+    """What tells indices of a fused loop apart costs more than a short row's copy."""
+    kernel, family = op_kernel("transpose", [(8, 53, 111, 32)], {"perm": (0, 2, 1, 3)})
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), family)
+    loops = [sch.at_loop(x) for x in sch.loops(sch.blocks()[0])]
+    assert [arith.as_int(x.extent) for x in loops] == [8 * 111, 53, 4, 8]
+    assert [x.kind.value for x in loops[:2]] == ["parallel", "serial"]

@@ -85,7 +85,8 @@ def _share(region: regions.Region, between: list[For], over: For, ahead: int) ->
     if None in extents or None in counts:
         why = f"how much of {region.buffer.name} an iteration of {over.var} touches is no number"
         return Problem(why, "fixed sizes, or factors of split that are numbers")
-    sizes = [e for e in extents if e is not None]
+    whole = [arith.as_int(size) for size in region.buffer.shape]  # guarded steps reach beyond it
+    sizes = [e if w is None else min(e, w) for e, w in zip(extents, whole) if e is not None]
     along = max(range(len(sizes)), key=lambda d: (sizes[d], d))
     count = math.prod(n for n in counts if n is not None)
     if count > max(1, sizes[along]):

@@ -15,11 +15,12 @@ from ingot.schedule import guards
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.stages import (
     Stage,
+    accesses,
     elements,
     extent,
+    formula_count,
     index_vars,
     loop_of,
-    math_count,
     own_loops,
     stage_of,
     value_vars,
@@ -33,6 +34,7 @@ PARALLEL_WORK = 16 << 10  # elements below which waking threads costs more than 
 MATH_WEIGHT = 8  # plain operations one Math costs, about
 WORTH_PEELING = 4  # panels, that the last one be a nest of its own
 UNROLL = 4
+PARTS = 32  # of a core, so that what is left over at the end is little
 MATH_ABREAST = 2  # registers of a vector: more gain little and need more registers than there are
 UNROLL_NODES = 40  # formulas larger than this are not written out, nor are those with Math: one
 # expands to dozens of operations, and wide vectors of such work overlap in the machine as they are
@@ -50,13 +52,24 @@ def schedule_map(sch: Schedule, target: Target, stage: Stage) -> None:
         return
     flat = flat_suffix(stage.block, list(stage.block.axes))
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
-    flat = min(flat, len(loops) - 1)
-    outer = sch.fuse(*loops[:flat]) if flat > 1 else loops[0] if flat else None
-    pieces = vectorize_loop(sch, target, stage, inner, _abreast(sch, target, stage, inner))
+    outer = _outermost(sch, target, loops[: min(flat, len(loops) - 1)])
+    pieces = vectorize_loop(sch, target, stage, inner, abreast(sch, target, stage, inner))
     if not is_big:
         return
     with sch.attempt():
         sch.parallel(_shared(sch, target, outer, pieces))
+
+
+def _outermost(sch: Schedule, target: Target, loops: list[LoopRef]) -> LoopRef | None:
+    """The loop that threads share: as many of the outer ones as give each thread enough parts. All
+    of them would cost divisions at every step, to tell the indices apart again."""
+    if not loops:
+        return None
+    taken, parts = 0, 1
+    while taken < len(loops) and parts < PARTS * target.cores:
+        parts *= extent(sch, loops[taken]) or 1  # an open size may be one
+        taken += 1
+    return sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
 
 
 def _peel_last_panel(sch: Schedule, stage: Stage) -> None:
@@ -97,24 +110,19 @@ def has_work(sch: Schedule, stage: Stage) -> bool:
     count = elements(sch, stage)
     if count is None:
         return True
-    weight = sum(1 + MATH_WEIGHT * math_count(s.value) for s in visit.stores(stage.block.body))
-    return count * max(1, weight) >= PARALLEL_WORK
+    return count * (1 + MATH_WEIGHT * formula_count(stage)) >= PARALLEL_WORK
 
 
 def flat_suffix(block: Block, axes: Sequence[Axis]) -> int:
     """The first of the trailing axes that every access runs through as one contiguous stretch."""
     first = len(axes) - 1
     while first > 0 and all(
-        _is_flat(x.indices, x.buffer.shape, axes[first - 1 :]) for x in _accesses(block)
+        _is_flat(x.indices, x.buffer.shape, axes[first - 1 :]) for x in accesses(block)
     ):
         if _in_values(block, axes[first - 1 :]):
             break
         first -= 1
     return max(first, 0)
-
-
-def _accesses(block: Block) -> list[ir.Load | ir.Store]:
-    return [*visit.loads(block.body), *visit.stores(block.body)]
 
 
 def _is_flat(
@@ -153,17 +161,16 @@ def _in_values(block: Block, axes: Sequence[Axis]) -> bool:
     return False
 
 
-def _abreast(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> int:
+def abreast(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> int:
     """How many registers make a vector. Of long formulas two: their chains run side by side, and
     share the constants that are loaded for each step."""
     count, lanes = extent(sch, loop), target.lanes(stage.dtype)
-    has_math = any(math_count(s.value) for s in visit.stores(stage.block.body))
-    is_even = count is not None and count % (MATH_ABREAST * lanes) == 0
-    return MATH_ABREAST if has_math and is_even and lanes > 1 else 1
+    is_long = count is None or count >= MATH_ABREAST * lanes
+    return MATH_ABREAST if formula_count(stage) and is_long and lanes > 1 else 1
 
 
 def vectorize_loop(
-    sch: Schedule, target: Target, stage: Stage, loop: LoopRef, abreast: int = 1
+    sch: Schedule, target: Target, stage: Stage, loop: LoopRef, registers: int = 1
 ) -> list[LoopRef]:
     """Split a loop into vectors (and a few of them written out); the loops made, outermost first.
 
@@ -172,7 +179,7 @@ def vectorize_loop(
     count = extent(sch, loop)
     if count == 1 or _gathers(stage_of(sch, stage.ref), sch, loop):
         return [loop]
-    width = vector_width(count, abreast * target.lanes(stage.dtype))
+    width = vector_width(count, registers * target.lanes(stage.dtype))
     if width == 1:
         return [loop]
     pieces = [loop]
@@ -204,7 +211,7 @@ def _gathers(stage: Stage, sch: Schedule, loop: LoopRef) -> bool:
     moving = {a.var for a in stage.block.axes if loop.name in arith.free_vars(a.binding)}
     return any(
         moving & value_vars(value)
-        for x in _accesses(stage.block)
+        for x in accesses(stage.block)
         for i in x.indices
         for value in visit.opaque_values(i)
     )

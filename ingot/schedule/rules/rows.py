@@ -18,12 +18,22 @@ from ingot.schedule import tree
 from ingot.schedule.facts import Facts
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.itermap import IterMap
-from ingot.schedule.rules.maps import MAX_UNROLL, PARALLEL_WORK, vector_width, vectorize_loop
+from ingot.schedule.rules.maps import (
+    MATH_WEIGHT,
+    MAX_UNROLL,
+    PARALLEL_WORK,
+    abreast,
+    vector_width,
+    vectorize_loop,
+)
 from ingot.schedule.rules.roles import find_roles, is_contiguous
 from ingot.schedule.rules.stages import (
     Stage,
+    accesses,
     elements,
     extent,
+    formula_count,
+    index_vars,
     intermediates,
     loop_of,
     own_loops,
@@ -31,12 +41,13 @@ from ingot.schedule.rules.stages import (
     stages,
 )
 from ingot.schedule.schedule import Schedule
+from ingot.support import knobs
 from ingot.support.errors import IngotError
 from ingot.target import Target
 
 TILE_VECTORS = 4
 PARTIAL_VECTORS = 4
-WORTH_ONE = 16  # vectors of a row that pay for one more of partial results
+WORTH_ONE = 4  # vectors of a row that pay for one more of partial results
 
 
 def schedule_rows(sch: Schedule, target: Target) -> None:
@@ -61,6 +72,7 @@ def schedule_rows(sch: Schedule, target: Target) -> None:
         if is_big:
             sch.parallel(shared)
             _own_memory(sch, shared)
+            _fetch_ahead(sch, target, shared)
 
 
 def _own_memory(sch: Schedule, shared: LoopRef) -> None:
@@ -71,6 +83,46 @@ def _own_memory(sch: Schedule, shared: LoopRef) -> None:
         if stage.outputs <= made and any(x == shared for x in sch.loops(stage.ref)):
             with sch.attempt():
                 sch.set_scope(stage.ref, ir.THREAD)
+
+
+def _fetch_ahead(sch: Schedule, target: Target, shared: LoopRef) -> None:
+    """While the longest formula of a row is worked out, what the next row reads is fetched, and the
+    lines that this one's results go to: a machine's own prefetching stops where a page ends."""
+    found = stages(sch)
+    inner = [s for s in found[:-1] if any(x == shared for x in sch.loops(s.ref))]
+    if not inner or not knobs.current().fetch_ahead:
+        return
+    busiest = max(inner, key=lambda s: _work(sch, s))
+    steps = [x for x in sch.loops(busiest.ref) if sch.at_loop(x).kind is ir.LoopKind.SERIAL]
+    if not steps or not _is_far(sch, target, busiest):
+        return
+    for name in sorted(_by_row(found, shared) & {p.name for p in sch.kernel.params}):
+        with sch.attempt():
+            sch.prefetch(steps[-1], name, shared, ahead=0 if name in found[-1].outputs else 1)
+
+
+def _by_row(found: list[Stage], shared: LoopRef) -> set[str]:
+    """The buffers that another row touches other elements of."""
+    names: set[str] = set()
+    for stage in found:
+        rows = {a.var for a in stage.block.axes if shared.name in arith.free_vars(a.binding)}
+        touched = [x for x in accesses(stage.block) if any(rows & index_vars(i) for i in x.indices)]
+        names |= {x.buffer.name for x in touched}
+    return names
+
+
+def _is_far(sch: Schedule, target: Target, busiest: Stage) -> bool:
+    """Do the kernel's operands and results not stay near? Beside a long formula, fetching them from
+    the last-level cache pays too."""
+    if len(target.caches) < 2:
+        return False
+    sizes = [arith.as_int(arith.product(list(p.shape))) for p in sch.kernel.params]
+    touched = sum((n or 0) * p.dtype.storage_bytes for n, p in zip(sizes, sch.kernel.params))
+    return touched > (target.caches[1] if formula_count(busiest) else target.caches[-1])
+
+
+def _work(sch: Schedule, stage: Stage) -> int:
+    return (elements(sch, stage) or 0) * (1 + MATH_WEIGHT * formula_count(stage))
 
 
 def _has_work(sch: Schedule) -> bool:
@@ -147,9 +199,9 @@ def partial_results(
 
 def _partial_vectors(count: int | None, lanes: int) -> int:
     """More for a long row: an addition waits for the one before, but each vector costs at the end.
-    One where they do not divide the row."""
-    most = PARTIAL_VECTORS if count is None else min(PARTIAL_VECTORS, count // (lanes * WORTH_ONE))
-    return next((n for n in (4, 2) if n <= most and count and count % (lanes * n) == 0), 1)
+    A row of open length may be short."""
+    most = 2 if count is None else count // (lanes * WORTH_ONE)
+    return next((n for n in (PARTIAL_VECTORS, 2) if n <= most), 1)
 
 
 def _gather(sch: Schedule, stage: Stage, shared: LoopRef) -> None:
@@ -182,7 +234,7 @@ def _inside(sch: Schedule, target: Target, stage: Stage, shared: LoopRef, has_la
         return
     has_lanes = has_lanes or any(a.kind is ir.AxisKind.SPATIAL for a in _inner_axes(stage, loops))
     if stage.is_map:
-        vectorize_loop(sch, target, stage, loops[-1])
+        vectorize_loop(sch, target, stage, loops[-1], abreast(sch, target, stage, loops[-1]))
     elif stage.is_reduction and not has_lanes and len(loops) == 1:
         combine(sch, target, stage, loops[0])
     elif stage.is_reduction and has_lanes:
@@ -204,15 +256,12 @@ def _inner_axes(stage: Stage, loops: list[LoopRef]) -> list[Axis]:
 
 
 def combine(sch: Schedule, target: Target, stage: Stage, loop: LoopRef) -> None:
-    """Partial results → one, as a reduction of lanes."""
+    """Partial results → one, as a reduction of lanes: halves of a wide vector meet first."""
     count, lanes = extent(sch, loop), target.lanes(stage.dtype)
     if count is None or count % lanes or count > lanes * PARTIAL_VECTORS:
         return
     with sch.attempt():
-        *outer, inner = sch.split(loop, None, lanes) if count > lanes else [loop]
-        sch.vectorize(inner)
-        for x in outer:
-            sch.unroll(x)
+        sch.vectorize(loop)
 
 
 def _feeds_spatial(sch: Schedule, stage: Stage, loop: LoopRef) -> bool:

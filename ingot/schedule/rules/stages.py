@@ -68,6 +68,10 @@ def stage_of(sch: Schedule, ref: BlockRef) -> Stage:
     return Stage(ref, sch.at_block(ref))
 
 
+def accesses(block: Block) -> list[ir.Load | ir.Store]:
+    return [*visit.loads(block.body), *visit.stores(block.body)]
+
+
 def own_loops(sch: Schedule, ref: BlockRef) -> list[LoopRef]:
     """The loops of the block's own nest, outermost first."""
     top = tree.own_nest(sch.kernel.body, sch.at_block(ref))
@@ -167,6 +171,11 @@ def _count(value: Expr) -> int:
 
 def math_count(value: Expr) -> int:
     return sum(isinstance(e, ir.Math) for e in visit.walk_exprs(value))
+
+
+def formula_count(stage: Stage) -> int:
+    """Functions that the stage works out at each point."""
+    return sum(math_count(s.value) for s in visit.stores(stage.block.body))
 
 
 def elements(sch: Schedule, stage: Stage) -> int | None:
