@@ -1,4 +1,4 @@
-"""Rows by the default rules: vectors of partial results, of long formulas, and rows fetched ahead."""
+"""Rows by the default rules: partial results, long formulas in two registers, rows fetched ahead."""
 
 from __future__ import annotations
 
