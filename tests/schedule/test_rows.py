@@ -1,4 +1,4 @@
-"""Rows by the default rules: partial results, long formulas in two registers, rows fetched ahead."""
+"""Rows by the default rules: partial results, long formulas in two registers, fetching ahead."""
 
 from __future__ import annotations
 
