@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ingot import api, cache
-from ingot.cli.options import Shapes, command, complete_stage, size_bytes, some_file, stage
+from ingot.cli.options import NewFile, Shapes, command, complete_stage, size_bytes, stage
 from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
 from ingot.cli.sizes import named_sizes
 from ingot.runtime import plan_file, report
@@ -48,7 +48,7 @@ from ingot.support.limits import Limits
     help="MODEL is the dumped text of the IR this stage takes.",
 )
 @click.option(
-    "--save", type=some_file(), help="Write what was made to a plan file, for ingot run or load."
+    "--save", type=NewFile(), help="Write what was made to a plan file, for ingot run or load."
 )
 @click.option(
     "--time-limit",

@@ -176,6 +176,19 @@ def some_file(**options: Any) -> click.Path:
     return click.Path(dir_okay=False, path_type=Path, **options)
 
 
+class NewFile(click.Path):
+    """A file to be written; that its folder is there is seen before any work is done."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(str(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"there is no folder {str(path.parent)!r}", param, ctx)
+        return path
+
+
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 MODEL_OPTIONS = (

@@ -16,13 +16,13 @@ import numpy as np
 from ingot.cli.compare import TOLERANCE, misfit, worst_distance
 from ingot.cli.feeds import Wanted, make_feeds, read_bundle
 from ingot.cli.model import open_model
-from ingot.cli.options import DISAGREE, Shapes, command, feed_options, some_file
+from ingot.cli.options import DISAGREE, NewFile, Shapes, command, feed_options, some_file
 from ingot.cli.output import describe_outputs, print_json, print_outputs
 
 
 @command("run")
 @feed_options
-@click.option("--save", type=some_file(), help="Write the outputs to a .npz.")
+@click.option("--save", type=NewFile(), help="Write the outputs to a .npz.")
 @click.option(
     "--expect",
     type=some_file(exists=True),

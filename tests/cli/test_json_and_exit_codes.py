@@ -97,6 +97,17 @@ def test_an_error_of_the_command_line_as_json(words: list[str], expected: str):
     assert "Usage: " in ingot(*words).stderr
 
 
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_a_file_that_cannot_be_written_is_told_before_any_work(small: Path, command: str):
+    no_model = small.with_suffix(".pt")
+    no_model.write_bytes(b"PK\x03\x04")
+    nowhere = small.parent / "nowhere" / "file"
+    error = said(command, no_model, "--save", nowhere, exit_code=2)
+    assert f"there is no folder '{nowhere.parent}'" in error["error"]["what"]
+    error = said(command, no_model, exit_code=1)
+    assert "torch.onnx.export" in error["error"]["hint"]
+
+
 INTERRUPT = """
 import os, signal, sys
 from ingot.support import lazy

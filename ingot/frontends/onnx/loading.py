@@ -159,9 +159,15 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
             "this is not an ONNX model, or part of it is missing",
             where=name,
             why=str(error),
-            hint="was the file downloaded completely?",
+            hint=_hint(data),
         ) from error
     return model
+
+
+def _hint(data: bytes) -> str:
+    if data.startswith(b"PK"):  # torch.save, torch.jit.save and torch.export.save write archives
+        return "is it PyTorch's? load it there, then torch.onnx.export(module, args, path)"
+    return "was the file downloaded completely?"
 
 
 def _check_texts(source: Source) -> None:
