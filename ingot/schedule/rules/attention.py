@@ -86,7 +86,8 @@ def _one_nest(sch: Schedule, target: Target) -> None:
         sch.set_scope(ref, ir.THREAD)
     for ref in inner:
         if ref not in (first, scores):
-            _row_stage(sch, target, ref, ref in partial.values())
+            has_keys = len(stage_of(sch, ref).spatial) == len(stage_of(sch, first).spatial)
+            _row_stage(sch, target, ref, ref in partial.values(), has_keys)
     sch.parallel(shared)
 
 
@@ -252,8 +253,11 @@ def _scores_tile(sch: Schedule, target: Target, parts: Parts, width: int) -> Non
     write_out(sch, target, parts.scores)
 
 
-def _row_stage(sch: Schedule, target: Target, ref: BlockRef, is_partial: bool) -> None:
-    """Vectors along the rows; partial results of all rows of the tile side by side."""
+def _row_stage(
+    sch: Schedule, target: Target, ref: BlockRef, is_partial: bool, has_keys: bool
+) -> None:
+    """Vectors along the rows; partial results of all rows of the tile side by side. What is one
+    number for each row has none: there are fewer rows in a tile than lanes."""
     stage = stage_of(sch, ref)
     loops = [x for x in own_loops(sch, ref) if extent(sch, x) != 1]
     reduced = [x for x in loops if any(_feeds(x, a) for a in stage.reduced)]
@@ -265,5 +269,5 @@ def _row_stage(sch: Schedule, target: Target, ref: BlockRef, is_partial: bool) -
             sch.unroll(loop)
     elif len(reduced) == 1:
         combine(sch, target, stage, reduced[0])
-    elif loops and stage.is_map:
+    elif loops and stage.is_map and has_keys:
         vectorize_loop(sch, target, stage, loops[-1])
