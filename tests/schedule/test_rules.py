@@ -393,3 +393,14 @@ def test_threads_share_out_no_more_loops_than_give_them_parts():
     loops = [sch.at_loop(x) for x in sch.loops(sch.blocks()[0])]
     assert [arith.as_int(x.extent) for x in loops] == [8 * 111, 53, 4, 8]
     assert [x.kind.value for x in loops[:2]] == ["parallel", "serial"]
+
+
+def test_a_product_may_read_one_number_for_all():
+    b = Build("scaled")
+    x, y = b.param("X", f32, (40, 64)), b.param("Y", f32, (64, 48))
+    scale = b.param("scale", f32, ())
+    z = b.reduce("Z", (40, 48), (64,), "add", lambda i, j, k: x[i, k] * scale[()] * y[k, j])
+    kernel = b.finish([z])
+    sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
+    assert LoopKind.VECTOR in kinds(sch)
+    assert_same(kernel, sch.kernel)

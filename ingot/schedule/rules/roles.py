@@ -84,7 +84,8 @@ def is_contiguous(stage: Stage, load: Load, axis: Axis) -> bool:
 
 
 def is_panelled(load: Load, axis: Axis) -> bool:
-    return isinstance(load.indices[-1], arith.Mod) and load.indices[-1].a == arith.Var(axis.var)
+    last = load.indices[-1] if load.indices else None
+    return isinstance(last, arith.Mod) and last.a == arith.Var(axis.var)
 
 
 def _rows_axis(others: list[Axis], loads: list[Load], moving: list[Load]) -> Axis | None:
