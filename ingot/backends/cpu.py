@@ -15,7 +15,7 @@ from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.backends.parts import cut_launches
-from ingot.backends.report import report, work_ns
+from ingot.backends.report import facts_of, report, work_ns
 from ingot.codegen import llvm, llvm_object, llvm_probe
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
@@ -32,7 +32,7 @@ from ingot.runtime.package import (
     SizeSymbol,
 )
 from ingot.runtime.pool import usable_cores
-from ingot.runtime.report import Pace
+from ingot.runtime.report import LaunchRow, Pace
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
 from ingot.support.identity import cpu_caches
@@ -66,12 +66,13 @@ class CpuBackend:
     ) -> Package:
         """A planned program → everything the runtime needs; `profile` puts cycle counters in."""
         limits = limits or Limits()
-        program = cut_launches(program)
+        facts = facts_of(program)
+        program = cut_launches(program, facts)
         objects = llvm.compile_program(program, target, jobs, profile, limits)
         probe = None
         if objects.probe is not None:
             probe = Probe(objects.probe, llvm_probe.flops_per_turn(target), target.caches)
-        made = package(program, store, objects)
+        made = package(program, store, objects, report(program, facts))
         return replace(
             made,
             probe=probe,
@@ -95,9 +96,10 @@ def host() -> targets.HostFeatures:
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches())
 
 
-def package(program: ir.Program, store: ConstantStore, objects: llvm.Objects) -> Package:
+def package(
+    program: ir.Program, store: ConstantStore, objects: llvm.Objects, rows: tuple[LaunchRow, ...]
+) -> Package:
     table = tables(program)
-    rows = report(program)
     sources = {s.name: s.source for s in program.symbols}
     return Package(
         name=program.name,

@@ -7,8 +7,10 @@ estimate of backends/report.py says how long a launch takes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ingot.arith import expr as arith
-from ingot.backends.report import report, work_ns
+from ingot.backends.report import Facts, report, work_ns
 from ingot.legalize.program import map_launches
 from ingot.program import ir
 from ingot.support import knobs
@@ -17,9 +19,9 @@ PART_NS = 4000  # a fiftieth of it is what a part costs
 OF_OPEN_SIZES = 8
 
 
-def cut_launches(program: ir.Program) -> ir.Program:
+def cut_launches(program: ir.Program, facts: Mapping[str, Facts]) -> ir.Program:
     """Every launch with as many parts as pay, if two threads share it."""
-    rows = iter(report(program))
+    rows = iter(report(program, facts))
 
     def cut(s: ir.Launch) -> ir.Stmt:
         estimate = work_ns([next(rows)])

@@ -7,7 +7,7 @@ can use it; what a row looks like is in runtime/report.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
@@ -34,9 +34,13 @@ class Facts:
     why_scalar: str
 
 
-def report(program: program_ir.Program) -> tuple[LaunchRow, ...]:
+def facts_of(program: program_ir.Program) -> dict[str, Facts]:
+    """Of every kernel, by its name."""
+    return {name: kernel_facts(kernel) for name, kernel in program.kernels}
+
+
+def report(program: program_ir.Program, facts: Mapping[str, Facts]) -> tuple[LaunchRow, ...]:
     """A row for each launch, in program order."""
-    facts = {name: kernel_facts(kernel) for name, kernel in program.kernels}
     launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
     return tuple(_row(program, s, facts[s.kernel]) for s in launches)
 

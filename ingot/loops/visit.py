@@ -319,51 +319,69 @@ def blocks(s: Stmt) -> Iterator[ir.Block]:
 
 def written(s: Stmt) -> set[str]:
     """Names of buffers written anywhere in `s`, boxes of instructions and copies included."""
-    return {name for _, names in _touched(s) for name in names}
+    return {name for part in _parts(s) for name in _writes(part)}
 
 
 def read(s: Stmt) -> set[str]:
     """Names of buffers read anywhere in `s`."""
-    return {name for names, _ in _touched(s) for name in names}
+    return {name for part in _parts(s) for name in _reads(part)}
 
 
-Touched = tuple[frozenset[str], frozenset[str]]  # names of buffers read, and written
-
-
-def _touched(s: Stmt) -> Iterator[Touched]:
-    """What each part of a statement touches; blocks, which schedules ask about often, as wholes."""
+def _parts(s: Stmt) -> Iterator[Stmt]:
+    """Every statement in one; blocks, which schedules ask about often, as wholes."""
     todo = [s]
     while todo:
         stmt = todo.pop()
-        if isinstance(stmt, ir.Block):
-            yield _touched_by_block(stmt)
-        else:
-            yield _touched_itself(stmt)
+        yield stmt
+        if not isinstance(stmt, ir.Block):
             todo.extend(sub_stmts(stmt))
 
 
+def _writes(part: Stmt) -> frozenset[str]:
+    return _written_by_block(part) if isinstance(part, ir.Block) else _written_itself(part)
+
+
+def _reads(part: Stmt) -> frozenset[str]:
+    return _read_by_block(part) if isinstance(part, ir.Block) else _read_itself(part)
+
+
 @lru_cache(maxsize=1 << 12)
-def _touched_by_block(block: ir.Block) -> Touched:
-    parts = [_touched_itself(s) for s in walk_stmts(block)]
-    return frozenset().union(*(r for r, _ in parts)), frozenset().union(*(w for _, w in parts))
+def _written_by_block(block: ir.Block) -> frozenset[str]:
+    return frozenset().union(*map(_written_itself, walk_stmts(block)))
 
 
-def _touched_itself(s: Stmt) -> Touched:
+@lru_cache(maxsize=1 << 12)
+def _read_by_block(block: ir.Block) -> frozenset[str]:
+    return frozenset().union(*map(_read_itself, walk_stmts(block)))
+
+
+def _written_itself(s: Stmt) -> frozenset[str]:
     """By the statement alone, without those inside it."""
-    values = (e for value in own_exprs(s) for e in walk_exprs(value))
-    reads = {e.buffer.name for e in values if isinstance(e, ir.Load)}
     match s:
         case ir.Store(buffer=buffer):
-            return frozenset(reads), frozenset((buffer.name,))
-        case ir.CopyAsync(dst=dst, src=src):
-            return frozenset((*reads, src.buffer.name)), frozenset((dst.buffer.name,))
-        case ir.Call(instruction=instruction, args=args):
-            meaning = instruction.meaning
-            into, out_of = written(meaning.body), read(meaning.body)
-            boxes = [(p.name, box.buffer.name) for p, box in zip(meaning.params, args)]
-            writes = frozenset(name for param, name in boxes if param in into)
-            return frozenset((*reads, *(n for p, n in boxes if p in out_of))), writes
-    return frozenset(reads), frozenset()
+            return frozenset((buffer.name,))
+        case ir.CopyAsync(dst=dst):
+            return frozenset((dst.buffer.name,))
+        case ir.Call():
+            return _boxes(s, written(s.instruction.meaning.body))
+    return frozenset()
+
+
+def _read_itself(s: Stmt) -> frozenset[str]:
+    values = (e for value in own_exprs(s) for e in walk_exprs(value))
+    loaded = frozenset(e.buffer.name for e in values if isinstance(e, ir.Load))
+    match s:
+        case ir.CopyAsync(src=src):
+            return loaded | {src.buffer.name}
+        case ir.Call():
+            return loaded | _boxes(s, read(s.instruction.meaning.body))
+    return loaded
+
+
+def _boxes(call: ir.Call, params: set[str]) -> frozenset[str]:
+    """The buffers that a call hands over as these parameters of its instruction."""
+    given = zip(call.instruction.meaning.params, call.args)
+    return frozenset(box.buffer.name for p, box in given if p.name in params)
 
 
 def read_first(body: Stmt) -> set[str]:

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 import ingot
 from ingot import api, pipeline
 from ingot.backends.parts import cut_launches
+from ingot.backends.report import facts_of
 from ingot.program import ir
 from ingot.program.tables import tables
 from ingot.program.text import parse, show
@@ -30,7 +31,8 @@ def product(rows: int | str, depth: int = 256, columns: int = 256) -> onnx.Model
 
 def cut(model: onnx.ModelProto) -> ir.Program:
     session = api.make_session("cpu", {}, jobs=1)
-    return cut_launches(pipeline.run_stages(model, session, stop_after="barriers"))
+    program = pipeline.run_stages(model, session, stop_after="barriers")
+    return cut_launches(program, facts_of(program))
 
 
 def parts_of(program: ir.Program) -> list[int]:

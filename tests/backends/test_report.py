@@ -9,7 +9,7 @@ from onnx.numpy_helper import from_array
 
 from ingot import api, pipeline
 from ingot.arith import expr as arith
-from ingot.backends.report import kernel_facts, report
+from ingot.backends.report import facts_of, kernel_facts, report
 from ingot.loops.script_parse import parse
 from ingot.runtime.report import HEAD, LaunchRow, Pace, lines, table
 from tests.models.build import HARD
@@ -132,7 +132,8 @@ def test_a_product_says_its_tile_and_how_its_arrays_lie():
                        [make_tensor_value_info("y", 1, ("n", 32))],
                        [from_array(weights, "w")])  # fmt: skip
     session = api.make_session("x86-64-v3", {"n": 32})
-    (row,) = report(pipeline.run_stages(make_model(graph), session, stop_after="barriers"))
+    program = pipeline.run_stages(make_model(graph), session, stop_after="barriers")
+    (row,) = report(program, facts_of(program))
     assert row.tile == "4 x 16"
     assert row.layouts == "32 x 64, 2 x 64 x 16 -> 32 x 32"
 
@@ -173,7 +174,8 @@ def test_flops_are_not_guessed_where_only_the_run_knows():
 @pytest.mark.parametrize("name", ["loop", "nonzero_gather", "transformer_block", "lstm_both"])
 def test_nothing_slow_without_a_reason(name: str):
     model, _ = HARD[name]()
-    rows = report(pipeline.run_stages(model, api.make_session(), stop_after="barriers"))
+    program = pipeline.run_stages(model, api.make_session(), stop_after="barriers")
+    rows = report(program, facts_of(program))
     assert rows
     for row in rows:
         assert row.origin, row

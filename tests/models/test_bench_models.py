@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import models
 from ingot import api, pipeline
-from ingot.backends.report import report
+from ingot.backends.report import facts_of, report
 from ingot.program import ir
 from tests.plan.test_memory import ROOM, arena_and_live_bytes
 
@@ -23,7 +23,7 @@ def planned(name: str, folder: Path) -> ir.Program:
 
 
 def check(program: ir.Program) -> None:
-    rows = report(program)
+    rows = report(program, facts_of(program))
     assert rows
     for row in rows:
         assert bool(row.why_serial) == row.is_serial, row
