@@ -11,6 +11,7 @@ import pytest
 
 from ingot import api, pipeline
 from ingot.graph.ir import Graph
+from ingot.loops import ir as loops_ir
 from ingot.program.ir import Program
 from ingot.program.tables import tables
 from ingot.runtime.package import Package
@@ -175,9 +176,20 @@ def _lose_barriers(program: Program, s: pipeline.Session) -> Program:
     return replace(program, is_planned=True)
 
 
+def _say_twice(program: Program, s: pipeline.Session) -> Program:
+    """One kernel; the others are those of the stage before, which nobody looks at again."""
+    (name, kernel), *others = program.kernels
+    twice = replace(kernel, body=loops_ir.seq(kernel.body, kernel.body))
+    return replace(program, kernels=((name, twice), *others))
+
+
 @pytest.mark.parametrize(
     "stage, code, plant",
-    [("merge_common", "bad-graph", _lose_a_node), ("barriers", "bad-program", _lose_barriers)],
+    [
+        ("merge_common", "bad-graph", _lose_a_node),
+        ("barriers", "bad-program", _lose_barriers),
+        ("separate", "bad-loops", _say_twice),
+    ],
 )
 def test_the_verify_knob_holds_stages_to_the_law(monkeypatch, stage: str, code: str, plant):
     _plant(monkeypatch, stage, plant)
@@ -186,3 +198,15 @@ def test_the_verify_knob_holds_stages_to_the_law(monkeypatch, stage: str, code: 
     assert found.value.code == code
     with knobs.override(verify=False):
         assert pipeline.run_stages(DIGITS, session(), stop_after=stage) is not None
+
+
+def test_a_kernel_that_stays_as_it_is_is_verified_once(monkeypatch):
+    looked_at: list[int] = []
+    verify = pipeline.loops_verify.verify
+    monkeypatch.setattr(
+        pipeline.loops_verify, "verify", lambda k: (looked_at.append(id(k)), verify(k))
+    )
+    pipeline.run_stages(DIGITS, session(), stop_after="share_again")
+    before = len(looked_at)
+    pipeline.run_stages(DIGITS, session(), stop_after="barriers")
+    assert 0 < before == len(looked_at) - before  # placing and barriers change no kernel
