@@ -95,6 +95,7 @@ CASES = {
     ),
     "other keys": Case((1, 4, 60, 24), (1, 4, 24, 77), (1, 4, 77, 40), PLAIN),
     "awkward sizes": Case((1, 3, 37, 15), (1, 3, 15, 29), (1, 3, 29, 15), PLAIN),
+    "one number a token": Case((1, 2, 30, 1), (1, 2, 1, 40), (1, 2, 40, 8), PLAIN),
     "fewer keys than a vector": Case((1, 2, 26, 5), (1, 2, 5, 3), (1, 2, 3, 6), PLAIN),
     "tokens outside": Case(
         (2, 40, 3, 16), (2, 40, 3, 16), (2, 40, 3, 16),

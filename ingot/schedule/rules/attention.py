@@ -227,7 +227,8 @@ def _product_tile(sch: Schedule, target: Target, ref: BlockRef) -> None:
     sch.vectorize(lane)
     for loop in (row, *vectors):
         sch.unroll(loop)
-    write_out_steps(sch, extent(sch, row), reduced[-1])
+    if reduced:  # a sum of one term has no loop
+        write_out_steps(sch, extent(sch, row), reduced[-1])
 
 
 def _feeds(loop: LoopRef, axis: Axis) -> bool:
