@@ -1,4 +1,4 @@
-# Two commands do all the set-up on a fresh machine:  make demo   make test
+# Two targets set up a fresh machine:  make demo   make test
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ $(VENV)/.base: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-# torch is installed by its pinned version first, so that nothing pulls in a CUDA build
+# install the pinned torch first, so that no other package pulls in a CUDA build
 $(VENV)/.test: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
@@ -25,25 +25,25 @@ test: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Ingot beside its peers; some models: make bench MODELS="digits resnet50-8"
+# benchmark Ingot versus its peers; some models: make bench MODELS="digits resnet50-8"
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/peers.py $(MODELS)
 
-# every model of the zoo against ONNX Runtime (long); some: make zoo MODELS="magika unet"
+# compare every zoo model with ONNX Runtime (long); some: make zoo MODELS="magika unet"
 zoo: $(VENV)/.test
 	$(BIN)/python -m benchmarks.zoo.compare --table $(MODELS)
 
-# suites too long for every change
+# tests that are too long for every change
 long: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m long
 
-# every f32 there is through every math function, and the worst distance of each, printed
+# evaluate every math function at every f32, and print its largest error in ulp
 math-long: $(VENV)/.test
 	$(BIN)/python -m pytest tests/math -m long -s
 
-# single operators beside libraries; a quick look: make micro FEW="--few 6"
+# micro-benchmarks of single operators versus libraries; a quick look: make micro FEW="--few 6"
 micro: $(VENV)/.test
-	$(BIN)/python benchmarks/products.py $(FEW)
+	$(BIN)/python benchmarks/gemm.py $(FEW)
 	$(BIN)/python benchmarks/convs.py $(FEW)
 	$(BIN)/python benchmarks/patterns.py $(FEW)
 

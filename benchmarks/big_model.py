@@ -1,11 +1,11 @@
-"""Peak memory and time of compiling a model whose weights are gigabytes, kept in a file beside it.
+"""Peak memory and compile time of a model with gigabytes of weights, in an external data file.
 
     python benchmarks/big_model.py [--gigabytes 3] [--folder DIR]
 
-Writes layers of 64 MB each (a product and an activation), compiles the model in a process of its
-own with an empty cache, and gets it from the cache in another. Prints, for each: seconds, and the
-peak of the process's resident memory (VmHWM; mapped files count as far as they are in memory). The
-bound is 1.3 times the weights plus 500 MB.
+Writes layers of 64 MB each (a GEMV and an activation), compiles the model in a process of its own
+with an empty cache, and loads it from the cache in another. Prints the time and the peak resident
+memory of each process (VmHWM; mapped files count as far as they are resident). The bound is 1.3
+times the weights plus 500 MB.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ print(*(f"{name}={time_s:.2f}" for name, time_s in stages))
 
 
 def write_model(folder: Path, layers: int) -> Path:
-    """One scale for all weights, seeded; the file is written layer by layer."""
+    """Seeded random weights; the file is written layer by layer."""
     nodes, tensors, last = [], [], "x"
     rng = np.random.default_rng(0)
     with open(folder / "weights.bin", "wb") as file:
@@ -58,7 +58,7 @@ def write_model(folder: Path, layers: int) -> Path:
             file.write(block.data)
             nodes += [
                 helper.make_node(
-                    "MatMul", [last, f"w{layer}"], [f"p{layer}"], name=f"product{layer}"
+                    "MatMul", [last, f"w{layer}"], [f"p{layer}"], name=f"matmul{layer}"
                 ),
                 helper.make_node("LeakyRelu", [f"p{layer}"], [f"a{layer}"], name=f"act{layer}"),
             ]
@@ -88,7 +88,7 @@ def compile_in_a_process(path: Path, cache: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=3.0)
-    parser.add_argument("--folder", help="where the files are written, and removed again")
+    parser.add_argument("--folder", help="folder for the temporary files")
     options = parser.parse_args()
     layers = round(options.gigabytes * 1e9 / LAYER_BYTES)
     weights_mb = layers * LAYER_BYTES / 2**20
@@ -98,14 +98,14 @@ def main() -> None:
         print(f"{layers} layers, {weights_mb:.0f} MB of weights, written in "
               f"{time.perf_counter() - start:.0f} s")  # fmt: skip
         allowed = 1.3 * weights_mb + 500
-        answers = []
+        outputs = []
         for what in ("cold", "from the cache"):
-            took, peak, answer, *stages = compile_in_a_process(path, Path(name, "cache"))
-            answers.append(answer)
+            took, peak, output, *stages = compile_in_a_process(path, Path(name, "cache"))
+            outputs.append(output)
             verdict = "within" if float(peak) <= allowed else "OVER"
             print(f"{what:15} {took:>7} s   peak {peak:>6} MB, {verdict} {allowed:.0f} MB   "
                   f"{' '.join(stages)}")  # fmt: skip
-        assert answers[0] == answers[1], answers
+        assert outputs[0] == outputs[1], outputs
 
 
 if __name__ == "__main__":

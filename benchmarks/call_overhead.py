@@ -1,10 +1,10 @@
-"""What one call costs: an 8-element Relu through `exe.run`, beside ONNX Runtime's `session.run`,
-and as a kernel of the user's own, called with its output and without.
+"""Call overhead: an 8-element Relu through `exe.run`, versus ONNX Runtime's `session.run`, and as a
+user-written kernel, called with and without its output array.
 
     python benchmarks/call_overhead.py [rounds]
 
-Rounds of the contestants are interleaved, so that a noisy machine treats them alike; the median of
-all calls is printed. Every check of the inputs is on.
+Rounds of the implementations are interleaved, so that noise affects all of them alike. The median
+of all calls is printed. All checks of the inputs are on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 import ingot
 from ingot.script import block, f32, grid
 
-CALLS = 2000  # of a round
+CALLS = 2000  # per round
 
 
 def relu() -> onnx.ModelProto:
@@ -61,17 +61,17 @@ def times_us(run: Callable, arguments: tuple) -> list[float]:
 
 def main(rounds: int = 10) -> None:
     model, x, y = relu(), np.linspace(-1, 1, 8, dtype=np.float32), np.empty(8, np.float32)
-    contestants: dict[str, tuple[Callable, tuple]] = {}
+    implementations: dict[str, tuple[Callable, tuple]] = {}
     for threads in (1, 2):
         exe, ort = ingot.compile(model, threads=threads), session(model, threads)
-        contestants[f"ingot, threads={threads}"] = exe.run, (None, {"x": x})
-        contestants[f"onnxruntime, threads={threads}"] = ort.run, (None, {"x": x})
-    contestants["ingot kernel(x, y)"] = relu_kernel, (x, y)
-    contestants["ingot y = kernel(x)"] = relu_kernel, (x,)
-    relu_kernel(x, y)  # compiled before the clock runs
-    found: dict[str, list[float]] = {name: [] for name in contestants}
+        implementations[f"ingot, threads={threads}"] = exe.run, (None, {"x": x})
+        implementations[f"onnxruntime, threads={threads}"] = ort.run, (None, {"x": x})
+    implementations["ingot kernel(x, y)"] = relu_kernel, (x, y)
+    implementations["ingot y = kernel(x)"] = relu_kernel, (x,)
+    relu_kernel(x, y)  # compiled before timing
+    found: dict[str, list[float]] = {name: [] for name in implementations}
     for _ in range(rounds):
-        for name, (run, arguments) in contestants.items():
+        for name, (run, arguments) in implementations.items():
             found[name] += times_us(run, arguments)
     for name, times in found.items():
         print(f"{name:24} {statistics.median(times):6.2f} µs")

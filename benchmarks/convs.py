@@ -1,7 +1,8 @@
-"""Convolutions, f32, beside ONNX Runtime and torch (oneDNN):  python benchmarks/convs.py
+"""Convolutions in f32, versus ONNX Runtime and torch (oneDNN):  python benchmarks/convs.py
 
-Weights are constants. Shapes come from a seed that is printed: 1×1, 3×3, larger windows, strided,
-dilated, grouped, depthwise, first layers with few channels, 1-D, 3-D, transposed. Few: --few 6.
+Weights are constants. Shapes come from a seed that is printed: 1×1, 3×3, larger kernels, strided,
+dilated, grouped, depthwise, first layers with few input channels, 1-D, 3-D, transposed. For a quick
+look: --few 6.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this file is run by its path
 
 from benchmarks.micro import command
-from benchmarks.micro.contest import Contestant
 from benchmarks.micro.models import Case, node
+from benchmarks.micro.rounds import Implementation
 
-CONTESTANTS = (
-    Contestant("Ingot", "ingot", is_ours=True),
-    Contestant("ONNX Runtime", "onnxruntime"),
-    Contestant("torch", "torch_eager"),
+IMPLEMENTATIONS = (
+    Implementation("Ingot", "ingot", is_ours=True),
+    Implementation("ONNX Runtime", "onnxruntime"),
+    Implementation("torch", "torch_eager"),
 )
-EACH = 7  # of every kind
+EACH = 7  # cases of every kind
 CHANNELS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True)
-class Shape:
+class ConvShape:
     inputs: int
     outputs: int
     space: tuple[int, ...]
@@ -40,61 +41,61 @@ class Shape:
     transposed: bool = False
 
 
-def one_by_one(r: np.random.Generator) -> Shape:
-    return Shape(_channels(r), _channels(r), _square(r), 1, stride=_of(r, 1, 1, 2))
+def one_by_one(r: np.random.Generator) -> ConvShape:
+    return ConvShape(_channels(r), _channels(r), _square(r), 1, stride=_of(r, 1, 1, 2))
 
 
-def three_by_three(r: np.random.Generator) -> Shape:
-    return Shape(_channels(r), _channels(r), _square(r), 3)
+def three_by_three(r: np.random.Generator) -> ConvShape:
+    return ConvShape(_channels(r), _channels(r), _square(r), 3)
 
 
-def larger_window(r: np.random.Generator) -> Shape:
-    return Shape(_of(r, 16, 32, 64), _of(r, 16, 32, 64), _square(r), _of(r, 5, 7))
+def larger_window(r: np.random.Generator) -> ConvShape:
+    return ConvShape(_of(r, 16, 32, 64), _of(r, 16, 32, 64), _square(r), _of(r, 5, 7))
 
 
-def first_layer(r: np.random.Generator) -> Shape:
-    return Shape(
+def first_layer(r: np.random.Generator) -> ConvShape:
+    return ConvShape(
         _of(r, 1, 3, 4), _of(r, 16, 32, 64), _square(r, 96, 225), _of(r, 3, 7), _of(r, 1, 2)
     )
 
 
-def strided(r: np.random.Generator) -> Shape:
-    return Shape(_channels(r), _channels(r), _square(r), 3, stride=2)
+def strided(r: np.random.Generator) -> ConvShape:
+    return ConvShape(_channels(r), _channels(r), _square(r), 3, stride=2)
 
 
-def dilated(r: np.random.Generator) -> Shape:
-    return Shape(_channels(r), _channels(r), _square(r), 3, dilation=_of(r, 2, 3, 4))
+def dilated(r: np.random.Generator) -> ConvShape:
+    return ConvShape(_channels(r), _channels(r), _square(r), 3, dilation=_of(r, 2, 3, 4))
 
 
-def grouped(r: np.random.Generator) -> Shape:
+def grouped(r: np.random.Generator) -> ConvShape:
     group, wide = _of(r, 2, 4, 8, 32), _of(r, 4, 8, 16)
-    return Shape(group * wide, group * wide, _square(r), 3, stride=_of(r, 1, 2), group=group)
+    return ConvShape(group * wide, group * wide, _square(r), 3, stride=_of(r, 1, 2), group=group)
 
 
-def depthwise(r: np.random.Generator) -> Shape:
+def depthwise(r: np.random.Generator) -> ConvShape:
     channels = _channels(r)
     size = _square(r)
-    return Shape(channels, channels, size, _of(r, 3, 5), stride=_of(r, 1, 2), group=channels)
+    return ConvShape(channels, channels, size, _of(r, 3, 5), stride=_of(r, 1, 2), group=channels)
 
 
-def one_dimension(r: np.random.Generator) -> Shape:
+def one_dimension(r: np.random.Generator) -> ConvShape:
     length = int(r.integers(100, 3000))
-    return Shape(_channels(r), _channels(r), (length,), _of(r, 3, 5, 9), _of(r, 1, 1, 2))
+    return ConvShape(_channels(r), _channels(r), (length,), _of(r, 3, 5, 9), _of(r, 1, 1, 2))
 
 
-def three_dimensions(r: np.random.Generator) -> Shape:
+def three_dimensions(r: np.random.Generator) -> ConvShape:
     side = int(r.integers(12, 29))
-    return Shape(
+    return ConvShape(
         _of(r, 3, 16, 32), _of(r, 16, 32, 64), (_of(r, 8, 16), side, side), 3, _of(r, 1, 2)
     )
 
 
-def transposed(r: np.random.Generator) -> Shape:
+def transposed(r: np.random.Generator) -> ConvShape:
     taps = _of(r, 2, 3, 4)
-    return Shape(_channels(r), _channels(r), _square(r, 7, 33), taps, 2, transposed=True)
+    return ConvShape(_channels(r), _channels(r), _square(r, 7, 33), taps, 2, transposed=True)
 
 
-KINDS: tuple[Callable[[np.random.Generator], Shape], ...] = (
+KINDS: tuple[Callable[[np.random.Generator], ConvShape], ...] = (
     one_by_one, three_by_three, larger_window, first_layer, strided, dilated, grouped, depthwise,
     one_dimension, three_dimensions, transposed,
 )  # fmt: skip
@@ -105,7 +106,7 @@ def _of(r: np.random.Generator, *choices: int) -> int:
 
 
 def _channels(r: np.random.Generator) -> int:
-    """From the usual ones, or any."""
+    """70 % common channel counts, 30 % uniform."""
     return _of(r, *CHANNELS) if r.random() < 0.7 else int(r.integers(8, 400))
 
 
@@ -118,7 +119,7 @@ def cases(random: np.random.Generator) -> list[Case]:
     return [_case(kind.__name__, kind(random)) for kind in KINDS for _ in range(EACH)]
 
 
-def _case(kind: str, s: Shape) -> Case:
+def _case(kind: str, s: ConvShape) -> Case:
     rank, side = len(s.space), "x".join(map(str, s.space))
     extent = s.dilation * (s.taps - 1) + 1
     pad = 0 if s.transposed else extent // 2
@@ -139,7 +140,7 @@ def _case(kind: str, s: Shape) -> Case:
     )  # fmt: skip
 
 
-def _flops(s: Shape, pad: int, extent: int, weights: tuple[int, ...]) -> int:
+def _flops(s: ConvShape, pad: int, extent: int, weights: tuple[int, ...]) -> int:
     if s.transposed:
         points = [s.inputs, *s.space]
     else:
@@ -148,4 +149,4 @@ def _flops(s: Shape, pad: int, extent: int, weights: tuple[int, ...]) -> int:
 
 
 if __name__ == "__main__":
-    command.main("convs", cases, CONTESTANTS)
+    command.main("convs", cases, IMPLEMENTATIONS)

@@ -1,8 +1,8 @@
-"""A model's answers in float64: its own file with every f32 in it widened, operator by operator.
+"""A model's outputs in float64: every f32 of the graph becomes f64, and the interpreter runs it.
 
-In: a graph with its constants, inputs. Out: outputs that are exact beside any f32 run. The numpy
-reference of each operator computes in the type that it is given (graph/interp.py), so widening the
-types is all there is to do. torch in float64 agrees (tests/cli/test_facts.py).
+In: a graph with its constants, inputs. Out: outputs whose error is negligible compared with any f32
+run. The numpy reference of each operator computes in the type of its inputs (graph/interp.py), so
+widening the types is enough. torch in float64 gives the same (tests/cli/test_facts.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ingot.graph.types import TensorType
 from ingot.support import lazy
 
 
-def answers(
+def outputs(
     model: Path | bytes, sizes: Mapping[str, int], feeds: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
     """The model's outputs for these inputs, floats as float64."""

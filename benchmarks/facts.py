@@ -1,8 +1,8 @@
-"""What is known of a model before any runtime loads it:  python -m benchmarks.facts NAME FOLDER
+"""Work and float64 outputs of a benchmark model:  python -m benchmarks.facts NAME FOLDER
 
-In: a model of models.py. Out: its useful flops and weight bytes (work.py) as JSON on stdout, and
-its answers in float64 (exact.py) in a file that is made once. peers.py runs it in a process of its
-own, so that nothing of it is left in memory while others are timed.
+In: a model of models.py. Out: its useful FLOPs and weight bytes (work.py) as JSON on stdout, and
+its outputs in float64 (exact.py) in a file that is written once. peers.py runs it in a process of
+its own, so that none of its memory is left while runtimes are timed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import exact, models
 from benchmarks.work import work_of
-from ingot.cli.peers.task import save_answers
+from ingot.cli.peers.task import save_outputs
 
 
 def facts(name: str, folder: Path) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def facts(name: str, folder: Path) -> dict[str, Any]:
     file = exact_file(case, folder)
     if not file.exists() or file.stat().st_mtime < case.file.stat().st_mtime:
         with np.load(case.feeds, allow_pickle=False) as feeds:
-            save_answers(str(file), exact.answers(case.file, case.sizes, feeds))
+            save_outputs(str(file), exact.outputs(case.file, case.sizes, feeds))
     return {**asdict(work_of(case.file, case.sizes)), "exact": str(file)}
 
 

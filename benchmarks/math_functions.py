@@ -1,11 +1,11 @@
-"""Math functions, nanoseconds an element on one thread: Ingot beside numpy and torch.
+"""Math functions, nanoseconds per element on one thread: Ingot versus numpy and torch.
 
     python -m benchmarks.math_functions [rounds]
 
-Arrays of 16384 float32 stay in the second cache, and a call's own time counts little. Rounds of
-the contestants are interleaved, so that a noisy machine treats them alike; the best of all rounds
-is printed, and the ratio to Ingot's.
-(The file is not called math.py: a script beside it would import it for Python's own math.)
+Arrays of 16384 float32 stay in L2, and call overhead is negligible. Rounds of the implementations
+are interleaved, so that noise affects all of them alike. The best of all rounds is printed, and the
+ratio to Ingot's.
+(The file is not called math.py: scripts in this folder would import it instead of Python's math.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ingot.loops import ir
 from tests.math.native import Native
 
 COUNT = 1 << 14
-CALLS = 4  # of a round
+CALLS = 4  # per round
 RANGE = {"exp": (-20, 20), "exp2": (-20, 20), "log": (0.01, 50), "log2": (0.01, 50),
          "rsqrt": (0.01, 50), "pow": (0.1, 4), "sin": (-100, 100), "cos": (-100, 100)}  # fmt: skip
 NUMPY: dict[str, Callable] = {
@@ -34,7 +34,7 @@ FUNCTIONS = ("exp", "exp2", "log", "log2", "log1p", "expm1", "sigmoid", "tanh", 
              "sin", "cos", "tan", "atan", "pow")  # fmt: skip
 
 
-def contestants(fn: str) -> dict[str, Callable[[], object]]:
+def implementations(fn: str) -> dict[str, Callable[[], object]]:
     rng = np.random.default_rng(0)
     low, high = RANGE.get(fn, (-4, 4))
     low = max(low, -0.9) if fn == "log1p" else low
@@ -58,9 +58,9 @@ def round_ns(call: Callable[[], object]) -> float:
 
 def main(rounds: int = 50) -> None:
     torch.set_num_threads(1)
-    print(f"{'ns an element':14}{'ingot':>8}{'numpy':>8}{'torch':>8}   numpy, torch ÷ ingot")
+    print(f"{'ns per element':14}{'ingot':>8}{'numpy':>8}{'torch':>8}   numpy, torch ÷ ingot")
     for fn in FUNCTIONS:
-        calls = contestants(fn)
+        calls = implementations(fn)
         best = dict.fromkeys(calls, float("inf"))
         for _ in range(rounds):
             for name, call in calls.items():

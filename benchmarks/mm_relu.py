@@ -1,10 +1,11 @@
-"""C = relu(A·B) in f32, scheduled with public primitives only, beside numpy (OpenBLAS).
+"""C = relu(A·B) in f32, a GEMM with a fused epilogue, scheduled with public primitives only, versus
+numpy (OpenBLAS).
 
     python benchmarks/mm_relu.py [rounds]
 
-Rounds of the contestants are interleaved and the best of each is taken, so that a noisy machine
-treats them alike. numpy runs on one thread, Ingot on one and on two. "cpu" is the same ratio in
-processor time of the calling thread, which other processes disturb least.
+Rounds of the implementations are interleaved, so that noise affects all of them alike; the best of
+each is taken. numpy runs on one thread, Ingot on one and on two. "cpu time" is the same ratio of
+the calling thread's CPU time, which other processes disturb least.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ingot.script import alloc, block, f32, grid, init
 
 SHAPES = ((1024, 1024, 1024), (1000, 1000, 1000), (777, 513, 1025))  # m, n, k
 ROUNDS = 40
-CACHE_BYTES = 384 * 1024  # of a packed block of A: most of the second-level cache
-MR, NR = 6, 16  # rows and columns of a tile: twelve registers of eight, and four for operands
+CACHE_BYTES = 384 * 1024  # of a packed block of A: most of L2
+MR, NR = 6, 16  # register tile: 12 vector accumulators of 8 lanes, 4 registers for operands
 
 
 def mm_relu(m: int, n: int, k: int) -> ingot.KernelFunction:
@@ -45,14 +46,14 @@ def mm_relu(m: int, n: int, k: int) -> ingot.KernelFunction:
 
 
 def tiles_per_block(count: int, depth: int) -> int:
-    """As many tiles of rows as fit the cache, in an even number of blocks: two threads share."""
+    """Row tiles per cache block: as many as fit L2, in an even number of blocks for two threads."""
     most = max(1, CACHE_BYTES // (4 * MR * depth))
     blocks = 2 * -(-count // (2 * most))
     return -(-count // blocks)
 
 
 def packed_tiles(sch: ingot.Schedule, m: int, n: int, k: int) -> None:
-    """Tiles of 6 x 16 stay in registers over all of k; A and B are packed as the tiles read."""
+    """6 x 16 register tiles over all of k; A and B are packed in the order that tiles read them."""
     Y, C = sch.block("Y"), sch.block("C")
     A, B = sch.cache_read(Y, "A", "thread"), sch.cache_read(Y, "B")
     sch.pad(Y, MR, NR, 1)
@@ -83,7 +84,7 @@ def packed_tiles(sch: ingot.Schedule, m: int, n: int, k: int) -> None:
 
 
 def times(runs: dict[str, Callable], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """The best time of each, on the clock and of the processor."""
+    """The best wall time and CPU time of each."""
     best, cpu = dict.fromkeys(runs, float("inf")), dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
         for name, run in runs.items():
@@ -110,7 +111,7 @@ def line(m: int, n: int, k: int, rounds: int) -> str:
         "one": lambda: function(a, b, ours, threads=1),
         "two": lambda: function(a, b, ours, threads=2),
     }
-    for name in ("matmul", "two", "one", "numpy"):  # once before the clock runs
+    for name in ("matmul", "two", "one", "numpy"):  # warm-up
         runs[name]()
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
     best, cpu = times(runs, rounds)
@@ -124,13 +125,13 @@ def line(m: int, n: int, k: int, rounds: int) -> str:
     return "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS))
 
 
-HEADS = ("m x n x k", "numpy", "its matmul", "ingot, 1", "ingot, 2", "1 / numpy", "1 / matmul",
-         "in cpu", "2 / 1")  # fmt: skip
-WIDTHS = (20, 8, 12, 10, 10, 11, 12, 8, 7)
+HEADS = ("m x n x k", "numpy", "its matmul", "ingot, 1", "ingot, 2", "vs numpy", "vs matmul",
+         "cpu time", "2 vs 1")  # fmt: skip
+WIDTHS = (20, 8, 12, 10, 10, 11, 12, 10, 8)
 
 
 def main(rounds: int = ROUNDS) -> None:
-    print("relu(A·B), f32, GFLOP/s and ratios; numpy and its matmul alone on one thread")
+    print("relu(A·B), f32: GFLOP/s and speedups; numpy, and its matmul alone, on one thread")
     print("".join(f"{head:>{width}}" for head, width in zip(HEADS, WIDTHS)))
     for shape in SHAPES:
         print(line(*shape, rounds), flush=True)

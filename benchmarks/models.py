@@ -1,10 +1,10 @@
 """The models of `make bench`, by name. In: a name, a batch, a folder. Out: the model's file, its
-sizes, and its inputs in a file, as `ingot bench` is to be told.
+sizes, and its inputs in a file, for `ingot bench`.
 
-`NAMES` are the digits example, everything in benchmarks/zoo, and some of it at other sizes;
-`USUAL` is what is timed when nobody says what. A name that ends in -8 is that model at batch 8. The
-zoo writes its files to the user's cache when they are first asked for; a network that comes from
-torch is written for `torch.compile` too.
+`NAMES` are the digits example, the models of benchmarks/zoo, and some of them at other sizes;
+`DEFAULT` is timed when no names are given. A name that ends in -8 is that model at batch 8. The zoo
+writes its files to the user's cache at first use; a network that comes from torch is also written
+as a torch.export file.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from benchmarks.zoo import TABLE, Entry, Sizes, path_of, torch_path_of
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 OTHER_SIZES: dict[str, tuple[str, Sizes]] = {"bert_base_32": ("bert_base", {"length": 32})}
 NAMES = ("digits", *TABLE, *OTHER_SIZES)
-USUAL = (
+DEFAULT = (
     "resnet50", "mobilenet_v2", "efficientnet_b0", "vgg16", "unet", "vit_b16", "bert_base",
     "bert_base_32", "gpt2", "gpt2_decode", "lstm_tagger", "tiny_mlp", "tiny_cnn",
 )  # fmt: skip
-USUAL_BATCHES = ("resnet50-8", "mobilenet_v2-8", "efficientnet_b0-8", "tiny_mlp-8", "tiny_cnn-8")
+DEFAULT_BATCHES = ("resnet50-8", "mobilenet_v2-8", "efficientnet_b0-8", "tiny_mlp-8", "tiny_cnn-8")
 
 
 @dataclass(frozen=True)
 class Case:
-    """`sizes` are by the file's own names; `entry` of the zoo has a torch.export file that fits."""
+    """`sizes`: by the file's dimension names. `entry`: set if its torch.export file has them."""
 
     name: str
     file: Path
@@ -39,7 +39,7 @@ class Case:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For `ingot bench`; torch's file is written now if it is not there."""
+        """Options of `ingot bench`; writes the torch.export file if it does not exist."""
         torch = torch_path_of(self.entry) if self.entry else None
         return ("--feeds", str(self.feeds), *(("--torch", str(torch)) if torch else ()))
 
@@ -50,12 +50,12 @@ def is_known(name: str) -> bool:
 
 
 def has_batch(plain: str) -> bool:
-    """Whether the model's batch is open."""
+    """Is the model's batch dynamic?"""
     return plain == "digits" or "batch" in TABLE[OTHER_SIZES.get(plain, (plain, {}))[0]].sizes[0]
 
 
 def at_batches(names: Sequence[str], batches: Sequence[int]) -> list[str]:
-    """Those of the models whose batch is open, at each batch; the others once, as they are."""
+    """Models with a dynamic batch at each batch size; the others once."""
     found = []
     for batch in batches:
         suffix = "" if batch == 1 else f"-{batch}"
@@ -64,13 +64,13 @@ def at_batches(names: Sequence[str], batches: Sequence[int]) -> list[str]:
 
 
 def split(name: str) -> tuple[str, int | None]:
-    """A name and the batch at its end, if it has one."""
+    """The model's name and the batch at its end, if there is one."""
     plain, _, last = name.rpartition("-")
     return (plain, int(last)) if plain and last.isdigit() else (name, None)
 
 
 def make(name: str, folder: Path) -> Case:
-    """The model called `name`, its inputs in `folder`; written if it is not there yet."""
+    """The model called `name`, with its inputs in `folder`; writes the files that do not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     plain, batch = split(name)
     file = folder / f"{name}.npz"
@@ -83,5 +83,5 @@ def make(name: str, folder: Path) -> Case:
     entry = TABLE[model]
     sizes = {**entry.sizes[0], **changed, **more}
     np.savez(file, **entry.feeds(sizes))  # type: ignore[arg-type]
-    is_first = sizes == dict(entry.sizes[0])  # torch's file has these sizes and no others
+    is_first = sizes == dict(entry.sizes[0])  # the sizes of the torch.export file
     return Case(name, path_of(entry), file, entry.shapes(sizes), entry if is_first else None)

@@ -1,7 +1,8 @@
-"""What stands between products, f32, beside ONNX Runtime and torch:  python benchmarks/patterns.py
+"""Memory-bound operators in f32, versus ONNX Runtime and torch:  python benchmarks/patterns.py
 
 Softmax, layer-norm, depthwise convolutions with their activation, transposes, reductions, chains of
-elementwise operators. torch runs them one by one, eagerly. Sizes come from a seed that is printed.
+element-wise operators. torch runs eagerly, one operator at a time. Sizes come from a seed that is
+printed.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this file is run by its path
 
-from benchmarks.convs import CONTESTANTS
+from benchmarks.convs import IMPLEMENTATIONS
 from benchmarks.micro import command
 from benchmarks.micro.models import Case, node
 
-EACH = 4  # of every kind
+EACH = 4  # cases of every kind
 PERMUTATIONS = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 3, 1, 2), (1, 0, 2, 3))
 
 
@@ -46,7 +47,7 @@ def layer_norm(r: np.random.Generator) -> Case:
 
 
 def depthwise(r: np.random.Generator) -> Case:
-    """A window for each channel, and the activation after it."""
+    """A depthwise convolution and its activation."""
     channels, side, taps = int(r.choice((32, 96, 144, 192, 384))), int(r.integers(14, 113)), 3
     stride = int(r.choice((1, 2)))
     attrs = {"kernel_shape": [taps] * 2, "strides": [stride] * 2, "dilations": [1, 1],
@@ -65,7 +66,7 @@ def transpose(r: np.random.Generator) -> Case:
 
 
 def reduction(r: np.random.Generator) -> Case:
-    """Along rows, along columns, or over a map."""
+    """Mean or maximum along rows or along columns."""
     op, axes = (("ReduceMean", [1]), ("ReduceMax", [0]), ("ReduceMean", [0]), ("ReduceMax", [1]))[
         int(r.integers(4))
     ]
@@ -74,7 +75,7 @@ def reduction(r: np.random.Generator) -> Case:
 
 
 def chain(r: np.random.Generator) -> Case:
-    """(x · scale + shift) through a gate: one pass over memory if it is fused."""
+    """(x · scale + shift) through a SiLU gate, plus x: one pass over memory if it is fused."""
     rows, width = _rows(r)
     nodes = (node("Mul", "xs", "a"), node("Add", "at", "b"), node("Sigmoid", "b", "c"),
              node("Mul", "bc", "d"), node("Add", "dx"))  # fmt: skip
@@ -82,11 +83,11 @@ def chain(r: np.random.Generator) -> Case:
 
 
 def gelu(r: np.random.Generator) -> Case:
-    """As exporters spell it."""
+    """GELU as primitive operators, as exporters write it."""
     nodes = (node("Div", "xr", "a"), node("Erf", "a", "b"), node("Add", "bo", "c"),
              node("Mul", "xc", "d"), node("Mul", "dh"))  # fmt: skip
     return _named("gelu", nodes, *_rows(r), r=(), o=(), h=())
 
 
 if __name__ == "__main__":
-    command.main("patterns", cases, CONTESTANTS)
+    command.main("patterns", cases, IMPLEMENTATIONS)

@@ -1,14 +1,14 @@
-"""Ingot and its peers on a list of models: `make bench`. In: names. Out: a table, JSON, PNG.
+"""Benchmark Ingot versus its peers on a list of models: `make bench`. Out: a table, JSON, PNG.
 
-    python benchmarks/peers.py                        the usual models, 1 and 2 threads, 11 rounds
-    python benchmarks/peers.py digits resnet50-8      some of them; -8: at batch 8
-    python benchmarks/peers.py --batch 1,8 unet       a model at some batches
-    python benchmarks/peers.py --peers onnxruntime    without those that take long to load
+    python benchmarks/peers.py                        the default models, 1 and 2 threads, 11 rounds
+    python benchmarks/peers.py digits resnet50-8      these models; -8: at batch 8
+    python benchmarks/peers.py --batch 1,8 unet       a model at several batch sizes
+    python benchmarks/peers.py --peers onnxruntime    without peers that take long to load
     python benchmarks/peers.py --add --threads 1      keep other models and threads of the last run
     python benchmarks/peers.py --fill                 put the last table into the docs
 
-Each model goes through `ingot bench`, which holds the contest. Results are in build/bench:
-results.json (everything), table.md (what the docs show), plot.png.
+Each model is timed by `ingot bench`. Results are in build/bench: results.json (everything),
+table.md (the table of the docs), plot.png.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ class Choice:
     fill: bool
 
     def cases(self) -> list[str]:
-        """All names, each at the batches asked for."""
-        usual = not self.names and self.batch is None
-        names = self.names or list(models.USUAL)
-        if usual:
-            return [*names, *models.USUAL_BATCHES]
+        """All names, each at the requested batch sizes."""
+        is_default = not self.names and self.batch is None
+        names = self.names or list(models.DEFAULT)
+        if is_default:
+            return [*names, *models.DEFAULT_BATCHES]
         return models.at_batches(names, [int(b) for b in (self.batch or "1").split(",")])
 
 
 def bench(name: str, choice: Choice) -> dict[str, Any]:
-    """What `ingot bench --json` says about a model; an error is part of it."""
+    """The result of `ingot bench --json` for a model, or its error."""
     folder = choice.out / "models"
     case = models.make(name, folder)
-    facts = _said("benchmarks.facts", name, str(folder))
+    facts = _run_json("benchmarks.facts", name, str(folder))
     exact = ("--exact", facts["exact"]) if facts.get("exact") else ()
     words = ("bench", str(case.file), "--json", "--threads", choice.threads)
     words += ("--rounds", str(choice.rounds), "--peers", choice.peers)
-    said = _said("ingot.cli", *words, *case.options, *exact, "--yardsticks")
-    return {**said, "name": name, "facts": facts}
+    result = _run_json("ingot.cli", *words, *case.options, *exact, "--roofline")
+    return {**result, "name": name, "facts": facts}
 
 
-def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The new result of a model, and what the old one says of other numbers of threads."""
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The new result of a model, and the old one's results for other thread counts."""
     threads = {entry["threads"] for entry in new.get("entries", ())}
     kept = {
         key: [x for x in old.get(key, ()) if x["threads"] not in threads] + new.get(key, [])
-        for key in ("entries", "yardsticks")
+        for key in ("entries", "roofline")
         if key in new
     }
     return {**new, **{key: sorted(rows, key=_threads) for key, rows in kept.items()}}
@@ -87,8 +87,8 @@ def _threads(row: dict[str, Any]) -> int:
     return row["threads"]
 
 
-def _said(module: str, *words: str) -> dict[str, Any]:
-    """What a command prints as JSON, and its exit code."""
+def _run_json(module: str, *words: str) -> dict[str, Any]:
+    """The JSON that a command prints, and its exit code."""
     done = subprocess.run(
         [sys.executable, "-m", module, *words], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -96,8 +96,8 @@ def _said(module: str, *words: str) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """What the figures were measured on, in a line."""
-    found = {f["name"]: f["value"] for f in _said("ingot.cli", "doctor", "--json")["findings"]}
+    """The machine of the measurements, in one line."""
+    found = {f["name"]: f["value"] for f in _run_json("ingot.cli", "doctor", "--json")["findings"]}
     python = platform.python_version()
     return (
         f"{found['model']}, {found['allowed']} cores, {found['vectors']}; Python {python}, "
@@ -106,14 +106,14 @@ def machine() -> str:
 
 
 def read_arguments(words: list[str] | None = None) -> Choice:
-    parser = argparse.ArgumentParser(description="Ingot beside its peers, on a list of models.")
-    parser.add_argument("names", nargs="*", metavar="MODEL", help=f"of {', '.join(models.NAMES)}")
-    parser.add_argument("--batch", metavar="N,N", help="models at these batches: 1,8")
+    parser = argparse.ArgumentParser(description="Benchmark Ingot versus its peers.")
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=f"{', '.join(models.NAMES)}")
+    parser.add_argument("--batch", metavar="N,N", help="batch sizes: 1,8")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--peers", default=",".join(PEERS), help="which of them")
+    parser.add_argument("--peers", default=",".join(PEERS), help="runtimes to compare with")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
-    parser.add_argument("--add", action="store_true", help="to what the last run found of others")
+    parser.add_argument("--add", action="store_true", help="add to the results of the last run")
     parser.add_argument("--fill", action="store_true", help="put the last results into the docs")
     choice = Choice(**vars(parser.parse_args(words)))
     unknown = [name for name in choice.names if not models.is_known(name)]
@@ -136,7 +136,7 @@ def main(words: list[str] | None = None, say: Callable[[str], None] = print) -> 
     results: dict[str, Any] = {"machine": machine(), "models": []}
     for name in choice.cases():
         result = bench(name, choice)
-        found_before[name] = joined(found_before.get(name, {}), result)
+        found_before[name] = merged(found_before.get(name, {}), result)
         results["models"] = list(found_before.values())
         say("\n".join(columns([HEAD, *map(full_cells, rows(result))])))
         file.write_text(json.dumps(results, indent=1), encoding="utf-8")  # kept if the next fails

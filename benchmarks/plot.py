@@ -1,6 +1,6 @@
-"""One bar for each model and number of threads: the best peer's time over Ingot's, on a log scale.
+"""A bar chart of the speedup over the best peer, for each model and thread count, on a log scale.
 
-In: rows of tables.py. Out: a PNG. Bars above the line at 1 are models on which Ingot is quicker.
+In: rows of tables.py. Out: a PNG. Bars above the line at 1 are models on which Ingot is faster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def plot(found: Sequence[Row], file: Path) -> None:
     for number, threads in enumerate(counts):
         own = {row["model"]: row[OURS][SPEEDUP] for row in timed if row["threads"] == threads}
         places = [i + (number - (len(counts) - 1) / 2) * width for i in range(len(names))]
-        # bars grow from 1, so that both directions show
+        # bars start at 1: slower models extend below
         heights = [own.get(name, 1.0) - 1 for name in names]
         label = f"{threads} thread{'s' * (threads > 1)}"
         axes.bar(places, heights, width, bottom=1, label=label)
@@ -33,7 +33,7 @@ def plot(found: Sequence[Row], file: Path) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
-    axes.set_ylabel("best peer's time / Ingot's")
+    axes.set_ylabel("speedup vs best peer")
     axes.legend()
     figure.tight_layout()
     figure.savefig(file, dpi=120)

@@ -1,9 +1,9 @@
-"""What peers.py measured, as tables. In: results. Out: Markdown, and pages of the docs filled.
+"""The tables of peers.py. In: results. Out: Markdown, and pages of the docs filled in.
 
-A row is a model with a number of threads. `SPEEDUP` is the best peer's time over Ingot's: above 1,
-Ingot is quicker. `share` is how near a model comes to what the machine did in the same minutes on
-as many threads: its useful flops at the rate of Ingot's own product, or its weights at the rate of
-reading memory, whichever takes longer.
+A row is a model at a thread count. `SPEEDUP` is the best peer's time over Ingot's: above 1, Ingot
+is faster. `roofline` is the least time over the measured time. The least time is that of the
+model's useful FLOPs at the rate of Ingot's own GEMM, or that of reading its weights at memory
+bandwidth, whichever is longer, both measured in the same minutes on as many threads.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ ROOT = Path(__file__).parents[1]
 OURS, PEERS = "ingot", ("onnxruntime", "openvino", "torch")
 SPEEDUP = "speedup_over_best_peer"
 HEAD = ("model", "threads", "Ingot ms", "ONNX Runtime ms", "OpenVINO ms", "torch ms",
-        "best peer / Ingot", "GFLOP", "of the machine", "error", "error ×", "compile s",
-        "cached s", "peak MB", "differs by")  # fmt: skip
-SHORT = ("model", "threads", "Ingot ms", "best peer ms", "best peer / Ingot")
+        "speedup vs best peer", "GFLOP", "of roofline", "error vs float64",
+        "error / ONNX Runtime's", "compile s", "load s (cached)", "peak RSS MB",
+        "error vs reference")  # fmt: skip
+SHORT = ("model", "threads", "Ingot ms", "best peer ms", "speedup vs best peer")
+BOUNDS = {"gemm": "GEMM", "bandwidth": "bandwidth"}  # names of the roofline probes in the table
 PAGES = {"docs/performance.md": "full", "README.md": "short"}
 
 Row = dict[str, Any]
 
 
 def rows(result: dict[str, Any]) -> list[Row]:
-    """One for each number of threads."""
+    """One row for each thread count."""
     by_threads: dict[int, Row] = {}
     for entry in result.get("entries", ()):
         row = by_threads.setdefault(
@@ -38,16 +40,18 @@ def rows(result: dict[str, Any]) -> list[Row]:
         return [{"model": f"{result['name']} ({error})", "threads": "-"}]
     for row in by_threads.values():
         row["flops"] = result.get("facts", {}).get("useful_flops")
-        row["share"] = share(result, row["threads"], row.get(OURS, {}).get("time_ms"))
+        row["roofline"] = roofline(result, row["threads"], row.get(OURS, {}).get("time_ms"))
     return list(by_threads.values())
 
 
-def share(result: dict[str, Any], threads: int, time_ms: float | None) -> tuple[float, str] | None:
-    """Of what the machine can do, and by which of the two yardsticks."""
-    rates = {y["name"]: y["per_second"] for y in result.get("yardsticks", ())
+def roofline(
+    result: dict[str, Any], threads: int, time_ms: float | None
+) -> tuple[float, str] | None:
+    """The fraction of the roofline that Ingot reaches, and the probe that bounds the model."""
+    rates = {y["name"]: y["per_second"] for y in result.get("roofline", ())
              if y["threads"] == threads and y["per_second"]}  # fmt: skip
     facts = result.get("facts", {})
-    work = {"product": facts.get("useful_flops"), "reading": facts.get("weights_bytes")}
+    work = {"gemm": facts.get("useful_flops"), "bandwidth": facts.get("weights_bytes")}
     least_s = [(work[name] / rate, name) for name, rate in rates.items() if work[name]]
     if not least_s or not time_ms:
         return None
@@ -58,16 +62,16 @@ def share(result: dict[str, Any], threads: int, time_ms: float | None) -> tuple[
 def full_cells(row: Row) -> tuple[str, ...]:
     ours = row.get(OURS, {})
     times = [_time(row.get(name, {})) for name in (OURS, *PEERS)]
-    flops, near = row.get("flops"), row.get("share")
+    flops, fraction = row.get("flops"), row.get("roofline")
     return (
         row["model"],
         str(row["threads"]),
         *times,
         figure(ours.get(SPEEDUP), ".2f"),
         figure(None if flops is None else flops / 1e9, ".3g"),
-        f"{100 * near[0]:.0f} % of {near[1]}" if near else "-",
+        f"{100 * fraction[0]:.0f} % of {BOUNDS[fraction[1]]}" if fraction else "-",
         figure(ours.get("error"), ".0e"),
-        figure(_times_the_error(row), ".1f"),
+        figure(_error_ratio(row), ".1f"),
         figure(ours.get("load_s"), ".1f"),
         figure(ours.get("cached_s"), ".2f"),
         figure((ours.get("peak_bytes") or 0) / 1e6 or None, ".0f"),
@@ -79,19 +83,19 @@ def short_cells(row: Row) -> tuple[str, ...]:
     ours = row.get(OURS, {})
     peers = [e for name in PEERS if (e := row.get(name, {})).get("time_ms")]
     best = min(peers, key=lambda entry: entry["time_ms"], default={})
-    told = f"{_time(best)} ({best['runtime']})" if best else "-"
-    return row["model"], str(row["threads"]), _time(ours), told, figure(ours.get(SPEEDUP), ".2f")
+    peer = f"{_time(best)} ({best['runtime']})" if best else "-"
+    return row["model"], str(row["threads"]), _time(ours), peer, figure(ours.get(SPEEDUP), ".2f")
 
 
-def _times_the_error(row: Row) -> float | None:
-    """Ingot's distance from the answers in float64 over ONNX Runtime's."""
+def _error_ratio(row: Row) -> float | None:
+    """Ingot's error from the float64 outputs over ONNX Runtime's."""
     ours, theirs = (row.get(name, {}).get("error") for name in (OURS, "onnxruntime"))
     return ours / theirs if ours is not None and theirs else None
 
 
 def _time(entry: Row) -> str:
-    if entry.get("refused"):
-        return "refused"
+    if entry.get("failure"):
+        return "failed"
     time_ms = entry.get("time_ms")
     return figure(time_ms, ".1f" if time_ms and time_ms >= 10 else ".3f")
 
@@ -99,7 +103,7 @@ def _time(entry: Row) -> str:
 def _agreement(entry: Row) -> str:
     if entry.get("agrees") is None:
         return "-"
-    return ("" if entry["agrees"] else "DISAGREES ") + figure(entry.get("distance"), ".0e")
+    return ("" if entry["agrees"] else "DIFFERS ") + figure(entry.get("distance"), ".0e")
 
 
 def figure(value: float | None, spec: str) -> str:
@@ -111,18 +115,18 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def mean_line(found: Iterable[Row]) -> str:
-    """The geometric mean of the best peer's time over Ingot's, for each number of threads; what
-    calls themselves cost, which models of microseconds show, apart."""
+    """The geometric mean speedup over the best peer for each thread count: of all models, and of
+    those of a millisecond or more, where call overhead does not count."""
     by_threads: dict[int, list[Row]] = {}
     for row in found:
         if row.get(OURS, {}).get(SPEEDUP):
             by_threads.setdefault(row["threads"], []).append(row[OURS])
-    told = [
+    means = [
         f"{_mean(rows)} with {threads} thread{'s' * (threads > 1)}"
-        f" ({_mean(row for row in rows if row['time_ms'] >= 1)} of calls of a millisecond or more)"
+        f" ({_mean(row for row in rows if row['time_ms'] >= 1)} for models of 1 ms or more)"
         for threads, rows in sorted(by_threads.items())
     ]
-    return "Geometric mean of the best peer's time over Ingot's: " + (", ".join(told) or "-") + "."
+    return "Geometric mean speedup over the best peer: " + (", ".join(means) or "-") + "."
 
 
 def _mean(rows: Iterable[Row]) -> str:
@@ -152,7 +156,7 @@ def tables(results: dict[str, Any]) -> dict[str, str]:
 
 
 def fill(text: str, name: str, table: str) -> str:
-    """The page with its table between the marks replaced."""
+    """The page with the table between its `bench` comments replaced."""
     begin, end = f"<!-- bench: {name} -->", "<!-- bench: end -->"
     head, _, rest = text.partition(begin)
     _, found, tail = rest.partition(end)

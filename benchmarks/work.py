@@ -1,8 +1,8 @@
-"""What a model must do at least, read off its graph: the flops of its products, and its weights.
+"""The work of a model, counted in its graph: FLOPs of its contractions, bytes of their weights.
 
-In: a model and its sizes. Out: useful flops (2·M·N·K of every contraction, nothing padded) and the
-bytes of constant operands that they read, in loops as often as the loop goes round. Every rich
-operator is taken apart first, so nothing is hidden in one. Used by facts.py.
+In: a model and its sizes. Out: useful FLOPs (2·M·N·K of every GEMM and convolution, unpadded) and
+the bytes of constant operands that they read; those in a loop count once per iteration. Every
+composite operator is decomposed first, so that its contractions count too. Used by facts.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ingot.support import lazy
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call; None where a size is known only when it runs."""
+    """The work of one call; None if a size is data-dependent."""
 
     useful_flops: int | None
     weights_bytes: int | None
@@ -36,24 +36,24 @@ def work_of(model: Path | bytes, sizes: Mapping[str, int]) -> Work:
     graph = remove_dead_code(graph, session.store)
     try:
         flops, weights = _count(graph, {})
-    except OpenSize:
+    except DynamicSizeError:
         return Work(None, None)
     return Work(flops, weights)
 
 
-class OpenSize(Exception):
-    """A size that is not known before the run."""
+class DynamicSizeError(Exception):
+    """A size is not known before the run."""
 
 
 def _count(graph: Graph, given: Mapping[str, int]) -> tuple[int, int]:
-    """Flops and weight bytes; `given` has the bytes of the inputs that are constants outside."""
+    """FLOPs and weight bytes; `given`: bytes of inputs that are constants of the outer graph."""
     constants, flops, weights = dict(given), 0, 0
     for node in graph.nodes:
         ref = node.attr("value")
         if node.op == "constant" and isinstance(ref, ConstRef):
             constants[node.outputs[0].name] = _bytes(node)
         elif node.op == "loop":
-            body, first = node.attr("body"), 2 + node.attr("carried")  # what changes comes first
+            body, first = node.attr("body"), 2 + node.attr("carried")  # loop-carried values first
             inner = _count(body, _captured(body.inputs[first:], node.inputs[first:], constants))
             trips = _trips(node) if any(inner) else 0
             flops, weights = flops + trips * inner[0], weights + trips * inner[1]
@@ -72,14 +72,14 @@ def _count(graph: Graph, given: Mapping[str, int]) -> tuple[int, int]:
 def _trips(node: Node) -> int:
     count = node.attr("count")
     if count is None:
-        raise OpenSize("the length of a loop")
+        raise DynamicSizeError("the length of a loop")
     return _number(arith.wrap(count))
 
 
 def _captured(
     own: Sequence[Value], given: Sequence[Value | None], constants: Mapping[str, int]
 ) -> dict[str, int]:
-    """The inputs of a sub-graph that are constants outside."""
+    """The inputs of a sub-graph that are constants of the outer graph."""
     return {v.name: constants[g.name] for v, g in zip(own, given) if g and g.name in constants}
 
 
@@ -98,7 +98,7 @@ def _product(dims: Collection[arith.Expr]) -> int:
 def _number(size: arith.Expr) -> int:
     number = arith.as_int(size)
     if number is None:
-        raise OpenSize(str(size))
+        raise DynamicSizeError(str(size))
     return number
 
 
@@ -118,7 +118,7 @@ def _conv(node: Node) -> int:
 
 
 def _conv_transpose(node: Node) -> int:
-    """Each input meets the weights of its channel, wherever they put it."""
+    """Each input element is multiplied by all weights of its channel."""
     x, weights = node.inputs[:2]
     assert x is not None and weights is not None
     return 2 * _product(x.shape) * _product(weights.shape[1:])

@@ -41,8 +41,8 @@ def bad_type() -> None:
 
 
 def bad_graph() -> None:
-    """A pass, or text that you edited, made a graph that breaks a law ([graph.md](graph.md)). If
-    you changed nothing, it is our bug: please report it with the dump (`--dump`)."""
+    """A pass, or text that you edited, made a graph that violates an invariant
+    ([graph.md](graph.md)). If you changed nothing, report the bug with the dump (`--dump`)."""
     from ingot import pipeline
     from ingot.graph.text import parse
 
@@ -51,8 +51,8 @@ def bad_graph() -> None:
 
 
 def bad_loops() -> None:
-    """A kernel breaks a law of loops ([loops.md](loops.md)): here an axis too many. The error
-    points at your line."""
+    """A kernel violates an invariant of the loop IR ([loops.md](loops.md)): here an axis too many.
+    The error points at your line."""
 
     @ingot.kernel
     def doubled(X: f32[8], Y: f32[8]):
@@ -62,8 +62,8 @@ def bad_loops() -> None:
 
 
 def bad_program() -> None:
-    """A program breaks a law ([program.md](program.md)). As with `bad-graph`: edited text, or our
-    bug."""
+    """A program violates an invariant ([program.md](program.md)). As with `bad-graph`: edited text,
+    or our bug."""
     from ingot import pipeline
     from ingot.program.text import parse
 
@@ -112,9 +112,9 @@ def codegen_failed() -> None:
     """LLVM refused a kernel, or its process died or ran out of time. Try again; if it repeats,
     report it with the dump: it is our bug, or the machine is out of memory."""
     from ingot.codegen.llvm_object import host
-    from ingot.codegen.workers import Job, Machine, compile_here
+    from ingot.codegen.workers import Job, MachineSpec, compile_here
 
-    compile_here(Job("a kernel", "nonsense"), Machine(host()[0], "generic", ""))
+    compile_here(Job("a kernel", "nonsense"), MachineSpec(host()[0], "generic", ""))
 
 
 def run_failed() -> None:

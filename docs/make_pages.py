@@ -28,7 +28,7 @@ from ingot.cli.main import COMMANDS
 from ingot.cli.main import main as command_line
 from ingot.cli.options import FAILED, USAGE, USAGE_CODES
 from ingot.codegen.llvm import kernel_text
-from ingot.frontends.onnx import registry as spellings
+from ingot.frontends.onnx import registry as converters
 from ingot.graph.opdef import TABLE as OPERATORS
 from ingot.loops.script_print import show as show_kernel
 from ingot.passes.fuse import fuse
@@ -69,14 +69,14 @@ def imported() -> str:
 
 def simplified() -> str:
     """The end of the graph, where most has happened."""
-    lines = pipeline.show(after("remove_dead_code")).splitlines()
+    lines = pipeline.show(after("dce_2")).splitlines()
     first = next(n for n, line in enumerate(lines) if "max_pool(" in line)
     return "\n".join([lines[0], "  …", *lines[first:]])
 
 
 def groups() -> str:
     rows = []
-    for group in fuse(after("remove_dead_code")):
+    for group in fuse(after("dce_2")):
         ops = " + ".join(node.op for node in group.nodes)
         rows.append(f"{ops:20} family {group.family:12} → {group.outputs[0].name}")
     return "\n".join(rows)
@@ -87,7 +87,7 @@ def kernel_after(stage: str) -> Callable[[], str]:
 
 
 def trace() -> str:
-    kernel = after("share").kernel_map[KERNEL]
+    kernel = after("dedupe_kernels").kernel_map[KERNEL]
     return schedule_kernel(kernel, session().target, kernel.family).trace.text()
 
 
@@ -109,7 +109,7 @@ def llvm() -> str:
 
 def report() -> str:
     package = after("codegen")
-    return table(lines(package.report, package.pace))
+    return table(lines(package.report, package.machine_model))
 
 
 def call() -> str:
@@ -139,8 +139,8 @@ def knob_table() -> str:
 
 
 def counts() -> str:
-    spelled = len({op for _, op in spellings.TABLE})
-    return f"{len(OPERATORS)} operators in the graph, {spelled} ONNX operators spelled with them."
+    imported = len({op for _, op in converters.TABLE})
+    return f"{len(OPERATORS)} operators in the graph, {imported} ONNX operators imported."
 
 
 def abi_table() -> str:

@@ -1,7 +1,7 @@
-"""`ingot.compile` and `ingot.load`: the doors. In: a model and options. Out: an Executable.
+"""`ingot.compile` and `ingot.load`: the entry points. In: a model, options. Out: an Executable.
 
-The compiler itself is loaded when something must be compiled, so that `import ingot` and a model
-that comes from the cache stay light.
+The compiler is imported only when something must be compiled, so that `import ingot` and a cache
+hit stay fast.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def compile(
 
     model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph
     target   "cpu" (this machine) or a named CPU: "x86-64-v2", "x86-64-v3", …
-    threads  of a call; None: one for each core this process may use
-    shapes   values or (low, high) ranges of symbolic sizes: {"batch": 1, "seq": (1, 512)}
+    threads  number per call; None: one per core that this process may use
+    shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
     state    inputs updated in place: {"past": "present"}
-    kernels  the user's own operators: {"com.acme:MyOp": kernel}, by domain and name or by name; a
+    kernels  custom operators: {"com.acme:MyOp": kernel}, by domain and name or by name; a
              kernel, or a function from the node's attributes to one
-    jobs     processes for code generation; None: one a core
-    profile  compile cycle counters in, for exe.profile(feeds)
-    time_limit_s, memory_limit_bytes  of compiling; past one the rest gets plain schedules and less
-             of LLVM, and exe.report() says so
+    jobs     processes for code generation; None: one per core
+    profile  compile with cycle counters, for exe.profile(feeds)
+    time_limit_s, memory_limit_bytes  of compilation; past one, the remaining kernels get plain
+             schedules and less LLVM optimisation, and exe.report() says so
     """
     start = time.perf_counter()
     _check_count("threads", threads)
@@ -56,29 +56,29 @@ def compile(
     _check_sizes(shapes)
     _check_names("state", state, '{"past": "present"}')
     request = None
-    if not kernels:  # a function has no digest
+    if not kernels:  # a function has no digest: not cacheable
         request = cache.request(model, key_options(target, shapes, state, profile))
-    is_watched = dump is not None or bool(knobs.current().dump_dir)
-    if request is not None and not is_watched:
+    wants_dump = dump is not None or bool(knobs.current().dump_dir)
+    if request is not None and not wants_dump:
         found = cache.lookup(request)
         if found is not None:
             return Executable(found, threads, {"cache": time.perf_counter() - start})
     session = make_session(target, shapes, state, jobs, dump, kernels)
     session.profile, session.limits = profile, limits
-    session.store.is_frugal = not session.dump.wants_text
+    session.store.drops_unused = not session.dump.wants_text
     obstacle = session.backend.why_not_here(session.target)
-    if obstacle:  # an instruction that is not there would end the process
+    if obstacle:  # an unsupported instruction would kill the process
         what = f"code for {target!r} cannot run here"
-        hint = "ingot compile on the command line shows what would be made"
+        hint = "the command line, ingot compile, shows the code without running it"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
     package = lazy.load("pipeline").run_stages(model, session)
-    if request is not None and not limits.notes:  # another call may have more time
+    if request is not None and not limits.notes:  # another call may have a higher limit
         package = cache.keep(request, package, session.store.files)
     return Executable(package, threads, session.dump.times_s)
 
 
 def load(path: str | PathLike, threads: int | None = None) -> Executable:
-    """An executable that `exe.save` wrote. It holds machine code: load only what you trust."""
+    """Load what `exe.save` wrote. It contains machine code: load only files that you trust."""
     start = time.perf_counter()
     try:
         package = plan_file.read(str(path)).package
@@ -89,7 +89,7 @@ def load(path: str | PathLike, threads: int | None = None) -> Executable:
     if missing:
         raise IngotError(
             "bad-target",
-            "this plan is for another processor",
+            "this plan was compiled for another CPU",
             where=str(path),
             why=f"this machine lacks {', '.join(missing)}",
             hint='compile it for many machines with target="x86-64-v3", or "x86-64-v2"',
@@ -103,7 +103,7 @@ def key_options(
     state: Mapping[str, str] | None = None,
     profile: bool = False,
 ) -> dict[str, Any]:
-    """The options that a cache entry depends on, as ingot.cache takes them."""
+    """The options in a cache key, as ingot.cache takes them."""
     pairs = {"shapes": shapes or {}, "state": state or {}}
     named = {what: {str(k): v for k, v in given.items()} for what, given in pairs.items()}
     return {"target": target, **named, "profile": profile}
@@ -117,7 +117,7 @@ def make_session(
     dump: Dump | None = None,
     kernels: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What the stages share; the command line makes one too."""
+    """The pipeline's Session; the command line makes one too."""
     _check_count("jobs", jobs)
     _check_sizes(shapes)
     backend = lazy.load("backends.cpu")
@@ -148,7 +148,7 @@ def _check_count(name: str, value: Any) -> None:
 
 def _check_names(option: str, given: Any, example: str) -> None:
     if given is not None and not isinstance(given, Mapping):
-        what = f"{option} is given by name, not as a {type(given).__name__}"
+        what = f"{option} is a mapping by name, not a {type(given).__name__}"
         raise IngotError("bad-option", what, hint=f"{option}={example}")
 
 

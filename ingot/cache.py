@@ -1,14 +1,14 @@
-"""The model cache: from a model file and options to everything the runtime needs. No compiler here.
+"""The model cache: model file and options → Package. Does not import the compiler.
 
-    request = cache.request(model, options)    what was asked for, as a key; None: cannot be cached
+    request = cache.request(model, options)    the cache key; None: not cacheable
     cache.lookup(request)                      a Package, or None
-    cache.keep(request, package, files)        the same package, its constants shared and mapped
+    cache.keep(request, package, files)        the package with its constants memory-mapped
 
-    cache.size()   cache.clear()   cache.why(model, options)    for people: `ingot cache …`
+    cache.size()   cache.clear()   cache.why(model, options)    used by `ingot cache …`
 
-An entry is a plan file (runtime/plan_file.py). Its key holds the digest of the model file, the
-options, Ingot's source, the libraries' versions, the processor and the knobs that change code; the
-files with outside data are known from the entry, and compared with what it was made from.
+An entry is a plan file (runtime/plan_file.py). Its key is made of the digest of the model file, the
+options, Ingot's source, library versions, the CPU and the knobs that change code. The entry lists
+the model's external data files with their digests, which are compared at lookup.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from ingot.support import cache_folder, identity, knobs
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError
 
-_READ_BYTES = 1 << 20
-_SMALL_BYTES = 1 << 20  # digested faster than looked up
-_SETTLED_S = 2.0  # a file that changed this recently may change again within one tick of its clock
+_READ_BYTES = 1 << 20  # per read while hashing
+_SMALL_BYTES = 1 << 20  # bytes: hashing a smaller file is faster than looking up its digest
+_SETTLED_S = 2.0  # seconds: a file changed more recently may change again with the same timestamp
 
 
 @dataclass(frozen=True)
 class Request:
-    """`parts` is all that an entry depends on, by name; `folder` is the model's own."""
+    """`fields`: the parts of the cache key, by name; `folder`: the model's folder."""
 
-    parts: dict[str, Any]
+    fields: dict[str, Any]
     folder: str | None
 
     @property
     def key(self) -> str:
-        text = json.dumps(self.parts, sort_keys=True)
+        text = json.dumps(self.fields, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
 def request(model: Any, options: Mapping[str, Any]) -> Request | None:
-    """`options` are those that change the package; None if caches are off or it is no file."""
+    """The key of a model and options; None if caching is off or it is neither file nor bytes."""
     if knobs.cache_folder() is None:
         return None
     if isinstance(model, bytes | bytearray | memoryview):
-        return Request(_parts(hashlib.sha256(model).hexdigest(), options), None)
+        return Request(_key_fields(hashlib.sha256(model).hexdigest(), options), None)
     if not isinstance(model, str | os.PathLike):
         return None
     try:
         digest = file_digest(os.fspath(model))
     except OSError:
-        return None  # the front end will say what is wrong with it
-    return Request(_parts(digest, options), os.path.dirname(os.path.abspath(model)))
+        return None  # the front end reports the error
+    return Request(_key_fields(digest, options), os.path.dirname(os.path.abspath(model)))
 
 
 def lookup(request: Request) -> Package | None:
-    """What an earlier compilation made of the same; a damaged entry is dropped."""
+    """The package of an equal earlier compilation, or None; a damaged entry is dropped."""
     folder = open_folder("models")
     path = folder.find(request.key) if folder else None
     if folder is None or path is None:
@@ -76,15 +76,15 @@ def lookup(request: Request) -> Package | None:
 
 
 def keep(request: Request, package: Package, files: Iterable[str]) -> Package:
-    """Make an entry; the package returned has its constants mapped from it where that is so."""
+    """Store a package; the one returned has its constants mapped from the entry, if stored."""
     folder = open_folder("models")
     if folder is None:
         return package
     try:
-        outside = {name: file_digest(os.path.join(request.folder or "", name)) for name in files}
-    except OSError:  # gone while we compiled
+        external = {name: file_digest(os.path.join(request.folder or "", name)) for name in files}
+    except OSError:  # removed during compilation
         return package
-    about = {"parts": request.parts, "files": outside}
+    about = {"parts": request.fields, "files": external}
     path = folder.store(
         request.key,
         plan_file.size_of(package),
@@ -92,12 +92,12 @@ def keep(request: Request, package: Package, files: Iterable[str]) -> Package:
     )
     try:
         return package if path is None else replace(package, constants=plan_file.constants(path))
-    except (IngotError, OSError):  # dropped again by another process
+    except (IngotError, OSError):  # evicted by another process
         return package
 
 
-def _parts(digest: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    parts = {
+def _key_fields(digest: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {
         "model": digest,
         **options,
         "plan format": plan_file.VERSION,
@@ -108,16 +108,15 @@ def _parts(digest: str, options: Mapping[str, Any]) -> dict[str, Any]:
         "cores": usable_cores(),
         **{f"INGOT_{name.upper()}": value for name, value in knobs.fingerprint()},
     }
-    return json.loads(
-        json.dumps(parts, sort_keys=True, default=repr)
-    )  # as an entry's own come back
+    # normalised through JSON, to compare equal with the fields read from an entry
+    return json.loads(json.dumps(fields, sort_keys=True, default=repr))
 
 
 # --- files ------------------------------------------------------------------------------------
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file, remembered for as long as the file's size, times and inode stay."""
+    """SHA-256 of a file, cached while the file's size, timestamps and inode are unchanged."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         folder = open_folder("files") if status.st_size > _SMALL_BYTES else None
@@ -142,23 +141,25 @@ def _digest(file: Any) -> str:
 
 
 def _changed_files(about: Mapping[str, Any], folder: str | None) -> list[str]:
-    """The files with outside data that are not what the entry was made from."""
-    return [name for name, digest in about["files"].items() if digest != _now(folder, name)]
+    """The external data files that differ from those of the entry."""
+    return [
+        name for name, digest in about["files"].items() if digest != _current_digest(folder, name)
+    ]
 
 
-def _now(folder: str | None, name: str) -> str | None:
+def _current_digest(folder: str | None, name: str) -> str | None:
     try:
         return file_digest(os.path.join(folder or "", name))
     except OSError:
         return None
 
 
-# --- for people -------------------------------------------------------------------------------
+# --- for the command line ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Size:
-    """`folder` is None where the caches are off; `kinds` has (entries, bytes) by kind."""
+class CacheSize:
+    """`folder` is None if caching is off; `kinds` has (entries, bytes) by kind."""
 
     folder: str | None
     limit_bytes: int
@@ -169,17 +170,17 @@ class Size:
         return sum(size for _, size in self.kinds.values())
 
 
-def size() -> Size:
+def size() -> CacheSize:
     root = knobs.cache_folder()
     kinds = dict.fromkeys(cache_folder.KINDS, (0, 0))
     for entry in cache_folder.entries(root) if root else ():
         count, total = kinds[entry.kind]
         kinds[entry.kind] = count + 1, total + entry.size_bytes
-    return Size(root, knobs.current().cache_limit_bytes, kinds)
+    return CacheSize(root, knobs.current().cache_limit_bytes, kinds)
 
 
-def clear() -> Size:
-    """Drop every entry; what there was. Running executables keep what they have mapped."""
+def clear() -> CacheSize:
+    """Remove all entries; the size before. Running executables keep their mappings."""
     before = size()
     if before.folder:
         cache_folder.trim(before.folder, limit=-1)
@@ -187,42 +188,42 @@ def clear() -> Size:
 
 
 @dataclass(frozen=True)
-class Why:
-    """Whether a model would come from the cache. If not: what differs from the nearest entry, as
-    (part of the key, its value here, its value there); none if there are no entries."""
+class Explanation:
+    """Would a model come from the cache? If not: the key fields that differ from the nearest entry,
+    as (name, value here, value there); none if there are no entries."""
 
     is_found: bool
     reason: str
     differences: tuple[tuple[str, Any, Any], ...] = ()
 
 
-def why(model: Any, options: Mapping[str, Any]) -> Why:
-    """Why ingot.compile(model, **options) would find its package in the cache, or would not."""
+def why(model: Any, options: Mapping[str, Any]) -> Explanation:
+    """Why ingot.compile(model, **options) would be a cache hit or a miss."""
     asked = request(model, options)
     folder = open_folder("models")
     if asked is None or folder is None:
-        off = "the caches are off (INGOT_CACHE_DIR)" if folder is None else ""
-        return Why(False, off or "only model files and bytes are cached")
+        off = "caching is off (INGOT_CACHE_DIR)" if folder is None else ""
+        return Explanation(False, off or "only model files and bytes are cached")
     about = _about(folder.path(asked.key))
     if about is not None:
         changed = _changed_files(about, asked.folder)
         if not changed:
-            return Why(True, f"it is in {folder.path(asked.key)}")
-        return Why(False, "its outside data changed: " + ", ".join(changed))
-    return _nearest(asked.parts, folder.root)
+            return Explanation(True, f"it is in {folder.path(asked.key)}")
+        return Explanation(False, "its external data changed: " + ", ".join(changed))
+    return _nearest(asked.fields, folder.root)
 
 
-def _nearest(parts: dict[str, Any], root: str) -> Why:
+def _nearest(fields: dict[str, Any], root: str) -> Explanation:
     best: tuple[tuple[str, Any, Any], ...] | None = None
-    for entry in reversed(cache_folder.entries(root)):  # of equals, the one used last
+    for entry in reversed(cache_folder.entries(root)):  # ties: the most recently used
         about = _about(entry.path) if entry.kind == "models" else None
         if about is not None:
-            found = _differences(parts, about["parts"])
+            found = _differences(fields, about["parts"])
             if best is None or len(found) < len(best):
                 best = found
     if best is None:
-        return Why(False, "no model is in the cache")
-    return Why(False, "the nearest entry differs in " + ", ".join(d[0] for d in best), best)
+        return Explanation(False, "no model is in the cache")
+    return Explanation(False, "the nearest entry differs in " + ", ".join(d[0] for d in best), best)
 
 
 def _differences(here: dict, there: dict) -> tuple[tuple[str, Any, Any], ...]:

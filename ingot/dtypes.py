@@ -1,8 +1,7 @@
-"""Element types: their width, family, limits and numpy counterparts. Level 0; used by every IR.
+"""Element types: width, family, limits and numpy dtype. Level 0; used by every IR.
 
-A `DType` is a value: compare with `==` or `is` (they are interned). Sub-byte types are logical
-here; loops handle their nibbles explicitly. `numpy` has no bfloat16, float8 or int4: `ml_dtypes`
-does.
+A `DType` is a value: compare with `==` or `is` (they are interned). Packing of
+sub-byte types is explicit in the loop IR. bfloat16, float8 and int4 come from `ml_dtypes`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """One element type. `name` is its spelling in every text form: f32, i64, bf16, f8e4m3fn."""
+    """One element type. `name` is its name in every text form: f32, i64, bf16, f8e4m3fn."""
 
     name: str
     family: Family
@@ -120,7 +119,7 @@ f8e4m3fn, f8e5m2 = TABLE["f8e4m3fn"], TABLE["f8e5m2"]
 
 
 def of(name: str) -> DType:
-    """The element type spelled `name`; KeyError if there is none."""
+    """The element type called `name`; KeyError if there is none."""
     return TABLE[name]
 
 

@@ -1,4 +1,4 @@
-"""The map of the compiler: one table of stages from a model to a package the runtime can run.
+"""The compiler pipeline: one table of stages, from a model to a package that the runtime runs.
 
     name, function(ir, session) → ir, IR in, IR out, what it does
 
@@ -21,7 +21,7 @@ from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify
 from ingot.graph.ir import ConstRef, Graph
 from ingot.graph.store import ConstantStore
-from ingot.legalize.program import legalize_program, separate_nests, share_kernels
+from ingot.legalize.program import dedupe_kernels, legalize_program, split_kernels
 from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
 from ingot.lower import control as _control
@@ -29,7 +29,6 @@ from ingot.lower.lower import lower
 from ingot.passes.attach_state import attach_state
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.decompose import decompose
-from ingot.passes.fast_convs import fast_convs
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.inline_branches import inline_branches
@@ -40,9 +39,10 @@ from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.simplify_algebra import simplify_algebra
 from ingot.passes.sink_reshapes import sink_reshapes
-from ingot.passes.specialize import check_names, specialize, still_open
+from ingot.passes.specialize import check_names, specialize, still_dynamic
+from ingot.passes.use_winograd import use_winograd
 from ingot.plan.barriers import insert_barriers
-from ingot.plan.memory import place_buffers
+from ingot.plan.memory import plan_memory
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
@@ -58,7 +58,7 @@ _loaded = (_ops, _control)  # imported for their tables
 
 @dataclass
 class Session:
-    """What stages share beside the IR: options, constants, the target and the record."""
+    """State that the stages share besides the IR: options, constants, target and dumps."""
 
     target: Target
     backend: Any
@@ -70,7 +70,7 @@ class Session:
     limits: Limits = field(default_factory=Limits)
     store: ConstantStore = field(default_factory=ConstantStore)
     dump: Dump = field(default_factory=Dump)
-    verified: tuple[Kernel, ...] = ()  # the kernels of the stage before, which obey every law
+    verified: tuple[Kernel, ...] = ()  # the kernels of the stage before, which passed the verifier
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,11 @@ def _import(model: Any, s: Session) -> Graph:
     if isinstance(model, Graph):
         if s.kernels:
             hint = 'add them to the graph itself: g.add("kernel", [x], **kernel.attrs)'
-            raise IngotError("bad-option", "kernels= spells operators of a file", hint=hint)
+            raise IngotError(
+                "bad-option",
+                "kernels= applies to the operators of a model file, not to a graph",
+                hint=hint,
+            )
         check_names(model, s.shapes)
         return model
     return lazy.load("onnx")(model, s.store, s.shapes, s.kernels)
@@ -102,65 +106,65 @@ def _recognize(graph: Graph, s: Session) -> Graph:
 
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
-          "read the model: typed dataflow, constants in a store beside it"),
-    Stage("specialize", lambda g, s: specialize(g, still_open(g, s.shapes)), "graph", "graph",
-          "sizes that were given become numbers or narrower ranges, where import has not done it"),
+          "read the model into a typed dataflow graph; constants go into a store"),
+    Stage("specialize", lambda g, s: specialize(g, still_dynamic(g, s.shapes)), "graph", "graph",
+          "replace dynamic dimensions by the sizes or ranges given, where import has not"),
     Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph",
           "name the inputs that a run updates in place"),
-    Stage("prune", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
-          "drop what no output depends on"),
+    Stage("dce", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
+          "dead code elimination: remove nodes that no output depends on"),
     Stage("fold_constants", _fold, "graph", "graph",
-          "compute what has constant operands, within a limit"),
+          "evaluate nodes with constant operands, up to a size limit"),
     Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph",
-          "an If on a constant becomes the branch it takes"),
+          "replace an If on a constant by the branch taken"),
     Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph",
-          "scales and shifts by channel move into constant weights"),
+          "fold per-channel scales and shifts into constant weights"),
     Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph",
-          "rich operators that the target does not keep become smaller ones"),
+          "expand composite operators that the target does not keep into primitive ones"),
     Stage("simplify_algebra", lambda g, s: simplify_algebra(g, s.store), "graph", "graph",
-          "named rules, each true for NaN and infinity too"),
-    Stage("fold_again", _fold, "graph", "graph",
-          "fold what the rules uncovered"),
+          "apply named algebraic rules, each valid for NaN and infinity too"),
+    Stage("fold_constants_2", _fold, "graph", "graph",
+          "fold what the rules exposed"),
     Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph",
-          "compute nothing twice"),
+          "common subexpression elimination"),
     Stage("recognize", _recognize, "graph", "graph",
-          "formulas that exporters spell in small operators become the rich ones they mean"),
-    Stage("remove_dead_code", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
-          "drop what became unused"),
+          "match subgraphs of primitive operators and replace them by composite ones"),
+    Stage("dce_2", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
+          "remove nodes that became unused"),
     Stage("sink_reshapes", lambda g, s: sink_reshapes(g, s.store), "graph", "graph",
-          "what is done by element comes before a product's reshape, to ride on its tiles"),
-    Stage("fast_convs", lambda g, s: fast_convs(g, s.store, s.target), "graph", "graph",
-          "3 × 3 convolutions by fewer products, where that pays"),
+          "sink reshapes below element-wise operators, which then fuse into the GEMM epilogue"),
+    Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
+          "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
-          "channels last after convolutions; constant operands in the panels that tiles read"),
+          "channels-last maps around convolutions; pack constant GEMM operands into panels"),
     Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",
-          "a scale by channel that comes late goes to a convolution's weights, if they are fewer"),
+          "scale a convolution's weights per channel and not its input, where they are fewer"),
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
-          "zeros around a convolution's input are a pad, where the input can be made inside it"),
+          "make zero padding a node, where the producer can write into the padded buffer"),
     Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
-          "fuse nodes into groups; each group is a kernel in formulas, launched in order"),
-    Stage("share", lambda p, s: share_kernels(p), "program", "program",
-          "kernels that are equal but for names become one"),
+          "fuse nodes into groups; each group becomes one kernel, launched in order"),
+    Stage("dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
+          "merge kernels that are equal up to names"),
     Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
-          "mark loops: tiles, vectors, threads; by the rule of the kernel's family"),
-    Stage("separate", lambda p, s: separate_nests(p), "program", "program",
-          "one kernel for each loop nest, so that each has one parallel loop"),
+          "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
+    Stage("split_kernels", lambda p, s: split_kernels(p), "program", "program",
+          "one kernel per loop nest, so that each has one parallel loop"),
     Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
-          "realise the marks: flat buffers, explicit vectors, math as polynomials"),
-    Stage("share_again", lambda p, s: share_kernels(p), "program", "program",
-          "kernels that became equal become one"),
-    Stage("place", lambda p, s: place_buffers(p), "program", "program",
-          "every buffer gets its place in an arena"),
+          "expand annotations: flat buffers, explicit vectors, math functions as polynomials"),
+    Stage("dedupe_kernels_2", lambda p, s: dedupe_kernels(p), "program", "program",
+          "merge kernels that became equal"),
+    Stage("plan_memory", lambda p, s: plan_memory(p), "program", "program",
+          "assign each buffer an offset in an arena, reusing memory by lifetime"),
     Stage("barriers", lambda p, s: insert_barriers(p), "program", "program",
-          "a barrier wherever two launches' bytes conflict"),
+          "insert a barrier between launches whose memory accesses conflict"),
     Stage("codegen",
           lambda p, s: s.backend.build(p, s.store, s.target, s.jobs, s.profile, s.limits),
           "program", "package",
-          "LLVM text, objects, and the tables the runtime reads"),
+          "emit LLVM IR, compile objects, build the tables that the runtime reads"),
 )  # fmt: skip
 
-RECURSION_LIMIT = 20_000  # IRs are trees and walks recurse: a long formula is a deep one
-CONSTANTS_FILE = "constants.npz"  # beside the dumped texts, so that a later start finds them
+RECURSION_LIMIT = 20_000  # Python frames: passes recurse over expression trees; heuristic
+CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from
 NAMES = tuple(stage.name for stage in STAGES)
 
 
@@ -194,7 +198,7 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
 
 
 def _constants(value: Any) -> Iterator[ConstRef]:
-    """The constants an IR still refers to."""
+    """The constants that an IR refers to."""
     match value:
         case program_ir.Program():
             yield from (b.constant for b in value.buffers if b.constant is not None)
@@ -227,12 +231,12 @@ def _position(name: str) -> int:
 
 
 def takes(name: str) -> str:
-    """The IR a stage starts from: "model", "graph" or "program"."""
+    """The kind of IR that a stage takes: "model", "graph" or "program"."""
     return STAGES[_position(name)].takes
 
 
 def show(value: Any) -> str:
-    """The text form of whatever a stage gave."""
+    """The text form of a stage's result."""
     if isinstance(value, Graph):
         return graph_text.show(value)
     if isinstance(value, program_ir.Program):
@@ -241,12 +245,12 @@ def show(value: Any) -> str:
 
 
 def parse(text: str, kind: str) -> Any:
-    """The IR a stage starts from, read back from a dump."""
+    """The IR of a dumped text; `kind` is "graph" or "program"."""
     return graph_text.parse(text) if kind == "graph" else program_text.parse(text)
 
 
 def check(value: Any, verified: Iterable[Kernel] = ()) -> None:
-    """The verifier of the IR at hand, its kernels included but for those verified before."""
+    """Run the verifier of the IR, and of its kernels except those in `verified`."""
     if isinstance(value, Graph):
         graph_verify.verify(value)
     elif isinstance(value, program_ir.Program):

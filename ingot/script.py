@@ -1,8 +1,8 @@
-"""The words of the kernel language, for editors and linters: `from ingot.script import *`.
+"""Names of the kernel language, for editors and linters: `from ingot.script import *`.
 
-A kernel is parsed, never executed, so these do nothing; they say what each word takes. Words that
-are Python's own (range, min, max, abs, round, pow) are understood too and are not redefined here.
-docs/kernels.md and docs/loops.md give their meaning.
+A kernel is parsed, never executed: these functions only declare signatures. The built-ins range,
+min, max, abs, round and pow have a meaning in kernels too and are not redefined here. See
+docs/kernels.md and docs/loops.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ingot.support.errors import IngotError
 def _only_in_kernels(word: str) -> NoReturn:
     raise IngotError(
         "bad-text",
-        f"{word} is a word of the kernel language",
-        why="it has a meaning only inside a function under @ingot.kernel, which is parsed",
+        f"{word} belongs to the kernel language",
+        why="it has a meaning only in a function under @ingot.kernel, which is parsed",
     )
 
 
@@ -85,40 +85,40 @@ def grid(*extents: Any) -> Any:
     _only_in_kernels("grid")
 
 
-def serial(start: Any, stop: Any = None, notes: Any = None) -> Any:
+def serial(start: Any, stop: Any = None, annotations: Any = None) -> Any:
     _only_in_kernels("serial")
 
 
-def parallel(start: Any, stop: Any = None, notes: Any = None) -> Any:
-    """Threads share out the iterations, which are independent."""
+def parallel(start: Any, stop: Any = None, annotations: Any = None) -> Any:
+    """A loop whose independent iterations are divided among threads."""
     _only_in_kernels("parallel")
 
 
-def vectorized(start: Any, stop: Any = None, notes: Any = None) -> Any:
-    """Iterations become lanes."""
+def vectorized(start: Any, stop: Any = None, annotations: Any = None) -> Any:
+    """A loop whose iterations become vector lanes."""
     _only_in_kernels("vectorized")
 
 
-def unrolled(start: Any, stop: Any = None, notes: Any = None) -> Any:
-    """Iterations are written out."""
+def unrolled(start: Any, stop: Any = None, annotations: Any = None) -> Any:
+    """A loop that is fully unrolled."""
     _only_in_kernels("unrolled")
 
 
-def bound(tag: str, start: Any, stop: Any = None, notes: Any = None) -> Any:
-    """A GPU index: `bound("threadIdx.x", 128)`."""
+def bound(tag: str, start: Any, stop: Any = None, annotations: Any = None) -> Any:
+    """A loop bound to a GPU index: `bound("threadIdx.x", 128)`."""
     _only_in_kernels("bound")
 
 
 def block(
     name: str, spatial: Any = (), reduce: Any = (), ordered: Any = (), opaque: Any = (),
-    axes: Any = (), notes: Any = None,
+    axes: Any = (), annotations: Any = None,
 ) -> Any:  # fmt: skip
     """One unit of computation: `with block("Y", spatial=(i, j), reduce=(k,)) as (vi, vj, vk):`."""
     _only_in_kernels("block")
 
 
 def axis(binding: Any, extent: Any) -> Any:
-    """An axis whose binding is no plain loop: `spatial=(axis(io * 4 + ii, 100),)`."""
+    """An axis bound to an expression: `spatial=(axis(io * 4 + ii, 100),)`."""
     _only_in_kernels("axis")
 
 
@@ -138,17 +138,17 @@ def ordered(binding: Any, extent: Any = None) -> Any:
 
 
 def opaque(binding: Any, extent: Any = None) -> Any:
-    """Nothing is known of the instances."""
+    """The order and independence of instances are unknown."""
     _only_in_kernels("opaque")
 
 
 def init() -> Any:
-    """What a reduction starts from: `with init(): Y[vi, vj] = 0.0`."""
+    """The initial value of a reduction: `with init(): Y[vi, vj] = 0.0`."""
     _only_in_kernels("init")
 
 
 def where(condition: Any) -> Any:
-    """First in a block: skips the instances for which it does not hold."""
+    """A block's predicate, its first statement: instances where it is false are skipped."""
     _only_in_kernels("where")
 
 
@@ -157,7 +157,7 @@ def seq() -> Any:
 
 
 def let(value: Any) -> Any:
-    """`with let(x * 2.0) as t:`; a plain `t = x * 2.0` does the same to the end of the suite."""
+    """`with let(x * 2.0) as t:`; a plain `t = x * 2.0` binds to the end of the suite."""
     _only_in_kernels("let")
 
 
@@ -198,7 +198,7 @@ def rem(a: Any, b: Any) -> Any:
 
 
 def load(place: Any, width: int = 1, stride: Any = 1, mask: Any = None, other: Any = None) -> Any:
-    """`load(A[i], 8)`: lanes; with a mask, no memory is touched where it is false."""
+    """A vector load, `load(A[i], 8)`; masked-off lanes access no memory."""
     _only_in_kernels("load")
 
 
@@ -334,21 +334,21 @@ def fmod(x: Any, y: Any) -> Any:
     _only_in_kernels("fmod")
 
 
-# --- what else can happen -------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
 def fail(reason: str, *values: Any) -> Any:
-    """Leave with an error and at most two integers for its message."""
+    """Fail with an error and at most two integers for its message."""
     _only_in_kernels("fail")
 
 
 def call(instruction: Any, *boxes: Any) -> Any:
-    """Run an instruction on boxes of buffers: `call(dot4, A[i:i + 4], B[0:4])`."""
+    """Call an instruction on slices of buffers: `call(dot4, A[i:i + 4], B[0:4])`."""
     _only_in_kernels("call")
 
 
 def instruction(function: Any = None, *, name: str = "", emit: str = "") -> Any:
-    """Marks a nested function as a machine operation's meaning."""
+    """Declares a nested function as the semantics of a machine instruction."""
     _only_in_kernels("instruction")
 
 
@@ -372,7 +372,7 @@ def prefetch_write(box: Any) -> Any:
     _only_in_kernels("prefetch_write")
 
 
-__all__ = [  # noqa: RUF022  by letter, a word is found sooner
+__all__ = [  # noqa: RUF022  sorted by letter, across cases
     "acos", "acosh", "alloc", "asin", "asinh", "atan", "atanh", "axis", "bf16", "bitcast",
     "block", "bool_", "bound", "broadcast", "buffer", "call", "cast", "ceil", "copy_async",
     "cos", "cosh", "erf", "exp", "exp2", "expm1", "f16", "f32", "f64", "f8e4m3fn", "f8e5m2",

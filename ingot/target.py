@@ -1,8 +1,8 @@
-"""A target as pure data. In: a name, and for "cpu" what the back end saw. Out: `Target`.
+"""Target descriptions. In: a name, and for "cpu" the back end's HostFeatures. Out: `Target`.
 
-Tiles, schedules and legalize ask a target for features and sizes, never for its name. Facts about
-the machine that only a library can find (LLVM's name of the host, its feature list) are passed in
-by the back end: this module imports no such library. Feature names are LLVM's.
+Cost models, schedules and legalize ask a target for features and sizes, never for its name. The
+back end passes in what only LLVM knows of the host (CPU name, feature list): this module does not
+import LLVM. Feature names are LLVM's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ingot.support.errors import IngotError
 
 
 @dataclass(frozen=True)
-class Memory:
-    """A memory scope that buffers can live in. `bytes` is None where there is no fixed size."""
+class MemoryScope:
+    """A memory scope of buffers. `bytes` is None where there is no fixed size."""
 
     scope: str
     bytes: int | None = None
@@ -25,12 +25,12 @@ class Memory:
 
 
 CPU_MEMORIES = (
-    Memory("global"),
-    Memory("thread", is_shared=False),
-    Memory("register", None, False),
+    MemoryScope("global"),
+    MemoryScope("thread", is_shared=False),
+    MemoryScope("register", None, False),
 )
 
-# Rich operators with loop bodies of their own that beat what they decompose into on any CPU.
+# Composite operators that are not decomposed: their own loop nests are faster on any CPU.
 CPU_KEEPS = frozenset({
     "softmax", "log_softmax", "layer_norm", "rms_norm", "gelu", "silu", "mish", "elu", "selu",
     "celu", "leaky_relu", "hard_sigmoid", "hard_swish", "softplus", "softsign",
@@ -40,22 +40,22 @@ CPU_KEEPS = frozenset({
 
 @dataclass(frozen=True)
 class Target:
-    """Everything the compiler may know about where code will run."""
+    """The machine that code is compiled for."""
 
     name: str
     triple: str
     cpu: str
-    features: tuple[str, ...]  # sorted, those present only
+    features: tuple[str, ...]  # sorted
     vector_bits: int
     vector_registers: int
-    caches: tuple[int, ...]  # bytes of L1 data, L2, L3; what one core can use
+    caches: tuple[int, ...]  # bytes of L1 data, L2, L3, as one core can use them
     cores: int
     max_alignment: int
-    memories: tuple[Memory, ...] = CPU_MEMORIES
+    memories: tuple[MemoryScope, ...] = CPU_MEMORIES
     keeps: frozenset[str] = CPU_KEEPS
 
     def has(self, feature: str) -> bool:
-        """Is the feature (LLVM's name) there?"""
+        """Does the target have the feature (LLVM's name)?"""
         return feature in self.features
 
     def lanes(self, dtype: DType) -> int:
@@ -75,7 +75,7 @@ class Target:
 
 @dataclass(frozen=True)
 class HostFeatures:
-    """What a back end saw of the machine it runs on."""
+    """The host, as a back end detects it."""
 
     triple: str
     cpu: str
@@ -84,16 +84,16 @@ class HostFeatures:
     caches: tuple[int, ...] = ()
 
 
-# The widest vector each feature brings: (feature, bits), widest first.
+# (feature, vector register bits), widest first.
 VECTOR_BITS = (
     ("avx512f", 512), ("avx", 256), ("sse2", 128), ("neon", 128), ("simd128", 128),
 )  # fmt: skip
-# Brought by any of these: a product and a sum in one instruction, rounded once.
+# Features with a fused multiply-add.
 FMA = ("fma", "neon", "fp-armv8")
-# How many vector registers there are: 32 with these, else 16.
+# Features with 32 vector registers; others have 16.
 MANY_REGISTERS = ("avx512f", "neon")
-DEFAULT_CACHES = (32 << 10, 512 << 10, 4 << 20)
-DEFAULT_CORES = 4  # of a machine that only a name describes: one thread can do the work of four
+DEFAULT_CACHES = (32 << 10, 512 << 10, 4 << 20)  # bytes of L1, L2, L3 if not detected; heuristic
+DEFAULT_CORES = 4  # of a named target; the code runs on any number of threads; heuristic
 
 _V2 = (
     "cmov", "cx16", "cx8", "fxsr", "mmx", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1",
@@ -103,7 +103,7 @@ _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsa
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _LINUX_X86 = "x86_64-unknown-linux-gnu"
 
-# name → triple, LLVM's CPU, features. "cpu" is the host and stands apart.
+# name → triple, LLVM's CPU, features. "cpu" is the host, described by HostFeatures.
 KNOWN: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "x86-64-v2": (_LINUX_X86, "x86-64-v2", _V2),
     "x86-64-v3": (_LINUX_X86, "x86-64-v3", _V3),
@@ -123,7 +123,7 @@ def parse(text: str, host_features: HostFeatures | None = None) -> Target:
         if host_features is None:
             raise IngotError(
                 "bad-target",
-                "the target 'cpu' is the machine at hand, which only a back end can describe",
+                "the target 'cpu' is the host, which only a back end can describe",
                 hint="pass host_features, or name one of " + ", ".join(KNOWN),
             )
         seen = host_features
@@ -143,7 +143,7 @@ def describe(
     cores: int = 1,
     caches: tuple[int, ...] = (),
 ) -> Target:
-    """A target whose vector shape follows from its features."""
+    """A target; vector width and register count follow from its features."""
     present = tuple(sorted(set(features)))
     bits = vector_bits(present)
     return Target(
@@ -160,13 +160,13 @@ def describe(
 
 
 def vector_bits(features: Iterable[str]) -> int:
-    """Width of a vector register; 64 (one scalar) where no vector feature is known."""
+    """Bits of a vector register; 64 (one scalar) without a vector feature."""
     present = set(features)
     return next((bits for feature, bits in VECTOR_BITS if feature in present), 64)
 
 
 def with_features(target: Target, added: Iterable[str] = (), removed: Iterable[str] = ()) -> Target:
-    """The target with features put in and taken out; vector shape follows."""
+    """The target with features added and removed; its vector width follows."""
     features = (set(target.features) | set(added)) - set(removed)
     changed = describe(
         target.name, target.triple, target.cpu, features, target.cores, target.caches
@@ -177,7 +177,7 @@ def with_features(target: Target, added: Iterable[str] = (), removed: Iterable[s
 def _split(text: str) -> tuple[str, list[str], list[str]]:
     """ "x86-64-v3+avx512f" → the name, features added, features removed.
 
-    Names hold dashes themselves, so features are taken out with "+no-".
+    Names contain dashes, so features are removed with "+no-".
     """
     name, *changes = text.strip().split("+")
     removed = [c.removeprefix("no-") for c in changes if c.startswith("no-")]

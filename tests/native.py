@@ -5,7 +5,7 @@
 
 What the runtime does for programs is done here by hand for single kernels, so that thousands of
 small ones can be tried: nests of a kernel run one after the other, iterations of a parallel loop
-are shared out as a launch does it, temporaries begin as NaN or poison.
+are split as a launch does it, temporaries begin as NaN or poison.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ingot.codegen import llvm_object
 from ingot.codegen.llvm_kernel import print_kernel
 from ingot.legalize import legalize_kernel
 from ingot.legalize.program import parallel_extent
-from ingot.legalize.separate import Separated, separate
+from ingot.legalize.split_kernels import SplitKernel, split_kernel
 from ingot.loops import ir
 from ingot.loops.frame import scratch_layout
-from ingot.loops.memory import poisoned
+from ingot.loops.interp_memory import poisoned
 from ingot.runtime.loader import LoadedObject
 from ingot.target import Target
 
@@ -33,17 +33,17 @@ STACK_BYTES = 1 << 14
 HOST = BACKEND.target("cpu")
 
 
-def legal_parts(kernel: ir.Kernel, target: Target = HOST, notes: list[str] | None = None):
+def legal_kernels(kernel: ir.Kernel, target: Target = HOST, notes: list[str] | None = None):
     """The nests of a scheduled kernel, each legal, and the buffers between them."""
-    parts = separate(kernel)
-    legal = tuple(legalize_kernel(k, target, notes) for k in parts.kernels)
-    return Separated(legal, parts.temporaries)
+    split = split_kernel(kernel)
+    legal = tuple(legalize_kernel(k, target, notes) for k in split.kernels)
+    return SplitKernel(legal, split.temporaries)
 
 
 class Batch:
     def __init__(self, kernels: Sequence[ir.Kernel], level: int = 0, target: Target = HOST):
-        self.parts = [legal_parts(k, target) for k in kernels]
-        self.text = _module(self.parts)
+        self.split = [legal_kernels(k, target) for k in kernels]
+        self.text = _module(self.split)
         code = llvm_object.compile_text(
             self.text, target.triple, target.cpu, target.feature_string, level
         )
@@ -57,26 +57,26 @@ class Batch:
         threads: int = 1,
     ) -> None:
         """Run kernel `number` on arrays by name, written in place."""
-        parts = self.parts[number]
-        homes = dict(arrays)
-        for b in parts.temporaries:
+        split = self.split[number]
+        arrays_by_name = dict(arrays)
+        for b in split.temporaries:
             shape = tuple(arith.evaluate(d, sizes) for d in b.shape)
-            homes[b.name] = poisoned(b.dtype, shape).flat
-        for n, kernel in enumerate(parts.kernels):
+            arrays_by_name[b.name] = poisoned(b.dtype, shape).flat
+        for n, kernel in enumerate(split.kernels):
             address = self.object.address(_symbol(number, n))
-            _launch(address, kernel, homes, sizes, threads)
+            _launch(address, kernel, arrays_by_name, sizes, threads)
 
 
-def _symbol(number: int, part: int) -> str:
-    return f"kernel_{number}_{part}"
+def _symbol(number: int, nest: int) -> str:
+    return f"kernel_{number}_{nest}"
 
 
-def _module(all_parts: Sequence[Separated]) -> str:
+def _module(all_split: Sequence[SplitKernel]) -> str:
     """One module of all kernels; what several declare is declared once."""
     declared: dict[str, None] = {}
     bodies: list[str] = []
-    for number, parts in enumerate(all_parts):
-        for n, kernel in enumerate(parts.kernels):
+    for number, split in enumerate(all_split):
+        for n, kernel in enumerate(split.kernels):
             text = print_kernel(kernel, _symbol(number, n), STACK_BYTES)
             for line in text.splitlines():
                 if line.startswith("declare"):
@@ -89,18 +89,18 @@ def _module(all_parts: Sequence[Separated]) -> str:
 def _launch(
     address: int,
     kernel: ir.Kernel,
-    homes: Mapping[str, np.ndarray],
+    arrays_by_name: Mapping[str, np.ndarray],
     sizes: Mapping[str, int],
     threads: int,
 ) -> None:
-    pointers = [ctypes.c_void_p(homes[p.name].ctypes.data) for p in kernel.params]
+    pointers = [ctypes.c_void_p(arrays_by_name[p.name].ctypes.data) for p in kernel.params]
     numbers = [ctypes.c_int64(sizes[s.name]) for s in kernel.sizes]
     scratch_bytes = arith.evaluate(scratch_layout(kernel, STACK_BYTES).size_bytes, sizes)
     extent = arith.evaluate(parallel_extent(kernel), sizes)
     types = [ctypes.c_void_p] * len(pointers) + [ctypes.c_int64] * (len(numbers) + 2)
     function = ctypes.CFUNCTYPE(ctypes.c_int32, *types, ctypes.c_void_p, ctypes.c_void_p)(address)
 
-    def share(thread: int) -> int:
+    def run_range(thread: int) -> int:
         low, high = extent * thread // threads, extent * (thread + 1) // threads
         if low >= high:
             return 0
@@ -110,9 +110,9 @@ def _launch(
         return function(*pointers, *numbers, low, high, aligned, error.ctypes.data)
 
     if threads == 1 or extent <= 1:
-        codes = [share(t) for t in range(threads)]
+        codes = [run_range(t) for t in range(threads)]
     else:
-        codes = list(_pool(threads).map(share, range(threads)))
+        codes = list(_pool(threads).map(run_range, range(threads)))
     assert not any(codes), f"kernel {kernel.name} failed"
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ingot
-from ingot import api, pipeline
+from ingot import api, pipeline, target
 from ingot.support.dump import Dump
+from tests.refusal import Fact, Facts, refused
 from tests.small import answers, small_model
 
+FOREIGN = "x86-64-v3" if os.uname().machine == "aarch64" else "aarch64"
 X = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
 
 
 @pytest.fixture(scope="module")
 def exe() -> ingot.Executable:
     return ingot.compile(small_model(), threads=1)
-
-
-def error(code: str, *words: str):
-    """An IngotError with that code, its text holding those words."""
-    pattern = rf"(?s)^\[{code}\]" + "".join(f"(?=.*{word})" for word in words)
-    return pytest.raises(ingot.IngotError, match=pattern)
 
 
 # --- the door -------------------------------------------------------------------------------------
@@ -54,12 +51,12 @@ def test_a_model_may_come_in_many_forms(form: str, tmp_path: Path):
 def test_shapes_fix_or_narrow_a_size():
     fixed = ingot.compile(small_model(), shapes={"batch": 5}, jobs=1)
     assert [str(port) for port in fixed.inputs] == ["x: f32[5, 4]"]
-    with error("bad-input", "x", "5"):
+    with refused("bad-input", 3, 5, where="'x'", hint=False):
         fixed(X[:3])
     narrow = ingot.compile(small_model(), shapes={"batch": (2, 6)}, jobs=1)
     assert (narrow.package.symbols[0].low, narrow.package.symbols[0].high) == (2, 6)
     np.testing.assert_allclose(narrow(X)[0], answers(X)[0], rtol=1e-6)
-    with error("bad-input", "batch"):
+    with refused("bad-input", "'batch'", 1, 2, 6, where="'x'", hint="shapes={'batch'"):
         narrow(X[:1])
 
 
@@ -71,36 +68,36 @@ def test_the_record_of_a_compilation():
 
 
 @pytest.mark.parametrize(
-    "options, code, words",
+    "options, code, facts, hint",
     [
-        ({"threads": 0}, "bad-option", ["threads=0"]),
-        ({"threads": "2"}, "bad-option", ["threads='2'"]),
-        ({"threads": True}, "bad-option", ["threads=True"]),
-        ({"jobs": -1}, "bad-option", ["jobs=-1"]),
-        ({"shapes": {"bach": 1}}, "bad-option", ["bach", "batch"]),
-        ({"shapes": {"batch": 0}}, "bad-option", ["batch"]),
-        ({"shapes": {"batch": (4, 2)}}, "bad-option", ["batch", "4 is above 2"]),
-        ({"shapes": [1]}, "bad-option", ["shapes is given by name", "a list", '{"batch": 8}']),
-        ({"state": ["x"]}, "bad-option", ["state is given by name", "a list"]),
-        ({"shapes": {"batch": "one"}}, "bad-option", ["batch", "one"]),
-        ({"shapes": {"batch": (1, 2, 3)}}, "bad-option", ["batch", "low, high"]),
-        ({"shapes": {"batch": 1.5}}, "bad-option", ["batch", "1.5"]),
-        ({"state": {"past": "y"}}, "bad-option", ["past", "inputs are x"]),
-        ({"state": {"x": "present"}}, "bad-option", ["present", "outputs are y, z"]),
-        ({"state": {"x": "y"}}, "bad-option", ["'x'", "'y'"]),
-        ({"target": "cpuu"}, "bad-target", ["cpuu", "did you mean cpu"]),
-        ({"target": "aarch64"}, "bad-target", ["cannot run here"]),
+        ({"threads": 0}, "bad-option", ["threads=0"], 1),
+        ({"threads": "2"}, "bad-option", ["threads='2'"], 1),
+        ({"threads": True}, "bad-option", ["threads=True"], 1),
+        ({"jobs": -1}, "bad-option", ["jobs=-1"], 1),
+        ({"shapes": {"bach": 1}}, "bad-option", ["'bach'"], "batch"),
+        ({"shapes": {"batch": 0}}, "bad-option", ["'batch'", 0, 1], False),
+        ({"shapes": {"batch": (4, 2)}}, "bad-option", ["'batch'", 4, 2], False),
+        ({"shapes": [1]}, "bad-option", ["shapes", "list"], 'shapes={"batch": 8}'),
+        ({"state": ["x"]}, "bad-option", ["state", "list"], 'state={"past": "present"}'),
+        ({"shapes": {"batch": "one"}}, "bad-option", ["shapes", "'batch'", "'one'"], True),
+        ({"shapes": {"batch": (1, 2, 3)}}, "bad-option", ["'batch'", "(1, 2, 3)"], "(low, high)"),
+        ({"shapes": {"batch": 1.5}}, "bad-option", ["shapes", "'batch'", 1.5], True),
+        ({"state": {"past": "y"}}, "bad-option", ["state", "'past'"], "x"),
+        ({"state": {"x": "present"}}, "bad-option", ["state", "'present'"], "y, z"),
+        ({"state": {"x": "y"}}, "bad-option", ["'x'", "f32[batch, 4]", "'y'"], True),
+        ({"target": "cpuu"}, "bad-target", ["'cpuu'"], ("cpu", *target.KNOWN)),
+        ({"target": FOREIGN}, "bad-target", [f"'{FOREIGN}'", os.uname().machine], True),
     ],
 )
-def test_wrong_options_are_named(options: dict, code: str, words: list[str]):
-    with error(code, *words):
+def test_wrong_options_are_named(options: dict, code: str, facts: list[Fact], hint: bool | Facts):
+    with refused(code, *facts, hint=hint):
         ingot.compile(small_model(), **options)
 
 
 def test_wrong_models_are_refused(tmp_path: Path):
-    with error("bad-model"):
+    with refused("bad-model"):
         ingot.compile(b"not a model")
-    with error("bad-model", "nowhere.onnx"):
+    with refused("bad-model", where="nowhere.onnx", hint=False):
         ingot.compile(tmp_path / "nowhere.onnx")
 
 
@@ -120,7 +117,7 @@ def test_memory_is_known_before_a_run(exe: ingot.Executable):
     assert figures.keys() == exe.memory.keys()
     assert all(isinstance(figure, int) for figure in figures.values())
     if any(not isinstance(exe.memory[name], int) for name in arenas):
-        with error("bad-option", "batch"):
+        with refused("bad-option", where="batch"):
             exe.memory_for()
 
 
@@ -163,19 +160,19 @@ def test_the_thread_count_may_change_between_calls(exe: ingot.Executable):
 
 
 @pytest.mark.parametrize(
-    "call, words",
+    "call, facts, hint",
     [
-        (lambda e: e(), ["0 inputs", "x"]),
-        (lambda e: e(X, X), ["2 inputs"]),
-        (lambda e: e(X, x=X), ["by position and x by name", "all by position or all by name: x"]),
-        (lambda e: e(y=X), ["'x'|x: f32", "'y'"]),
-        (lambda e: e.run(None, {"x": X, "w": X}), ["'w'"]),
-        (lambda e: e.run(["yy"], {"x": X}), ["'yy'", "z"]),
-        (lambda e: e(X.astype(np.float64)), ["x", "float64"]),
-        (lambda e: e(X[:, :3]), ["x", "3", "4"]),
-        (lambda e: e(X[0]), ["x"]),
+        (lambda e: e(), [0, 1], "x"),
+        (lambda e: e(X, X), [2, 1], "x"),
+        (lambda e: e(X, x=X), [1, "x"], "x"),
+        (lambda e: e(y=X), ["'x'", "'y'"], "x: f32[batch, 4]"),
+        (lambda e: e.run(None, {"x": X, "w": X}), ["'w'"], "x: f32[batch, 4]"),
+        (lambda e: e.run(["yy"], {"x": X}), ["'yy'"], ("y: f32[batch, 3]", "z: f32[batch]")),
+        (lambda e: e(X.astype(np.float64)), ["'x'", "float64"], "x.astype('float32')"),
+        (lambda e: e(X[:, :3]), ["'x'", "[5, 3]", "[batch, 4]", "axis 1", 3, 4], False),
+        (lambda e: e(X[0]), ["'x'", "[4]", "[batch, 4]", 1, 2], False),
     ],
 )
-def test_wrong_calls_name_the_input(exe: ingot.Executable, call, words: list[str]):
-    with error("bad-input", *words):
+def test_wrong_calls_name_the_input(exe: ingot.Executable, call, facts: list[Fact], hint):
+    with refused("bad-input", *facts, hint=hint):
         call(exe)

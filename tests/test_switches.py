@@ -11,10 +11,10 @@ from onnx.numpy_helper import from_array
 import ingot
 from ingot.support import knobs
 
-SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "in_place",
-            "scale_weights", "few_rows", "row_blocks", "fetch_ahead", "long_sums",
-            "windows", "turn_tiles", "whole_tiles", "winograd", "steps")  # fmt: skip
-OFF = {"steps": 1}  # the others: False
+SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "alias_buffers",
+            "scale_weights", "small_m_gemm", "cache_blocks", "prefetch", "partial_sums",
+            "depthwise_order", "transpose_tiles", "hoist_guards", "winograd", "k_unroll")  # fmt: skip
+OFF = {"k_unroll": 1}  # the others: False
 
 
 @pytest.mark.parametrize("name", SWITCHES)
@@ -74,5 +74,5 @@ def test_long_sums_are_more_exact_in_parts(tmp_path):
         return float(np.sqrt(np.mean((y - exact) ** 2)))
 
     in_parts = error()
-    with knobs.override(long_sums=False):
+    with knobs.override(partial_sums=False):
         assert 2 * in_parts < error()

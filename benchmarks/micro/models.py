@@ -1,7 +1,7 @@
 """One ONNX model of a few nodes. In: nodes, shapes of inputs and weights. Out: a `Case` to time.
 
-Numbers are made when they are asked for, always the same for a case. The outputs' shapes are left
-to the reader of the model: every runtime infers them itself.
+Arrays are generated on demand, from a seed that depends on the case alone. The model states no
+output shapes: every runtime infers them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Case:
-    """`frozen` names inputs that a second model holds as constants, where that is of interest."""
+    """`frozen`: inputs that are constants in the frozen variant of the model."""
 
     name: str
-    kind: str  # what summaries group by
+    kind: str  # summaries group by it
     nodes: tuple[onnx.NodeProto, ...]
     inputs: Shapes
     weights: Shapes = field(default_factory=dict)

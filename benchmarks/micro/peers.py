@@ -1,9 +1,9 @@
 """numpy and torch as runtimes of one-operator models, in a process of their own:
 
-    python -m benchmarks.micro.peers NAME        as ingot/cli/peers/child.py, with two more names
+    python -m benchmarks.micro.peers NAME        ingot/cli/peers/child.py with two more runtimes
 
-`openblas` is numpy's product. `torch` runs the model's nodes one by one, eagerly: its products are
-MKL's, its convolutions oneDNN's. In: a `Task`. Out: what child.py asks of a runtime.
+`openblas` is numpy's matmul. `torch_eager` runs the model's nodes one by one: its GEMMs are MKL's,
+its convolutions oneDNN's. In: a `Task`. Out: the methods that child.py calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingot.cli.peers import child
 from ingot.cli.peers.task import Task
 from ingot.support import lazy
 
-ROWS = {
+RUNTIMES = {
     "peer.openblas": "benchmarks.micro.peers:OpenBlas",
     "peer.torch_eager": "benchmarks.micro.peers:TorchEager",
 }
@@ -35,7 +35,7 @@ class OpenBlas:
     def run(self) -> np.ndarray:
         return self._a @ self._b
 
-    def answers(self) -> list[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         return [self.run()]
 
 
@@ -51,16 +51,16 @@ class TorchEager:
         graph = onnx.load(task.model).graph
         self._values = {t.name: _tensor(numpy_helper.to_array(t)) for t in graph.initializer}
         self._values |= {n: torch.from_numpy(a) for n, a in task.by_name().items()}
-        self._steps = [(_call(n), list(n.input), n.output[0]) for n in graph.node]
+        self._calls = [(_call(n), list(n.input), n.output[0]) for n in graph.node]
 
     def run(self) -> Any:
         values = dict(self._values)
         with self._torch.no_grad():
-            for call, inputs, output in self._steps:
+            for call, inputs, output in self._calls:
                 values[output] = call(*(values[name] for name in inputs))
         return values[output]
 
-    def answers(self) -> list[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         return [self.run().contiguous().numpy()]
 
 
@@ -71,7 +71,7 @@ def _tensor(array: np.ndarray) -> Any:
 
 
 def _call(node: onnx.NodeProto) -> Callable[..., Any]:
-    """A node of the micro-benchmarks as torch spells it."""
+    """The torch function of a node."""
     import torch
     from torch.nn import functional
 
@@ -111,5 +111,5 @@ def _convolution(op: str, a: dict[str, Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    lazy.TABLE.update(ROWS)
+    lazy.TABLE.update(RUNTIMES)
     child.main(sys.argv[1])

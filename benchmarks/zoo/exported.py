@@ -1,8 +1,8 @@
 """Networks built from configurations with seeded random weights, exported by torch.onnx (dynamo).
 
-`transformers` gives the architectures; a few small ones are written in networks.py. A convolution's
-weights are scaled by their fan-in and a batch norm's scale is near one, so that activations neither
-die nor grow on the way down.
+`transformers` has the architectures; a few small ones are in networks.py. Convolution weights are
+scaled by their fan-in and batch-norm scales are near one, so that activations neither vanish nor
+grow with depth.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.zoo.parts import Entry, Feeds, Sizes, normal, rng
+from benchmarks.zoo.common import Entry, Feeds, Sizes, normal, rng
 
-Axes = Mapping[int, str]  # axis → the name of its size
-LAYERS, HEADS, WIDTH = 12, 12, 64  # of GPT-2's cache
+Axes = Mapping[int, str]  # axis → its dynamic dimension
+LAYERS, HEADS, WIDTH = 12, 12, 64  # of GPT-2's KV cache
 
 
 @dataclass(frozen=True)
 class Network:
-    """How to make a module, and what its inputs are: name → axes left open."""
+    """How to make a module, its inputs, and their dynamic axes by input name."""
 
     make: Callable[[], Any]
     feeds: Callable[[Sizes], Feeds]
     axes: Mapping[str, Axes]
     sizes: tuple[Sizes, ...]
-    largest: Mapping[str, int] | None = None  # limits of open sizes, such as a table of positions
+    largest: Mapping[str, int] | None = None  # upper bounds of dynamic dimensions, e.g. positions
 
 
 def entries() -> list[Entry]:
@@ -44,7 +44,7 @@ def entries() -> list[Entry]:
 
 
 def tokens(sizes: Sizes, vocabulary: int = 1000) -> Feeds:
-    """Token numbers and a mask; the last sequence of a batch is half padding."""
+    """Token ids and an attention mask; the last sequence of a batch is half padding."""
     batch, length = sizes["batch"], sizes["length"]
     mask = np.ones((batch, length), np.int64)
     if batch > 1:
@@ -57,13 +57,13 @@ def ids(sizes: Sizes) -> Feeds:
 
 
 def decode(sizes: Sizes) -> Feeds:
-    """One new token each, and the keys and values of the tokens before it."""
+    """One new token per sequence, and the KV cache of the tokens before it."""
     batch, past = sizes["batch"], sizes["past"]
     feeds: Feeds = {"input_ids": rng(2).integers(0, 1000, (batch, 1))}
     for layer in range(LAYERS):
-        for part, kind in enumerate(("key", "value")):
+        for index, kind in enumerate(("key", "value")):
             name = f"past_{layer}_{kind}"
-            feeds[name] = normal(batch, HEADS, past, WIDTH, key=10 + 2 * layer + part)
+            feeds[name] = normal(batch, HEADS, past, WIDTH, key=10 + 2 * layer + index)
     return feeds
 
 
@@ -79,7 +79,7 @@ def rows(sizes: Sizes) -> Feeds:
 
 
 def transformer(config: str, model: str, **options: Any) -> Any:
-    """A network of transformers from its configuration; a classifier knows a thousand classes."""
+    """A network of `transformers` from its configuration; classifiers have 1000 classes."""
     import transformers
 
     settings = getattr(transformers, config)(num_labels=1000, **options)
@@ -99,22 +99,22 @@ def small(name: str, **options: Any) -> Any:
 def _refilled(module: Any) -> Any:
     import torch
 
-    for part in module.modules():
-        if isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
-            fan_in = part.weight[0].numel()
-            torch.nn.init.normal_(part.weight, std=(2 / fan_in) ** 0.5)
-        elif isinstance(part, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(part.weight, 0.5, 1.5)
-            torch.nn.init.normal_(part.bias, std=0.1)
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
+            fan_in = layer.weight[0].numel()
+            torch.nn.init.normal_(layer.weight, std=(2 / fan_in) ** 0.5)
+        elif isinstance(layer, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(layer.weight, 0.5, 1.5)
+            torch.nn.init.normal_(layer.bias, std=0.1)
     return module
 
 
-def _settled(module: Any, example: dict[str, Any]) -> Any:
-    """Batch norms that know the mean and variance of what they see, as trained ones do: without
-    that a deep network's activations fade to nothing."""
+def _calibrated(module: Any, example: dict[str, Any]) -> Any:
+    """Set the running mean and variance of batch norms from the example, as training does: without
+    them a deep network's activations vanish."""
     import torch
 
-    norms = [part for part in module.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    norms = [layer for layer in module.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0
         norm.train()
@@ -125,12 +125,12 @@ def _settled(module: Any, example: dict[str, Any]) -> Any:
 
 
 def _made(network: Network) -> tuple[Any, dict[str, Any]]:
-    """The module with its seeded weights, and inputs that it was settled with."""
+    """The module with its seeded weights, and the example inputs it was calibrated with."""
     import torch
 
     torch.manual_seed(0)
     example = _tensors(_example(network))
-    return _settled(network.make().eval(), _nested(example)), example
+    return _calibrated(network.make().eval(), _nested(example)), example
 
 
 def _tensors(feeds: Feeds) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _tensors(feeds: Feeds) -> dict[str, Any]:
 
 
 def _export_to_torch(network: Network, path: Path) -> None:
-    """The same module by `torch.export`, at the first sizes; its inputs are by position."""
+    """Export by `torch.export` at the first sizes, with positional inputs."""
     import torch
 
     from benchmarks.zoo.networks import ByPosition
@@ -177,14 +177,14 @@ def _export(network: Network, path: Path) -> None:
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as the module takes them: all that are past in one dictionary."""
+    """The module's keyword arguments: the KV cache is one dictionary, `past`."""
     past = {name: value for name, value in values.items() if name.startswith("past_")}
     plain = {name: value for name, value in values.items() if name not in past}
     return {**plain, "past": past} if past else plain
 
 
 def _example(network: Network) -> Feeds:
-    """Open sizes are 2 or more in the example: torch takes a size of 1 for a constant."""
+    """Dynamic dimensions are at least 2 in the example: torch specialises a size of 1."""
     sizes = {name: max(2, size) for name, size in network.sizes[0].items()}
     return network.feeds(sizes)
 

@@ -1,7 +1,8 @@
 """The nine light models of the `onnx` package, their weights refilled.
 
-They hold one number in every weight, so their answers are all alike. Here each weight is a seeded
-random initializer, scaled by its fan-in, and the tensor before a final Softmax is an output too.
+Every weight of these files is one repeated number, so their outputs are constant. Here each weight
+is a seeded random initializer, scaled by its fan-in, and the logits before a final Softmax are an
+output too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from benchmarks.zoo.parts import Entry, Feeds, Sizes, rng
+from benchmarks.zoo.common import Entry, Feeds, Sizes, rng
 
 NAMES = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
@@ -23,7 +24,9 @@ NAMES = (
 
 def entries() -> list[Entry]:
     return [
-        Entry(f"light_{name}", partial(_write, name), partial(_feeds, name), what="onnx, refilled")
+        Entry(
+            f"light_{name}", partial(_write, name), partial(_feeds, name), source="onnx, refilled"
+        )
         for name in NAMES
     ]
 
@@ -37,7 +40,7 @@ def refilled(name: str) -> onnx.ModelProto:
 
 
 def image_of(proto: onnx.ModelProto) -> tuple[str, list[int]]:
-    """The one input that is no weight, and its shape."""
+    """The one input that is not a weight, and its shape."""
     weights = {t.name for t in proto.graph.initializer}
     shapes = {n.input[0] for n in proto.graph.node if n.op_type == "ConstantOfShape"}
     given = [v for v in proto.graph.input if v.name not in weights | shapes]
@@ -81,7 +84,7 @@ def refill(graph: onnx.GraphProto, r: np.random.Generator) -> None:
 
 
 def _roles(graph: onnx.GraphProto) -> dict[str, str]:
-    """Weight name → what it is to the node that reads it."""
+    """Weight → its role in the node that reads it."""
     added = {name for n in graph.node if n.op_type in ("Sum", "Add") for name in n.input}
     roles: dict[str, str] = {}
     for n in graph.node:
@@ -89,7 +92,7 @@ def _roles(graph: onnx.GraphProto) -> dict[str, str]:
             roles[n.input[1]] = "weight"
             roles |= dict.fromkeys(n.input[2:3], "bias")
         elif n.op_type == "BatchNormalization":
-            # branches of a residual sum are damped, or fifty layers of sums would grow without end
+            # damp the branches of residual sums: else activations grow with every layer
             scale = "damped" if n.output[0] in added else "scale"
             roles |= dict(zip(n.input[1:5], (scale, "bias", "bias", "variance")))
     return roles

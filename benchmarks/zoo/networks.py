@@ -1,4 +1,4 @@
-"""Small networks in PyTorch, and GPT-2 with its cache as plain tensors. Used by exported.py."""
+"""Small networks in PyTorch, and GPT-2 with its KV cache as plain tensors. Used by exported.py."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch.utils._pytree import tree_leaves
 
 
 class ByPosition(nn.Module):
-    """A module whose inputs are given in order and whose outputs are plain tensors, so that neither
-    names nor transformers' classes are needed to call it."""
+    """A module with positional inputs and plain tensor outputs, so that callers need neither names
+    nor the classes of `transformers`."""
 
     def __init__(self, module: nn.Module, names: list[str], arguments: Callable[[dict], dict]):
         super().__init__()
         self.module, self.names, self.arguments = module, names, arguments
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        answer = self.module(**self.arguments(dict(zip(self.names, inputs))))
-        return tuple(leaf for leaf in tree_leaves(answer) if isinstance(leaf, torch.Tensor))
+        outputs = self.module(**self.arguments(dict(zip(self.names, inputs))))
+        return tuple(leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor))
 
 
 class CachedGpt2(nn.Module):
-    """GPT-2, one step of decoding: past keys and values in, logits and the longer ones out."""
+    """One decoding step of GPT-2: the KV cache in, logits and the longer KV cache out."""
 
     def __init__(self) -> None:
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -40,13 +40,15 @@ class CachedGpt2(nn.Module):
         cache: Any = DynamicCache()
         for layer in range(len(past) // 2):
             cache.update(past[f"past_{layer}_key"], past[f"past_{layer}_value"], layer)
-        answer = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
-        present = [x for layer in answer.past_key_values.layers for x in (layer.keys, layer.values)]
-        return answer.logits, *present
+        outputs = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+        present = [
+            x for layer in outputs.past_key_values.layers for x in (layer.keys, layer.values)
+        ]
+        return outputs.logits, *present
 
 
 class Tagger(nn.Module):
-    """A tag for each token: an embedding, an LSTM both ways, a linear layer."""
+    """A tag for each token: an embedding, a bidirectional LSTM, a linear layer."""
 
     def __init__(self, vocabulary: int = 1000, width: int = 64, hidden: int = 96, tags: int = 17):
         super().__init__()
@@ -59,7 +61,7 @@ class Tagger(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down three times, up three times, each level joined with the one it came from."""
+    """Three levels down, three up, with skip connections by concat."""
 
     def __init__(self, width: int = 16, classes: int = 4):
         super().__init__()
@@ -104,15 +106,15 @@ class Rows(nn.Sequential):
 
 
 def vgg16(classes: int = 1000) -> nn.Module:
-    parts: list[nn.Module] = []
+    layers: list[nn.Module] = []
     channels = 3
     for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(depth):
-            parts += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
             channels = width
-        parts.append(nn.MaxPool2d(2))
+        layers.append(nn.MaxPool2d(2))
     head = [nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()]
-    return Images(*parts, nn.Flatten(), *head, nn.Linear(4096, classes))
+    return Images(*layers, nn.Flatten(), *head, nn.Linear(4096, classes))
 
 
 def tiny_mlp() -> nn.Module:

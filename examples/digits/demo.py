@@ -1,4 +1,4 @@
-"""`make demo`: compile a small trained model, check its answers, say what was compiled, time it."""
+"""`make demo`: compile a small trained model, print its report, check its outputs, time it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def main() -> None:
     print(f"{len(images)} held-out digits: accuracy {accuracy:.4f}")
     print(f"largest difference from the trained model: {error:.1e} of its largest logit")
     if error > 1e-4 or accuracy < 0.97:
-        raise SystemExit("the compiled model does not answer as the trained one does")
+        raise SystemExit("the outputs of the compiled model differ from those of the trained one")
 
     for batch in (1, len(images)):
         x = np.ascontiguousarray(images[:batch])
-        print(f"batch {batch:3}: {median_us(lambda x=x: exe(x)):8.1f} µs a call")
+        print(f"batch {batch:3}: {median_us(lambda x=x: exe(x)):8.1f} µs per call")
 
 
 def median_us(call, rounds: int = 200) -> float:

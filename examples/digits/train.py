@@ -2,8 +2,8 @@
 
     pip install -e .[test] && python examples/digits/train.py
 
-Writes digits.onnx and test.npz (the images and labels held out from training) beside itself. The
-repository keeps both, so that the demo needs neither torch nor scikit-learn.
+Writes digits.onnx and test.npz (held-out images and labels) to its own folder. The repository has
+both, so that the demo needs neither torch nor scikit-learn.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 class Digits(nn.Module):
-    """8×8 grey image → ten logits; one residual block, as larger vision models have."""
+    """8×8 grey image → ten logits; one residual block, like larger vision models."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""A 5 × 5 convolution with bias: sums of four channels by sixteen pixels kept in registers.
+"""A 5 × 5 convolution with bias: register tiles of four channels by sixteen pixels.
 
 python examples/kernels/conv5x5.py
 """
 
 from __future__ import annotations
 
-from beside import beside  # first: it tells numpy to use one thread
+from timing import compare_with_numpy  # before numpy: it sets numpy's thread count
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def main() -> None:
     np.testing.assert_allclose(y, by_numpy(x, w, bias), rtol=1e-3, atol=1e-3)
     work = 2 * y.size * C_IN * K * K
     run = lambda: fast(x, w, bias, y, threads=1)  # noqa: E731
-    beside("conv5x5", run, lambda: by_numpy(x, w, bias), work, "GFLOP/s")
+    compare_with_numpy("conv5x5", run, lambda: by_numpy(x, w, bias), work, "GFLOP/s")
 
 
 if __name__ == "__main__":

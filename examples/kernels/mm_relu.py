@@ -1,11 +1,11 @@
-"""relu(A @ B): a matrix product in register tiles over packed panels of B, the relu on each tile.
+"""relu(A @ B): a GEMM with register tiles over packed panels of B, and the relu fused as epilogue.
 
 python examples/kernels/mm_relu.py
 """
 
 from __future__ import annotations
 
-from beside import beside  # first: it tells numpy to use one thread
+from timing import compare_with_numpy  # before numpy: it sets numpy's thread count
 
 import numpy as np
 
@@ -13,7 +13,7 @@ import ingot
 from ingot.script import *
 
 N = 1024
-ROWS, VECTORS, LANES = 6, 2, 8  # a tile of 6 × 16 sums: twelve registers of eight lanes
+ROWS, VECTORS, LANES = 6, 2, 8  # register tile: 6 × 16, twelve vector accumulators of eight lanes
 COLUMNS = VECTORS * LANES
 
 
@@ -31,14 +31,14 @@ def mm_relu(A: f32[N, N], B: f32[N, N], C: f32[N, N]):
 
 
 def tiled(sch: ingot.Schedule) -> None:
-    product, relu = sch.block("Y"), sch.block("C")
-    panel = sch.cache_read(product, "B", layout=lambda k, j: (j // COLUMNS, k, j % COLUMNS))
-    i, j, k = sch.loops(product)
+    gemm, relu = sch.block("Y"), sch.block("C")
+    panel = sch.cache_read(gemm, "B", layout=lambda k, j: (j // COLUMNS, k, j % COLUMNS))
+    i, j, k = sch.loops(gemm)
     i_tile, row = sch.split(i, None, ROWS)
     j_tile, vector, lane = sch.split(j, None, VECTORS, LANES)
     sch.reorder(j_tile, i_tile, k, row, vector, lane)
-    sch.reverse_compute_at(relu, i_tile)  # while the tile is in registers
-    sch.compute_at(panel, j_tile)  # one panel of B is packed, used for all rows, and dropped
+    sch.reverse_compute_at(relu, i_tile)  # fused epilogue: the tile is still in registers
+    sch.compute_at(panel, j_tile)  # pack one panel of B, use it for all rows of A
     for block in (relu, panel):
         vector_2, lane_2 = sch.split(sch.loops(block)[-1], None, LANES)
         sch.vectorize(lane_2)
@@ -58,7 +58,7 @@ def main() -> None:
     fast(a, b, c)
     np.testing.assert_allclose(c, np.maximum(a @ b, 0), rtol=1e-3, atol=1e-3)
     print(fast)
-    beside(
+    compare_with_numpy(
         "mm_relu",
         lambda: fast(a, b, c, threads=1),
         lambda: np.maximum(np.matmul(a, b, out=c), 0, out=c),

@@ -1,11 +1,11 @@
-"""Softmax of each row: four formulas, computed row by row while the row is in cache.
+"""Softmax of each row: four stages, fused in the loop over rows so that the row stays in cache.
 
 python examples/kernels/row_softmax.py
 """
 
 from __future__ import annotations
 
-from beside import beside  # first: it tells numpy to use one thread
+from timing import compare_with_numpy  # before numpy: it sets numpy's thread count
 
 import numpy as np
 
@@ -17,43 +17,43 @@ ROWS, COLUMNS, LANES = 4096, 1024, 8
 
 @ingot.kernel
 def softmax(n: size, X: f32[n, COLUMNS], Y: f32[n, COLUMNS]):
-    top = alloc(f32[n])
-    part = alloc(f32[n, COLUMNS])
-    total = alloc(f32[n])
+    row_max = alloc(f32[n])
+    exps = alloc(f32[n, COLUMNS])
+    row_sum = alloc(f32[n])
     for i, j in grid(n, COLUMNS):
-        with block("top", spatial=(i,), reduce=(j,)) as (vi, vj):
+        with block("row_max", spatial=(i,), reduce=(j,)) as (vi, vj):
             with init():
-                top[vi] = -inf
-            top[vi] = max(top[vi], X[vi, vj])
+                row_max[vi] = -inf
+            row_max[vi] = max(row_max[vi], X[vi, vj])
     for i, j in grid(n, COLUMNS):
-        with block("part", spatial=(i, j)) as (vi, vj):
-            part[vi, vj] = exp(X[vi, vj] - top[vi])
+        with block("exps", spatial=(i, j)) as (vi, vj):
+            exps[vi, vj] = exp(X[vi, vj] - row_max[vi])
     for i, j in grid(n, COLUMNS):
-        with block("total", spatial=(i,), reduce=(j,)) as (vi, vj):
+        with block("row_sum", spatial=(i,), reduce=(j,)) as (vi, vj):
             with init():
-                total[vi] = 0.0
-            total[vi] += part[vi, vj]
+                row_sum[vi] = 0.0
+            row_sum[vi] += exps[vi, vj]
     for i, j in grid(n, COLUMNS):
         with block("Y", spatial=(i, j)) as (vi, vj):
-            Y[vi, vj] = part[vi, vj] / total[vi]
+            Y[vi, vj] = exps[vi, vj] / row_sum[vi]
 
 
 def in_lanes(sch: ingot.Schedule, name: str):
-    """A reduction along the row as eight partial ones side by side, combined at the end."""
+    """A reduction along the row → eight partial reductions, one per lane, and their combination."""
     return sch.rfactor(sch.split(sch.loops(sch.block(name))[-1], None, LANES)[-1], axis=1)
 
 
 def by_rows(sch: ingot.Schedule) -> None:
     row, _ = sch.loops(sch.block("Y"))
-    tops, totals = in_lanes(sch, "top"), in_lanes(sch, "total")
-    top, part, total = sch.block("top"), sch.block("part"), sch.block("total")
-    for block in (total, totals, part, top, tops):  # consumers first: each stage in the row's loop
+    partial_max, partial_sum = in_lanes(sch, "row_max"), in_lanes(sch, "row_sum")
+    row_max, exps, row_sum = sch.block("row_max"), sch.block("exps"), sch.block("row_sum")
+    for block in (row_sum, partial_sum, exps, row_max, partial_max):  # consumers first
         sch.compute_at(block, row)
-    for block in (tops, totals):
+    for block in (partial_max, partial_sum):
         *_, lane, _, j = sch.loops(block)
         sch.reorder(j, lane)
         sch.vectorize(lane)
-    for block in (part, sch.block("Y")):
+    for block in (exps, sch.block("Y")):
         sch.vectorize(sch.split(sch.loops(block)[-1], None, LANES)[-1])
     sch.parallel(row)
 
@@ -72,7 +72,7 @@ def main() -> None:
     by_numpy(x, want)
     np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-7)
     run = lambda: fast(x, y, threads=1)  # noqa: E731
-    beside("softmax", run, lambda: by_numpy(x, want), 2 * x.nbytes, "GB/s")
+    compare_with_numpy("softmax", run, lambda: by_numpy(x, want), 2 * x.nbytes, "GB/s")
 
 
 if __name__ == "__main__":

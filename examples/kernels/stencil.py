@@ -1,11 +1,11 @@
-"""A 3 × 3 mean as two passes: along rows, then along columns, in bands that stay in cache.
+"""A 3 × 3 mean as two passes, along rows, then along columns, tiled in bands that stay in cache.
 
 python examples/kernels/stencil.py
 """
 
 from __future__ import annotations
 
-from beside import beside  # first: it tells numpy to use one thread
+from timing import compare_with_numpy  # before numpy: it sets numpy's thread count
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def blur(X: f32[N + 2, N + 2], Y: f32[N, N]):
 
 def in_bands(sch: ingot.Schedule) -> None:
     band, *_ = sch.split(sch.loops(sch.block("Y"))[0], None, BAND)
-    sch.compute_at(sch.block("across"), band)  # the rows a band needs, and two more
+    sch.compute_at(sch.block("across"), band)  # the rows of the band, and two of halo
     for name in ("across", "Y"):
         _, lane = sch.split(sch.loops(sch.block(name))[-1], None, LANES)
         sch.vectorize(lane)
@@ -52,7 +52,7 @@ def main() -> None:
     fast(x, y)
     np.testing.assert_allclose(y, by_numpy(x), rtol=1e-5, atol=1e-5)
     moved = x.nbytes + y.nbytes
-    beside("blur", lambda: fast(x, y, threads=1), lambda: by_numpy(x), moved, "GB/s")
+    compare_with_numpy("blur", lambda: fast(x, y, threads=1), lambda: by_numpy(x), moved, "GB/s")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Integer expressions: indices, extents, offsets and tensor sizes. Level 1."""
+"""Symbolic integer expressions: indices, extents, offsets, tensor sizes. Level 1."""

@@ -1,8 +1,8 @@
-"""Expressions as affine forms. In: an expression and variables. Out: coefficients and a rest.
+"""Affine forms. In: an expression and variables. Out: coefficients and a remainder.
 
     affine(n*i + 4*j + k + 1, ["i", "j"])  →  i: n, j: 4, rest: k + 1
 
-Schedules and legalize ask for strides here. Coefficients and rest hold none of the variables.
+Schedules and legalize compute strides with it. Coefficients and rest contain none of the variables.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Affine:
 def affine(
     expr: IntLike, vars: Collection[str], env: Mapping[str, Interval] | None = None
 ) -> Affine | None:
-    """The affine form of `expr` over `vars`, or None where it has none."""
-    parts: dict[str, Sum] = {name: {} for name in vars}
+    """The affine form of `expr` over `vars`; None if it is not affine."""
+    coeff: dict[str, Sum] = {name: {} for name in vars}
     rest: Sum = {}
     for product, weight in simplifier(env).normal(wrap(expr)).items():
-        mentioned = [atom for atom in product if not parts.keys().isdisjoint(ir.free_vars(atom))]
+        mentioned = [atom for atom in product if not coeff.keys().isdisjoint(ir.free_vars(atom))]
         if not mentioned:
             rest[product] = weight
             continue
@@ -48,11 +48,11 @@ def affine(
             return None
         factor = sums.divide_product(product, (atom,))
         assert factor is not None
-        sums.add_to(parts[atom.name], {factor: weight})
-    return Affine({name: sums.to_expr(part) for name, part in parts.items()}, sums.to_expr(rest))
+        sums.add_to(coeff[atom.name], {factor: weight})
+    return Affine({name: sums.to_expr(c) for name, c in coeff.items()}, sums.to_expr(rest))
 
 
 def coefficient(expr: IntLike, var: str, env: Mapping[str, Interval] | None = None) -> Expr | None:
-    """How much `expr` grows when `var` grows by one; None if that depends on `var`."""
+    """The stride of `expr` in `var`; None if it is not affine in `var`."""
     form = affine(expr, (var,), env)
     return None if form is None else form.coeff.get(var, Const(0))

@@ -1,9 +1,9 @@
-"""Ranges of expressions, and proofs. In: expressions, ranges of variables. Out: Interval, bool.
+"""Bounds and proofs. In: expressions, ranges of variables. Out: Interval, bool.
 
     bounds_of(4*i + j, {"i": Interval(0, 7), "j": Interval(0, 3)})   →  Interval(0, 31)
     prove("lt", i, n, env, limits={"i": n})                          →  True
 
-Schedules, the verifiers and legalize ask here. A False means "not shown", never "false".
+Used by schedules, verifiers and legalize. False means "not proved", never "false".
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Literal
 
 from ingot.arith import sums
 from ingot.arith.expr import IntLike, wrap
-from ingot.arith.facts import OpaqueRange
 from ingot.arith.interval import ANY, Interval
-from ingot.arith.simplify import Env, Limits, Simplifier, simplifier
+from ingot.arith.range_analysis import OpaqueRange
+from ingot.arith.simplify import Env, Simplifier, SymbolicBounds, simplifier
 from ingot.arith.sums import ONE, Sum
 
-__all__ = ["ANY", "Env", "Interval", "Limits", "Relation", "bounds_of", "extent", "prove"]
+__all__ = ["ANY", "Env", "Interval", "Relation", "SymbolicBounds", "bounds_of", "extent", "prove"]
 
 Relation = Literal["lt", "le", "eq", "ge", "gt", "ne"]
 
 
 def extent(size: int) -> Interval:
-    """The range of a loop variable that counts from 0 to size - 1."""
+    """The range of a loop variable: 0 to size - 1."""
     return Interval(0, size - 1)
 
 
 def bounds_of(
     expr: IntLike,
     env: Env | None = None,
-    limits: Limits | None = None,
+    limits: SymbolicBounds | None = None,
     opaque: OpaqueRange | None = None,
 ) -> Interval:
-    """A range that holds every value `expr` takes while its variables are in theirs."""
+    """An interval with every value that `expr` can take."""
     facts = simplifier(env, limits, opaque)
-    return facts.sharp(facts.normal(wrap(expr)))
+    return facts.tight(facts.normal(wrap(expr)))
 
 
 def prove(
@@ -44,12 +44,12 @@ def prove(
     a: IntLike,
     b: IntLike,
     env: Env | None = None,
-    limits: Limits | None = None,
+    limits: SymbolicBounds | None = None,
     opaque: OpaqueRange | None = None,
 ) -> bool:
-    """True only when `a op b` holds for all values in the ranges.
+    """True only if `a op b` is proved for all values in the ranges.
 
-    `limits` gives exclusive symbolic stops: {"i": n} says i < n. `opaque` gives ranges of opaque
+    `limits`: exclusive symbolic upper bounds, {"i": n} means i < n. `opaque`: ranges of opaque
     leaves by payload.
     """
     facts = simplifier(env, limits, opaque)
@@ -71,7 +71,7 @@ def prove(
 
 
 def _differs(gap: Sum, facts: Simplifier) -> bool:
-    """Never zero: of one sign, or off every multiple of what divides its other terms."""
+    """Is the sum never zero: of one sign, or not a multiple of its terms' gcd?"""
     if facts.at_least(gap, 1) or facts.at_least(sums.scaled(gap, -1), 1):
         return True
     step = gcd(*(weight for product, weight in gap.items() if product))

@@ -1,13 +1,13 @@
-"""The grammar of integer expressions, and what can be asked of one without rules.
+"""The grammar of integer expressions; evaluation, substitution, printing.
 
     e ::= Const(n) | Var(name) | Add(a, b) | Sub(a, b) | Mul(a, b) | FloorDiv(a, b) | Mod(a, b)
         | Min(a, b) | Max(a, b) | Opaque(payload)
 
 Values are mathematical integers (64-bit at run time; bounds prove that they fit). `//` and `%`
-floor. `Opaque` is the one leaf arith knows nothing about: the loop IR puts a loaded value there, so
-that a gather's index is an ordinary index expression. Nodes are frozen, slotted and hash once.
+floor. `Opaque` is a leaf of unknown value: the loop IR uses it for loaded values, so that the index
+of a gather is an ordinary index expression. Nodes are frozen, slotted and cache their hash.
 
-Operators fold constants and neutral elements as they build; everything deeper is `simplify`.
+Operators fold constants and identities as they build; `simplify` does the rest.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Expr:
     def __hash__(self) -> int:
         return self._hash
 
-    def _seal(self, *parts: Hashable) -> None:
-        object.__setattr__(self, "_hash", hash((type(self).__name__, *parts)))
+    def _seal(self, *fields: Hashable) -> None:
+        object.__setattr__(self, "_hash", hash((type(self).__name__, *fields)))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -122,7 +122,7 @@ class Var(Expr):
 
 
 class Opaque(Expr):
-    """An integer that only the holder of `payload` can evaluate."""
+    """An integer of unknown value; the owner of `payload` can evaluate it."""
 
     __slots__ = ("payload",)
     _fields = ("payload",)
@@ -146,7 +146,7 @@ class Binary(Expr):
         self._seal(a, b)
 
     def __eq__(self, other: object) -> bool:
-        # the general law of Expr, spelled out: comparing is most of what simplify does
+        # Expr.__eq__ specialised: comparisons dominate the time of simplify
         if self is other:
             return True
         if type(self) is not type(other) or self._hash != other._hash:  # type: ignore[attr-defined]
@@ -199,7 +199,7 @@ def wrap(value: IntLike) -> Expr:
 
 
 def as_int(value: IntLike) -> int | None:
-    """The number, if the expression is one."""
+    """The value of a constant; None for other expressions."""
     if isinstance(value, Const):
         return value.value
     return None if isinstance(value, Expr) else int(value)
@@ -209,7 +209,7 @@ def is_const(value: IntLike, number: int) -> bool:
     return as_int(value) == number
 
 
-# The builders test types by hand: index arithmetic goes through them millions of times.
+# The builders are on the hot path of the compiler: plain isinstance tests, no match.
 
 
 def add(a: Expr, b: Expr) -> Expr:
@@ -309,7 +309,7 @@ FOLD: dict[type[Expr], Callable[[int, int], int]] = {
 def evaluate(
     expr: IntLike, env: Mapping[str, int], opaque: Callable[[Any], int] | None = None
 ) -> int:
-    """The number `expr` stands for; KeyError names an unbound variable."""
+    """The value of `expr`; KeyError names an unbound variable."""
     match expr:
         case int():
             return expr
@@ -344,21 +344,21 @@ def substitute(
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Every sub-expression, the whole one first."""
-    todo = [expr]  # a stack: generators in generators would take the depth again for each part
+    """Every sub-expression, in pre-order."""
+    todo = [expr]  # a stack: nested generators would cost the depth for each node
     while todo:
-        part = todo.pop()
-        yield part
-        if isinstance(part, Binary):
-            todo.append(part.b)
-            todo.append(part.a)
+        node = todo.pop()
+        yield node
+        if isinstance(node, Binary):
+            todo.append(node.b)
+            todo.append(node.a)
 
 
 _NO_NAMES: frozenset[str] = frozenset()
 
 
 def free_vars(expr: IntLike) -> frozenset[str]:
-    """The names an expression depends on; found once for each node."""
+    """The names of the free variables; cached in each node."""
     if isinstance(expr, int | Const):
         return _NO_NAMES
     try:
@@ -392,9 +392,9 @@ def show(expr: IntLike, opaque: Callable[[Any], str] = repr, outer: int = 0) -> 
     raise TypeError(f"not an integer expression: {expr!r}")
 
 
-def solved(expr: Expr, value: int) -> tuple[str, int] | None:
-    """The variable of `v` or `v * 32`, and what it is (rounded down) where the expression has this
-    value; None for an expression of another kind."""
+def solve_var(expr: Expr, value: int) -> tuple[str, int] | None:
+    """Solve `v` or `v * 32` = value: the variable's name and value, rounded down. None for other
+    expressions."""
     match expr:
         case Var(name=name):
             return name, value

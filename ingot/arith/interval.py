@@ -1,7 +1,7 @@
-"""Ranges of integers and how the operators act on them. In: intervals. Out: intervals.
+"""Interval arithmetic over the integers. In: intervals. Out: intervals.
 
-Pure arithmetic; `facts` and `bounds` use it. An interval holds every value its expression can take
-and maybe more. A divisor is never zero, so zero is left out of a divisor's range.
+Used by `range_analysis` and `bounds`. An interval over-approximates the values of its expression. A
+divisor is never zero, so zero is excluded from a divisor's range.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
     @property
     def value(self) -> int | None:
-        """The number, where only one is possible."""
+        """The only value in the interval, or None."""
         return self.low if self.low == self.high else None
 
     def contains(self, number: int) -> bool:
@@ -83,7 +83,7 @@ def sub(a: Interval, b: Interval) -> Interval:
 
 
 def _times(x: End, y: End) -> End:
-    return 0 if x == 0 or y == 0 else x * y  # 0 · ∞ is 0: the factor is zero at every point
+    return 0 if x == 0 or y == 0 else x * y  # 0 · ∞ is 0: that factor is always zero
 
 
 def mul(a: Interval, b: Interval) -> Interval:
@@ -100,7 +100,7 @@ def scale(a: Interval, k: int) -> Interval:
 
 
 def _signs(b: Interval) -> tuple[Interval | None, Interval | None]:
-    """The negative and the positive part of a divisor's range."""
+    """The negative and the positive half of a divisor's range."""
     low, high = ends(b)
     negative = interval(low, min(high, -1)) if low < 0 else None
     positive = interval(max(low, 1), high) if high > 0 else None
@@ -110,15 +110,15 @@ def _signs(b: Interval) -> tuple[Interval | None, Interval | None]:
 def _by_sign(
     a: Interval, b: Interval, act: Callable[[Interval, Interval], Interval], flip: bool
 ) -> Interval:
-    """`act` defined for positive divisors, extended: a op b = ±((-a) op (-b))."""
+    """Extend `act` from positive divisors to all: a op b = ±((-a) op (-b))."""
     negative, positive = _signs(b)
-    parts = [act(a, positive)] if positive is not None else []
+    halves = [act(a, positive)] if positive is not None else []
     if negative is not None:
         mirrored = act(negate(a), negate(negative))
-        parts.append(negate(mirrored) if flip else mirrored)
-    if not parts:
+        halves.append(negate(mirrored) if flip else mirrored)
+    if not halves:
         return ANY  # the divisor is always zero: the expression has no value
-    return parts[0] if len(parts) == 1 else union(*parts)
+    return halves[0] if len(halves) == 1 else union(*halves)
 
 
 def floordiv(a: Interval, b: Interval) -> Interval:

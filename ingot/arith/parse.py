@@ -1,7 +1,7 @@
-"""Text → integer expressions: the inverse of `expr.show`. The IRs' text forms call it.
+"""Parser of integer expressions: the inverse of `expr.show`. Used by the IRs' text forms.
 
-Any Python integer expression over + - * // % min max is read. What the grammar has no word for (a
-loaded value) goes to the `opaque` callback as a Python syntax tree.
+It accepts Python integer expressions over + - * // % min max. Other subtrees (a loaded value) go to
+the `opaque` callback as a Python syntax tree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parse(text: str, opaque: OpaqueReader | None = None) -> Expr:
 
 
 def read(tree: ast.expr, opaque: OpaqueReader | None = None) -> Expr:
-    """The expression a Python syntax tree spells; nothing is folded: text comes back as it was."""
+    """Convert a Python syntax tree; nothing is folded, so that printing gives the same text."""
     match tree:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
             return ir.Const(number)

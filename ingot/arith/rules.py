@@ -1,8 +1,8 @@
-"""The simplifier's rules, as named rows. In: one `//`, `%`, `min` or `max` with simple operands.
+"""The simplifier's rewrite rules. In: one `//`, `%`, `min` or `max` of simplified operands.
 
-`simplify` puts sums in canonical shape, asks `RULES` at every other node and `SUM_RULES` at every
-sum. Each row is fuzzed on its own against `evaluate` (tests/arith/test_rules.py). All are exact
-over the integers with floor semantics, given a divisor that is not zero and the ranges in `facts`.
+`simplify` puts sums in canonical form, and applies `SUM_RULES` to sums and `RULES` to all other
+nodes. Each rule is fuzzed on its own against `evaluate` (tests/arith/test_arith_rules.py). All are
+exact over the integers with floor semantics, for nonzero divisors and the ranges in `facts`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ingot.arith import expr as ir
 from ingot.arith import sums
 from ingot.arith.expr import Const, Expr, as_int
-from ingot.arith.facts import Facts
+from ingot.arith.range_analysis import RangeAnalysis
 from ingot.arith.sums import ONE, Product, Sum
 from ingot.support.rewrite import Rule, RuleSet, Variable, op
 
@@ -25,7 +25,7 @@ HEADS: dict[type[Expr], str] = {
 
 
 class ArithTerms:
-    """How the rewrite engine takes an integer expression apart."""
+    """The TermProtocol of integer expressions."""
 
     def head(self, term: Expr) -> str:
         return HEADS[type(term)]
@@ -45,8 +45,8 @@ x, y, z = Variable("x"), Variable("y"), Variable("z")
 c, d, k = Variable("c", as_int), Variable("d", as_int), Variable("k", as_int)
 
 
-def known_quotient(x: Expr, y: Expr, facts: Facts) -> int | None:
-    """x // y, where the ranges leave only one value."""
+def known_quotient(x: Expr, y: Expr, facts: RangeAnalysis) -> int | None:
+    """x // y, if the ranges allow one value only."""
     plain = facts.range(ir.FloorDiv(x, y))
     if plain.low is not None and plain.low == plain.high:
         return plain.low
@@ -62,24 +62,24 @@ def known_quotient(x: Expr, y: Expr, facts: Facts) -> int | None:
     return None
 
 
-def mod_known(x: Expr, y: Expr, facts: Facts) -> Expr | None:
+def mod_known(x: Expr, y: Expr, facts: RangeAnalysis) -> Expr | None:
     quotient = known_quotient(x, y, facts)
     return None if quotient is None else x - y * quotient
 
 
-def div_multiples(x: Expr, y: Expr, facts: Facts) -> Expr | None:
-    parts = sums.take_out_multiples(facts.normal(x), facts.normal(y))
-    if parts is None:
+def div_multiples(x: Expr, y: Expr, facts: RangeAnalysis) -> Expr | None:
+    split = sums.take_out_multiples(facts.normal(x), facts.normal(y))
+    if split is None:
         return None
-    return ir.add(sums.to_expr(parts[0]), ir.floordiv(sums.to_expr(parts[1]), y))
+    return ir.add(sums.to_expr(split[0]), ir.floordiv(sums.to_expr(split[1]), y))
 
 
-def mod_multiples(x: Expr, y: Expr, facts: Facts) -> Expr | None:
-    parts = sums.take_out_multiples(facts.normal(x), facts.normal(y))
-    return None if parts is None else ir.mod(sums.to_expr(parts[1]), y)
+def mod_multiples(x: Expr, y: Expr, facts: RangeAnalysis) -> Expr | None:
+    split = sums.take_out_multiples(facts.normal(x), facts.normal(y))
+    return None if split is None else ir.mod(sums.to_expr(split[1]), y)
 
 
-def common_factor(top: Sum, number: int, facts: Facts) -> tuple[int, Sum, Sum] | None:
+def common_factor(top: Sum, number: int, facts: RangeAnalysis) -> tuple[int, Sum, Sum] | None:
     """(g, y, r) with top = g·y + r, g dividing `number`, and 0 ≤ r < g; the largest such g > 1."""
     candidates = {gcd(weight, number) for product, weight in top.items() if product}
     for g in sorted(candidates, reverse=True):
@@ -87,8 +87,8 @@ def common_factor(top: Sum, number: int, facts: Facts) -> tuple[int, Sum, Sum] |
             break
         multiple = {p: w // g for p, w in top.items() if p and w % g == 0}
         rest = {p: w for p, w in top.items() if not p or w % g}
-        share, left = divmod(rest.pop(ONE, 0), g)
-        sums.add_to(multiple, sums.constant(share))
+        quotient, left = divmod(rest.pop(ONE, 0), g)
+        sums.add_to(multiple, sums.constant(quotient))
         sums.add_to(rest, sums.constant(left))
         low, high = facts.range_of(rest)
         if low is not None and high is not None and low >= 0 and high < g:
@@ -96,7 +96,7 @@ def common_factor(top: Sum, number: int, facts: Facts) -> tuple[int, Sum, Sum] |
     return None
 
 
-def div_shifted(x: Expr, y: Expr, facts: Facts) -> Expr | None:
+def div_shifted(x: Expr, y: Expr, facts: RangeAnalysis) -> Expr | None:
     """(a // c + r) // y  →  (a + c·r) // (c·y)   for a number c > 0 and y > 0"""
     total = facts.normal(x)
     for product, weight in total.items():
@@ -110,7 +110,7 @@ def div_shifted(x: Expr, y: Expr, facts: Facts) -> Expr | None:
     return None
 
 
-def div_common(x: Expr, d: int, facts: Facts) -> Expr | None:
+def div_common(x: Expr, d: int, facts: RangeAnalysis) -> Expr | None:
     found = common_factor(facts.normal(x), d, facts)
     if found is None:
         return None
@@ -118,7 +118,7 @@ def div_common(x: Expr, d: int, facts: Facts) -> Expr | None:
     return ir.floordiv(sums.to_expr(multiple), Const(d // g))
 
 
-def mod_common(x: Expr, d: int, facts: Facts) -> Expr | None:
+def mod_common(x: Expr, d: int, facts: RangeAnalysis) -> Expr | None:
     found = common_factor(facts.normal(x), d, facts)
     if found is None:
         return None
@@ -126,7 +126,7 @@ def mod_common(x: Expr, d: int, facts: Facts) -> Expr | None:
     return ir.mod(sums.to_expr(multiple), Const(d // g)) * g + sums.to_expr(rest)
 
 
-def mod_inner_mods(x: Expr, d: int, facts: Facts) -> Expr | None:
+def mod_inner_mods(x: Expr, d: int, facts: RangeAnalysis) -> Expr | None:
     """(k·(a % c) + r) % d  →  (k·a + r) % d  where k·c is a multiple of d."""
     total = facts.normal(x)
     result = dict(total)
@@ -143,14 +143,14 @@ def mod_inner_mods(x: Expr, d: int, facts: Facts) -> Expr | None:
     return None if result == total else ir.mod(sums.to_expr(result), Const(d))
 
 
-def flatten(term: Expr, facts: Facts) -> Expr:
-    """Nested min (max): each operand once, none that another one covers, in order."""
+def flatten(term: Expr, facts: RangeAnalysis) -> Expr:
+    """Flatten nested min (max): sorted operands, without duplicates and dominated ones."""
     build = ir.BUILD[type(term)]
     operands = sorted(set(_operands(term, type(term))), key=sums.order, reverse=True)
     kept: list[Expr] = []
     for i, one in enumerate(operands):
         others = kept + operands[i + 1 :]
-        if not any(_covers(type(term), other, one, facts) for other in others):
+        if not any(_dominates(type(term), other, one, facts) for other in others):
             kept.append(one)
     result = kept[0]
     for one in kept[1:]:
@@ -164,11 +164,11 @@ def _operands(term: Expr, kind: type[Expr]) -> list[Expr]:
     return [term]
 
 
-def _covers(kind: type[Expr], a: Expr, b: Expr, facts: Facts) -> bool:
+def _dominates(kind: type[Expr], a: Expr, b: Expr, facts: RangeAnalysis) -> bool:
     return facts.at_most(a, b) if kind is ir.Min else facts.at_most(b, a)
 
 
-def _is_positive(z: Expr, facts: Facts) -> bool:
+def _is_positive(z: Expr, facts: RangeAnalysis) -> bool:
     return facts.at_least(facts.normal(z), 1)
 
 
@@ -198,14 +198,14 @@ RULES = RuleSet(
 
 
 class SumRule(NamedTuple):
-    """A rule over a whole sum: a cheaper equal sum, or None."""
+    """A rule on a whole sum: an equal sum of lower cost, or None."""
 
     name: str
-    apply: Callable[[Sum, Facts], Sum | None]
+    apply: Callable[[Sum, RangeAnalysis], Sum | None]
 
 
 def cost(total: Sum) -> int:
-    """Terms, and four times as much for each `//`, `%`, `min` or `max` among their factors."""
+    """1 for each term, 4 for each `//`, `%`, `min` or `max` among its factors; heuristic."""
     return sum(1 + sum(4 for atom in product if isinstance(atom, ir.Binary)) for product in total)
 
 
@@ -219,7 +219,7 @@ def _factors(total: Sum, kind: type[ir.Binary]) -> list[tuple[ir.Binary, Product
     return found
 
 
-def remainder_identity(atom: ir.Binary, facts: Facts) -> Sum:
+def remainder_identity(atom: ir.Binary, facts: RangeAnalysis) -> Sum:
     """a - b·(a // b) - a % b, which is zero, in canonical terms; of an atom a // b or a % b."""
     zero = facts.zeros.get(atom)
     if zero is None:
@@ -231,17 +231,19 @@ def remainder_identity(atom: ir.Binary, facts: Facts) -> Sum:
     return zero
 
 
-def _cheaper(total: Sum, atom: ir.Binary, rest: Product, share: int, facts: Facts) -> Sum | None:
-    """The sum with share·rest times the atom's identity added, if that pays."""
+def _cheaper(
+    total: Sum, atom: ir.Binary, rest: Product, scale: int, facts: RangeAnalysis
+) -> Sum | None:
+    """The sum plus scale·rest times the atom's identity, if that has a lower cost."""
     zero = remainder_identity(atom, facts)
-    meets = sum(sums.join(product, rest) in total for product in zero if product)
-    if meets < 2:  # only the atom itself would go, and the rest of the identity come
+    cancelled = sum(sums.join(product, rest) in total for product in zero if product)
+    if cancelled < 2:  # only the atom itself would cancel
         return None
-    better = sums.plus(total, sums.times(zero, {rest: share}))
+    better = sums.plus(total, sums.times(zero, {rest: scale}))
     return better if cost(better) < cost(total) else None
 
 
-def join_div_and_mod(total: Sum, facts: Facts) -> Sum | None:
+def join_div_and_mod(total: Sum, facts: RangeAnalysis) -> Sum | None:
     """(a // b)·b + a % b  →  a"""
     for atom, rest, weight in _factors(total, ir.Mod):
         better = _cheaper(total, atom, rest, weight, facts)
@@ -250,21 +252,21 @@ def join_div_and_mod(total: Sum, facts: Facts) -> Sum | None:
     return None
 
 
-def remainder_from_div(total: Sum, facts: Facts) -> Sum | None:
+def remainder_from_div(total: Sum, facts: RangeAnalysis) -> Sum | None:
     """a - (a // b)·b  →  a % b"""
     for atom, rest, weight in _factors(total, ir.FloorDiv):
         number = as_int(atom.b)
-        share = weight // number if number is not None and weight % number == 0 else 0
+        scale = weight // number if number is not None and weight % number == 0 else 0
         if number is None:
             lead = sums.divide_product(rest, (atom.b,))
-            rest, share = (rest, 0) if lead is None else (lead, weight)
-        better = _cheaper(total, atom, rest, share, facts) if share else None
+            rest, scale = (rest, 0) if lead is None else (lead, weight)
+        better = _cheaper(total, atom, rest, scale, facts) if scale else None
         if better is not None:
             return better
     return None
 
 
-def join_digits(total: Sum, facts: Facts) -> Sum | None:
+def join_digits(total: Sum, facts: RangeAnalysis) -> Sum | None:
     """a % c + ((a // c) % d)·c  →  a % (c·d)   for numbers c, d > 0"""
     mods = _factors(total, ir.Mod)
     for low, rest, weight in mods:
@@ -279,8 +281,8 @@ def join_digits(total: Sum, facts: Facts) -> Sum | None:
             if facts.normal(high.a) != upper:
                 continue
             better = dict(total)
-            for atom, share in ((low, weight), (high, heavier)):
-                sums.add_to(better, {sums.join((atom,), rest): share}, -1)
+            for atom, scale in ((low, weight), (high, heavier)):
+                sums.add_to(better, {sums.join((atom,), rest): scale}, -1)
             whole = facts.normal(ir.mod(low.a, Const(size * base)))
             better = sums.plus(better, sums.times(whole, {rest: weight}))
             return better if cost(better) < cost(total) else None

@@ -1,10 +1,10 @@
-"""Expressions → canonical expressions. In: an expression and ranges. Out: an equal, simpler one.
+"""The simplifier. In: an expression and ranges. Out: an equal expression in canonical form.
 
     simplify((4*i + j) // 4, {"j": Interval(0, 3)})  →  i
 
-Sums are put in one shape (`sums`), rules act on everything else (`rules`). Exact over all integers
-with floor semantics wherever the variables are in their ranges and no divisor is zero. The answer
-depends on the arguments alone: not on hash seeds, not on what was simplified before.
+Sums get a canonical form (`sums`); rewrite rules apply to everything else (`rules`). Exact over the
+integers with floor semantics while variables are in their ranges and no divisor is zero. The result
+depends on the arguments only: not on hash seeds, not on earlier calls.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from functools import lru_cache
 from ingot.arith import expr as ir
 from ingot.arith import sums
 from ingot.arith.expr import Expr, IntLike, wrap
-from ingot.arith.facts import Facts, OpaqueRange
 from ingot.arith.interval import Interval
+from ingot.arith.range_analysis import OpaqueRange, RangeAnalysis
 from ingot.arith.rules import RULES, SUM_RULES
 from ingot.arith.sums import Sum
 
 Env = Mapping[str, Interval]
-Limits = Mapping[str, Expr]
-_KEEP = 1 << 15  # expressions remembered for one set of ranges
+SymbolicBounds = Mapping[str, Expr]
+_KEEP = 1 << 15  # expressions cached per set of ranges; heuristic
 
 
-class Simplifier(Facts):
-    """The canonical sum of any expression under fixed ranges, each computed once."""
+class Simplifier(RangeAnalysis):
+    """Canonical sums of expressions under fixed ranges, cached."""
 
     def __init__(
         self, env: Env, lasts: Mapping[str, Sum] | None = None, opaque: OpaqueRange | None = None
@@ -38,7 +38,7 @@ class Simplifier(Facts):
     def simplify(self, expr: Expr) -> Expr:
         found = self._exprs.get(expr)
         if found is None:
-            self._forget_if_full()
+            self._clear_if_full()
             found = self._exprs[expr] = sums.to_expr(self.normal(expr))
         return found
 
@@ -65,7 +65,7 @@ class Simplifier(Facts):
         raise TypeError(f"not an integer expression: {expr!r}")
 
     def _addends(self, expr: ir.Binary) -> Sum:
-        """A chain of + and - in one go: intermediate sums are not worth improving."""
+        """The sum of a chain of + and -; intermediate sums need no rules."""
         total: Sum = {}
         todo: list[tuple[Expr, int]] = [(expr, 1)]
         while todo:
@@ -89,14 +89,14 @@ class Simplifier(Facts):
     def _by_rules(self, expr: ir.Binary) -> Sum:
         a, b = sums.to_expr(self.normal(expr.a)), sums.to_expr(self.normal(expr.b))
         if isinstance(expr, ir.FloorDiv | ir.Mod) and b == 0:
-            return sums.atom(type(expr)(a, b))  # has no value: left for whoever evaluates it
+            return sums.atom(type(expr)(a, b))  # undefined: left for evaluation to report
         simple = ir.BUILD[type(expr)](a, b)
         if type(simple) is not type(expr):
             return self.normal(simple)
         step = RULES.first(simple, self)
         return sums.atom(simple) if step is None else self.normal(step[1])
 
-    def _forget_if_full(self) -> None:
+    def _clear_if_full(self) -> None:
         if len(self._sums) > _KEEP:
             for table in (self._sums, self._exprs, self._ranges, self.zeros):
                 table.clear()
@@ -106,29 +106,29 @@ def _has_division(total: Sum) -> bool:
     return any(type(atom) is ir.Mod or type(atom) is ir.FloorDiv for p in total for atom in p)
 
 
-def simplify(expr: IntLike, env: Env | None = None, limits: Limits | None = None) -> Expr:
-    """`expr` in canonical form; `env` has ranges, `limits` exclusive symbolic stops."""
+def simplify(expr: IntLike, env: Env | None = None, limits: SymbolicBounds | None = None) -> Expr:
+    """`expr` in canonical form; `env`: ranges, `limits`: exclusive symbolic upper bounds."""
     return simplifier(env, limits).simplify(wrap(expr))
 
 
 def simplifier(
-    env: Env | None = None, limits: Limits | None = None, opaque: OpaqueRange | None = None
+    env: Env | None = None, limits: SymbolicBounds | None = None, opaque: OpaqueRange | None = None
 ) -> Simplifier:
-    """The simplifier for these ranges; the same one for the same ranges."""
-    if opaque is not None:  # callbacks are made anew by most callers: remembering them is a leak
+    """The simplifier for these ranges, cached by ranges."""
+    if opaque is not None:  # most callers pass a new callback: caching by it would leak
         return _make(dict(env or {}), dict(limits or {}), opaque)
-    return _remembered(frozenset((env or {}).items()), frozenset((limits or {}).items()))
+    return _cached(frozenset((env or {}).items()), frozenset((limits or {}).items()))
 
 
 @lru_cache(maxsize=512)
-def _remembered(
+def _cached(
     env: frozenset[tuple[str, Interval]], limits: frozenset[tuple[str, Expr]]
 ) -> Simplifier:
     return _make(dict(env), dict(limits), None)
 
 
-def _make(env: Env, limits: Limits, opaque: OpaqueRange | None) -> Simplifier:
-    """Stops are simplified with the plain ranges only: no rule then depends on who asked first."""
+def _make(env: Env, limits: SymbolicBounds, opaque: OpaqueRange | None) -> Simplifier:
+    """Symbolic bounds are simplified with the plain ranges only: no dependence on call order."""
     if not limits:
         return Simplifier(env, None, opaque)
     plain = simplifier(env, None, opaque)

@@ -1,6 +1,6 @@
-"""Variables from the values of expressions: what sizes are, from shapes that mention them.
+"""Solver of linear equations: the values of sizes, from shapes that contain them.
 
-In: pairs of an expression and what it is. Out: the variables that these determine. Called for a
+In: pairs of an expression and its value. Out: the variables that these determine. Called for a
 kernel's arguments, and for shapes and arrays on the command line.
 """
 
@@ -17,28 +17,28 @@ from ingot.arith.simplify import simplify
 def solve(
     pairs: Iterable[tuple[Expr, IntLike]], known: Mapping[str, IntLike] | None = None
 ) -> dict[str, Expr]:
-    """`n` is its value, and `2 * n + m` gives n where m is known and the division has no rest.
-    Whether all pairs agree is not asked. The answer holds `known` too."""
+    """`n` gives n; `2 * n + m` gives n if m is known and the division is exact. Does not check that
+    all pairs agree. The result includes `known`."""
     found = {name: ir.wrap(value) for name, value in (known or {}).items()}
     todo = [(expr, ir.wrap(value)) for expr, value in pairs]
     for expr, value in todo:
         if isinstance(expr, ir.Var):
             found.setdefault(expr.name, value)
-    is_learning = True
-    while is_learning:
-        is_learning = False
+    has_changed = True
+    while has_changed:
+        has_changed = False
         for expr, value in todo:
             unknown = sorted(ir.free_vars(expr) - found.keys())
             if len(unknown) != 1:
                 continue
-            answer = _solved(ir.substitute(expr, found), unknown[0], value)
-            if answer is not None:
-                found[unknown[0]] = answer
-                is_learning = True
+            solution = _solve_for(ir.substitute(expr, found), unknown[0], value)
+            if solution is not None:
+                found[unknown[0]] = solution
+                has_changed = True
     return found
 
 
-def _solved(expr: Expr, name: str, value: Expr) -> Expr | None:
+def _solve_for(expr: Expr, name: str, value: Expr) -> Expr | None:
     form = affine(expr, (name,))
     step = None if form is None else ir.as_int(form.coeff[name])
     if form is None or not step:

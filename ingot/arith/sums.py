@@ -1,10 +1,10 @@
-"""The canonical shape of an expression: an integer-weighted sum of products of atoms.
+"""The canonical form of an expression: an integer-weighted sum of products of atoms.
 
     4*i + n*j - 3   is   {(i,): 4, (j, n): 1, (): -3}
 
-An atom is anything a sum cannot look into: a variable, an opaque leaf, a `//`, `%`, `min` or `max`.
-Products are sorted by `order`, which depends on spelling only, so the shape is the same in every
-process. Pure data; `simplify` says which expressions become which atoms.
+An atom is a variable, an opaque leaf, or a `//`, `%`, `min` or `max`. Products are sorted by
+`order`, which depends on names and text only, so that the form is the same in every process.
+`simplify` decides which expressions become atoms.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ingot.arith.expr import Const, Expr
 Product = tuple[Expr, ...]
 Sum = dict[Product, int]
 ONE: Product = ()
-MAX_PRODUCT_TERMS = 128  # beyond this, factors stay whole: expanding would only make it worse
+MAX_PRODUCT_TERMS = 128  # terms of an expanded product; larger ones stay factored; heuristic
 
 
 def order(atom: Expr) -> tuple[int, str]:
-    """Variables by name, then everything else by its text."""
+    """Sort key of atoms: variables by name, then others by text."""
     return (0, atom.name) if isinstance(atom, ir.Var) else (1, _text(atom))
 
 
@@ -40,7 +40,7 @@ def atom(expr: Expr) -> Sum:
 
 
 def as_constant(total: Mapping[Product, int]) -> int | None:
-    """The number, if the sum is one."""
+    """The value of a constant sum; None for others."""
     if not total:
         return 0
     return total.get(ONE) if len(total) == 1 else None
@@ -82,14 +82,14 @@ def times(a: Mapping[Product, int], b: Mapping[Product, int]) -> Sum:
 
 
 def _is_factored(total: Mapping[Product, int]) -> bool:
-    """Is this a product that was already too large to expand?"""
+    """Is this a product that was too large to expand?"""
     return len(total) == 1 and any(
         type(x) is ir.Add or type(x) is ir.Sub for x in next(iter(total))
     )
 
 
 def divide_product(product: Product, by: Product) -> Product | None:
-    """product / by, if `by`'s factors are all in it."""
+    """product / by, if the product contains all factors of `by`."""
     rest = list(product)
     for factor in by:
         if factor not in rest:
@@ -120,15 +120,15 @@ def take_out_multiples(top: Sum, divisor: Sum) -> tuple[Sum, Sum] | None:
 
 
 def _take_out_number(top: Sum, number: int) -> tuple[Sum, Sum] | None:
-    """Weights shrink towards zero; the constant goes into 0 … number-1, so shifts compare equal."""
+    """Weights are reduced towards zero, the constant to 0 … number-1."""
     quotient: Sum = {}
     rest: Sum = {}
     for product, weight in top.items():
-        share = weight // number if product == ONE or weight >= 0 else -(-weight // number)
-        if share:
-            quotient[product] = share
-        if weight != share * number:
-            rest[product] = weight - share * number
+        count = weight // number if product == ONE or weight >= 0 else -(-weight // number)
+        if count:
+            quotient[product] = count
+        if weight != count * number:
+            rest[product] = weight - count * number
     return (quotient, rest) if quotient else None
 
 
@@ -137,7 +137,7 @@ def _by_atoms(product: Product) -> list[tuple[int, str]]:
 
 
 def of(expr: Expr) -> Sum:
-    """The sum an expression spells, no rule asked: of a canonical expression, its canonical sum."""
+    """The sum of an expression, without rules; canonical if the expression is."""
     match expr:
         case Const(value=value):
             return constant(value)
@@ -151,7 +151,7 @@ def of(expr: Expr) -> Sum:
 
 
 def to_expr(total: Mapping[Product, int]) -> Expr:
-    """Added terms, then subtracted ones, each in order; a constant stands last."""
+    """Added terms, then subtracted ones, each sorted; the constant is last."""
     if not total:
         return Const(0)
     if len(total) == 1:

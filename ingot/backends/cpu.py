@@ -1,7 +1,7 @@
 """The CPU back end: LLVM objects for the host or a named CPU target.
 
-Ties the printer and the runtime's package together; loaded by name through support/lazy.py, since
-it needs llvmlite.
+Turns a planned program into the runtime's package. Loaded by name through support/lazy.py, since it
+needs llvmlite.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ingot import dtypes, tiles
+from ingot import dtypes
 from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
-from ingot.backends.parts import cut_launches
-from ingot.backends.report import facts_of, report, work_ns
+from ingot.backends.chunks import chunk_launches
+from ingot.backends.report import report, summarize_kernels, work_ns
 from ingot.codegen import llvm, llvm_object, llvm_probe
+from ingot.cost import contraction as cost
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
@@ -26,13 +27,13 @@ from ingot.runtime.package import (
     ArenaSpec,
     LaunchInfo,
     Package,
-    Place,
     Port,
     Probe,
     SizeSymbol,
+    Storage,
 )
 from ingot.runtime.pool import usable_cores
-from ingot.runtime.report import LaunchRow, Pace
+from ingot.runtime.report import LaunchRow, MachineModel
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
 from ingot.support.identity import cpu_caches
@@ -43,7 +44,7 @@ class CpuBackend:
     name = "cpu"
 
     def target(self, text: str) -> targets.Target:
-        """The target called `text`; "cpu" is this machine."""
+        """The target named `text`; "cpu" is the host."""
         return targets.parse(text, host())
 
     def why_not_here(self, target: targets.Target) -> str:
@@ -64,34 +65,36 @@ class CpuBackend:
         profile: bool = False,
         limits: Limits | None = None,
     ) -> Package:
-        """A planned program → everything the runtime needs; `profile` puts cycle counters in."""
+        """A planned program → package; `profile` compiles cycle counters in."""
         limits = limits or Limits()
-        facts = facts_of(program)
-        program = cut_launches(program, facts)
+        summaries = summarize_kernels(program)
+        program = chunk_launches(program, summaries)
         objects = llvm.compile_program(program, target, jobs, profile, limits)
         probe = None
         if objects.probe is not None:
-            probe = Probe(objects.probe, llvm_probe.flops_per_turn(target), target.caches)
-        made = package(program, store, objects, report(program, facts))
+            probe = Probe(objects.probe, llvm_probe.flops_per_iteration(target), target.caches)
+        made = package(program, store, objects, report(program, summaries))
         return replace(
             made,
             probe=probe,
             features=target.features,
             notes=tuple(limits.notes),
-            pace=pace(target),
+            machine_model=machine_model(target),
         )
 
 
-def pace(target: targets.Target) -> Pace:
-    """What tiles.py takes one core of the target to do."""
-    found = tiles.pace(target.lanes(dtypes.f32), any(map(target.has, targets.FMA)), target.caches)
-    return Pace(found.flops_per_ns, found.lanes, found.levels)
+def machine_model(target: targets.Target) -> MachineModel:
+    """The roofline model of one core of the target, from cost/contraction.py."""
+    found = cost.machine_model(
+        target.lanes(dtypes.f32), any(map(target.has, targets.FMA)), target.caches
+    )
+    return MachineModel(found.flops_per_ns, found.lanes, found.levels)
 
 
 def host() -> targets.HostFeatures:
     triple, _, flags = llvm_object.host()
     features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
-    # the features are spelled out, so the base CPU must not imply one that a hypervisor hides
+    # features are listed one by one: the base CPU must not imply one that the hypervisor hides
     cpu = "x86-64" if triple.startswith("x86_64") else "generic"
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches())
 
@@ -132,14 +135,14 @@ def package(
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
-        doubtful=_doubtful(program),
+        maybe_negative_sizes=_maybe_negative_sizes(program),
         report=rows,
     )
 
 
-def _doubtful(program: ir.Program) -> tuple[tuple[str, arith.Expr], ...]:
-    """Sizes that small inputs may make negative (a window larger than what it slides over), of what
-    every run makes: a branch may be there for just those inputs."""
+def _maybe_negative_sizes(program: ir.Program) -> tuple[tuple[str, arith.Expr], ...]:
+    """Sizes that small inputs may make negative (a convolution window larger than its input). Only
+    of buffers that every run uses: a branch may exist for just those inputs."""
     env = {s.name: Interval(s.low, s.high) for s in program.symbols}
     given = {s.name for s in program.symbols if s.source == "input"}
     found: dict[arith.Expr, str] = {}
@@ -155,35 +158,35 @@ def _doubtful(program: ir.Program) -> tuple[tuple[str, arith.Expr], ...]:
 def _port(program: ir.Program, table: Tables, name: str, label: str) -> Port:
     buffer = program.buffer_map[name]
     if name in table.slots:
-        place = Place("slot", table.slots[name])
+        storage = Storage("slot", table.slots[name])
     elif name in table.dynamics:
-        place = Place("dynamic", table.dynamics[name])
+        storage = Storage("dynamic", table.dynamics[name])
     else:
-        assert buffer.place is not None, f"output {name} has no place"
-        place = Place("arena", table.arenas[buffer.place.arena], buffer.place.offset)
-    return Port(label, buffer.dtype.name, buffer.shape, place)
+        assert buffer.allocation is not None, f"output {name} has no allocation"
+        storage = Storage("arena", table.arenas[buffer.allocation.arena], buffer.allocation.offset)
+    return Port(label, buffer.dtype.name, buffer.shape, storage)
 
 
 def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
-    """All constants in one aligned block, each where the plan put it."""
+    """All constants in one aligned block, at their planned offsets."""
     size = ALIGNMENT
-    places: dict[ConstRef, list[int]] = {}
+    offsets: dict[ConstRef, list[int]] = {}
     for buffer in program.buffers:
         if buffer.constant is not None:
-            assert buffer.place is not None
-            start = arith.evaluate(buffer.place.offset, {})
-            places.setdefault(buffer.constant, []).append(start)
+            assert buffer.allocation is not None
+            start = arith.evaluate(buffer.allocation.offset, {})
+            offsets.setdefault(buffer.constant, []).append(start)
             size = max(size, start + arith.evaluate(buffer.size_bytes, {}))
     raw = np.zeros(size + ALIGNMENT, np.uint8)
     blob = raw[-raw.ctypes.data % ALIGNMENT :][:size]
-    for constant, starts in places.items():
+    for constant, starts in offsets.items():
         store.move(constant, blob, starts)
     blob.flags.writeable = False
     return blob
 
 
 def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
-    """The most any launch needs of a thread's scratch."""
+    """The most scratch bytes that any launch needs for a thread."""
     total: arith.Expr = arith.Const(0)
     limit = knobs.current().stack_limit_bytes
     for s in table.launches:
@@ -202,7 +205,7 @@ def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:
 
 
 def _useful_threads(program: ir.Program, table: Tables) -> int | None:
-    """A program whose every launch is one piece of work gains nothing from a second thread."""
+    """The largest parallel extent, beyond which threads have no work; None if it is dynamic."""
     extents = [arith.as_int(s.extent) for s in table.launches if isinstance(s, ir.Launch)]
     known = [n for n in extents if n is not None]
     return max(known, default=1) if len(known) == len(extents) else None

@@ -1,8 +1,8 @@
 """A planned program → one report row for each launch. Called by back ends when they make a package.
 
-Everything is read off the legal kernels: what threads share, the widest access, an estimate of the
-arithmetic, and for a kernel left serial or scalar the reason. Any back end that runs loop kernels
-can use it; what a row looks like is in runtime/report.py.
+Everything is derived from the legal kernels: the parallel extent, the vector width, the register
+tile, an estimate of the arithmetic, and why a kernel is not parallel or not vectorised. Any back
+end that runs loop kernels can use it; runtime/report.py defines the rows.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
-from ingot.backends.slow import Step, why_scalar, why_serial
+from ingot.backends.slow import NestedStmt, why_scalar, why_serial
 from ingot.loops import ir, visit
 from ingot.program import ir as program_ir
 from ingot.program.tables import tables
 from ingot.runtime.report import LaunchRow
 
 _ARITHMETIC = ("add", "sub", "mul", "div", "min", "max")
-_ONE_OPERATION = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
+_UNARY_ARITHMETIC = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Of one kernel, over its own sizes."""
+class KernelSummary:
+    """What one legal kernel does, in terms of its sizes."""
 
     lanes: int
     tile: str
@@ -34,18 +34,20 @@ class Facts:
     why_scalar: str
 
 
-def facts_of(program: program_ir.Program) -> dict[str, Facts]:
-    """Of every kernel, by its name."""
-    return {name: kernel_facts(kernel) for name, kernel in program.kernels}
+def summarize_kernels(program: program_ir.Program) -> dict[str, KernelSummary]:
+    """Kernel name → its summary."""
+    return {name: summarize_kernel(kernel) for name, kernel in program.kernels}
 
 
-def report(program: program_ir.Program, facts: Mapping[str, Facts]) -> tuple[LaunchRow, ...]:
+def report(
+    program: program_ir.Program, summaries: Mapping[str, KernelSummary]
+) -> tuple[LaunchRow, ...]:
     """A row for each launch, in program order."""
     launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
-    return tuple(_row(program, s, facts[s.kernel]) for s in launches)
+    return tuple(_row(program, s, summaries[s.kernel]) for s in launches)
 
 
-def _row(program: program_ir.Program, s: program_ir.Launch, facts: Facts) -> LaunchRow:
+def _row(program: program_ir.Program, s: program_ir.Launch, summary: KernelSummary) -> LaunchRow:
     kernel, buffers = program.kernel_map[s.kernel], program.buffer_map
     sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
     moved: arith.Expr = arith.Const(0)
@@ -55,34 +57,36 @@ def _row(program: program_ir.Program, s: program_ir.Launch, facts: Facts) -> Lau
         kernel=s.kernel,
         origin=s.origin,
         family=kernel.family,
-        pieces=s.extent,
-        lanes=facts.lanes,
-        flops=None if facts.flops is None else simplify(arith.substitute(facts.flops, sizes)),
+        parallel_extent=s.extent,
+        lanes=summary.lanes,
+        flops=None if summary.flops is None else simplify(arith.substitute(summary.flops, sizes)),
         arg_bytes=simplify(moved),
-        why_serial=facts.why_serial if arith.is_const(s.extent, 1) else "",
-        why_scalar=facts.why_scalar,
-        tile=facts.tile,
+        why_serial=summary.why_serial if arith.is_const(s.extent, 1) else "",
+        why_scalar=summary.why_scalar,
+        tile=summary.tile,
         layouts=_layouts(kernel, [buffers[name].shape for name in s.args]),
     )
 
 
 def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str:
-    """Shapes as they lie in memory, what is only read before what is written."""
+    """Physical shapes: read-only arguments -> written arguments."""
     written = visit.written(kernel.body)
-    told = [" x ".join(map(str, shape)) or "1" for shape in shapes]
-    sides = [
-        ", ".join(text for p, text in zip(kernel.params, told) if (p.name in written) is side)
-        for side in (False, True)
+    shape_texts = [" x ".join(map(str, shape)) or "1" for shape in shapes]
+    lists = [
+        ", ".join(
+            text for p, text in zip(kernel.params, shape_texts) if (p.name in written) is is_output
+        )
+        for is_output in (False, True)
     ]
-    return " -> ".join(sides).strip()
+    return " -> ".join(lists).strip()
 
 
-# what one core of any recent machine does in a nanosecond: rough, and only a threshold hangs on it
+# throughput of one core, in float operations and bytes per ns: rough, used only for thresholds
 _FLOPS_PER_NS, _BYTES_PER_NS = 32, 8
 
 
 def work_ns(rows: Sequence[LaunchRow]) -> arith.Expr | None:
-    """About how long all launches take one thread; None if one of them cannot be estimated."""
+    """Estimated single-thread time of all launches; None if one of them cannot be estimated."""
     total: arith.Expr = arith.Const(0)
     for row in rows:
         if row.flops is None:
@@ -91,32 +95,32 @@ def work_ns(rows: Sequence[LaunchRow]) -> arith.Expr | None:
     return total
 
 
-def kernel_facts(kernel: ir.Kernel) -> Facts:
-    """What one legal kernel does, and why not better."""
-    all_steps = list(steps(kernel.body))
-    lanes = max((_lanes(s.stmt) for s in all_steps), default=1)
-    return Facts(
+def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:
+    """The summary of one legal kernel."""
+    stmts = list(nested_stmts(kernel.body))
+    lanes = max((_lanes(s.stmt) for s in stmts), default=1)
+    return KernelSummary(
         lanes=lanes,
-        tile=_tile(all_steps),
-        flops=_flops(all_steps),
+        tile=_tile(stmts),
+        flops=_flops(stmts),
         is_parallel=_is_parallel(kernel.body),
-        why_serial="" if _is_parallel(kernel.body) else why_serial(kernel, all_steps),
-        why_scalar=why_scalar(all_steps, lanes),
+        why_serial="" if _is_parallel(kernel.body) else why_serial(kernel, stmts),
+        why_scalar=why_scalar(stmts, lanes),
     )
 
 
-def steps(
+def nested_stmts(
     s: ir.Stmt, loops: tuple[ir.For | ir.While, ...] = (), is_tail: bool = False
-) -> Iterator[Step]:
-    """Every statement that does something, with the loops around it, outermost first."""
+) -> Iterator[NestedStmt]:
+    """Every statement with an effect, and the loops around it, outermost first."""
     match s:
         case ir.Store() | ir.Let() | ir.Fail():
-            yield Step(s, loops, is_tail)
+            yield NestedStmt(s, loops, is_tail)
     for child in visit.sub_stmts(s):
         inside = (*loops, s) if isinstance(s, ir.For | ir.While) else loops
-        # the second branch is the masked tail of the first: estimates count one of the two
+        # the else branch is the masked tail of the then branch: estimates count only one
         tail = is_tail or (isinstance(s, ir.If) and child is s.orelse)
-        yield from steps(child, inside, tail)
+        yield from nested_stmts(child, inside, tail)
 
 
 def _is_parallel(body: ir.Stmt) -> bool:
@@ -129,38 +133,39 @@ def _lanes(s: ir.Stmt) -> int:
     return max((e.lanes for e in visit.own_exprs(s)), default=1)
 
 
-def _tile(all_steps: list[Step]) -> str:
-    """Results that one innermost loop adds to, rows x columns; a row has a factor of its own."""
+def _tile(stmts: list[NestedStmt]) -> str:
+    """The register tile, rows x columns: accumulators of one innermost loop. The rows are the
+    distinct broadcast operands."""
     loops: dict[tuple[ir.For | ir.While, ...], list[ir.Store]] = {}
-    for step in all_steps:
-        s = step.stmt
-        if isinstance(s, ir.Store) and _accumulates(s) and not step.is_tail:
-            loops.setdefault(step.loops, []).append(s)
+    for nested in stmts:
+        s = nested.stmt
+        if isinstance(s, ir.Store) and _is_multiply_add(s) and not nested.is_tail:
+            loops.setdefault(nested.loops, []).append(s)
     sums = max(loops.values(), key=len, default=[])
-    places = {(s.buffer.name, s.indices) for s in sums}
+    elements = {(s.buffer.name, s.indices) for s in sums}
     factors = {e for s in sums for e in visit.walk_exprs(s.value) if isinstance(e, ir.Broadcast)}
-    if len(places) < 2:
+    if len(elements) < 2:
         return ""
-    rows = len(factors) if factors and len(places) % len(factors) == 0 else len(places)
-    return f"{rows} x {len(places) // rows * sums[0].value.lanes}"
+    rows = len(factors) if factors and len(elements) % len(factors) == 0 else len(elements)
+    return f"{rows} x {len(elements) // rows * sums[0].value.lanes}"
 
 
-def _accumulates(s: ir.Store) -> bool:
-    """Does it add a product to what was there?"""
+def _is_multiply_add(s: ir.Store) -> bool:
+    """Does it accumulate into its target by FMA?"""
     match s.value:
         case ir.Fma(c=ir.Load(buffer=buffer, indices=indices)):
             return buffer == s.buffer and indices == s.indices
     return False
 
 
-def _flops(all_steps: list[Step]) -> arith.Expr | None:
-    """Operations on floats, an FMA being two; None where a trip count is not known before."""
+def _flops(stmts: list[NestedStmt]) -> arith.Expr | None:
+    """Float operations, an FMA counted as two; None where a trip count is data-dependent."""
     total: arith.Expr = arith.Const(0)
-    for step in all_steps:
-        work = 0 if step.is_tail else sum(map(_operations, step.values))
+    for nested in stmts:
+        work = 0 if nested.is_tail else sum(map(_operations, nested.values))
         if work == 0:
             continue
-        trips = step.trips
+        trips = nested.trips
         if trips is None:
             return None
         total = total + trips * work
@@ -175,7 +180,7 @@ def _operations(e: ir.Expr) -> int:
             return 2 * e.lanes
         case ir.Binary(op=op) if op in _ARITHMETIC:
             return e.lanes
-        case ir.Unary(op=op) if op in _ONE_OPERATION:
+        case ir.Unary(op=op) if op in _UNARY_ARITHMETIC:
             return e.lanes
         case ir.LaneReduce(a=a):
             return a.lanes - 1

@@ -15,15 +15,15 @@ from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
-from ingot.schedule.rules.maps import PARALLEL_WORK
+from ingot.schedule.rules.elementwise import PARALLEL_WORK
 
-SHORT = 4  # lanes below which a loop gains nothing from vectors along it
-GUESS = 64  # an unknown size, where only the order of magnitude counts
+MIN_LANES = 4  # a shorter loop gains nothing from vectorisation; heuristic
+ASSUMED_SIZE = 64  # of a dynamic dimension, to compare trip counts; heuristic
 
 
 @dataclass(frozen=True)
-class Step:
-    """A statement that does something; a tail does on part of a vector what another does on all."""
+class NestedStmt:
+    """A statement with an effect and the loops around it; `is_tail`: the masked tail of another."""
 
     stmt: ir.Store | ir.Let | ir.Fail
     loops: tuple[ir.For | ir.While, ...]
@@ -60,22 +60,22 @@ class Step:
         return simplify(total)
 
 
-# --- threads ------------------------------------------------------------------------------------
+# --- parallel -----------------------------------------------------------------------------------
 
 
-def why_serial(kernel: ir.Kernel, steps: Sequence[Step]) -> str:
+def why_serial(kernel: ir.Kernel, stmts: Sequence[NestedStmt]) -> str:
     """The reason for a kernel without a parallel loop."""
-    if any(isinstance(loop, ir.While) for s in steps for loop in s.loops[:1]):
+    if any(isinstance(loop, ir.While) for s in stmts for loop in s.loops[:1]):
         return "opaque loop"
     outer = list(_outermost(kernel.body))
     if not outer:
-        return _too_small(steps)
-    work, accumulates = _elements(steps), _accumulates(steps)
+        return _too_small(stmts)
+    work, accumulates = _elements(stmts), _accumulates(stmts)
     if work is not None and accumulates:
-        work = int(work * _useful_share(kernel, steps))
+        work = int(work * _useful_fraction(kernel, stmts))
     if work is not None and work < PARALLEL_WORK * (2 if accumulates else 1):
-        return _too_small(steps)
-    found = (reason for loop in outer if (reason := _carries(loop)))
+        return _too_small(stmts)
+    found = (reason for loop in outer if (reason := _why_ordered(loop)))
     return next(found, "the schedule left it so")
 
 
@@ -87,46 +87,46 @@ def _outermost(s: ir.Stmt) -> Iterator[ir.For]:
         yield from _outermost(child)
 
 
-def _too_small(steps: Sequence[Step]) -> str:
-    count = _elements(steps) or 0
+def _too_small(stmts: Sequence[NestedStmt]) -> str:
+    count = _elements(stmts) or 0
     return f"too small: {count} element{'' if count == 1 else 's'}"
 
 
-def _elements(steps: Sequence[Step]) -> int | None:
-    """Elements computed or checked, at every step of a reduction; None where sizes are open."""
+def _elements(stmts: Sequence[NestedStmt]) -> int | None:
+    """Elements computed or checked, at every step of a reduction; None for dynamic dimensions."""
     total = 0
-    for step in steps:
-        if not isinstance(step.stmt, ir.Let) and not step.is_tail:
-            trips = None if step.trips is None else arith.as_int(step.trips)
+    for nested in stmts:
+        if not isinstance(nested.stmt, ir.Let) and not nested.is_tail:
+            trips = None if nested.trips is None else arith.as_int(nested.trips)
             if trips is None:
                 return None
-            total += trips * step.lanes
+            total += trips * nested.lanes
     return total
 
 
-def _accumulates(steps: Sequence[Step]) -> bool:
-    return any(_reads_own(step) for step in steps)
+def _accumulates(stmts: Sequence[NestedStmt]) -> bool:
+    return any(_reads_its_target(nested) for nested in stmts)
 
 
-def _useful_share(kernel: ir.Kernel, steps: Sequence[Step]) -> float:
+def _useful_fraction(kernel: ir.Kernel, stmts: Sequence[NestedStmt]) -> float:
     """How much of what tiles compute is wanted: those at the edges hang over the results. A rule
     that left a kernel serial for being small counted what is wanted."""
     sizes = {b.name: arith.as_int(arith.product(b.shape)) for b in kernel.params}
     wanted = stored = 0
-    for name in {s.stmt.buffer.name for s in steps if isinstance(s.stmt, ir.Store)} & sizes.keys():
-        writes = [s for s in steps if isinstance(s.stmt, ir.Store) and s.stmt.buffer.name == name]
-        count = _elements([s for s in writes if not _reads_own(s)])
+    for name in {s.stmt.buffer.name for s in stmts if isinstance(s.stmt, ir.Store)} & sizes.keys():
+        writes = [s for s in stmts if isinstance(s.stmt, ir.Store) and s.stmt.buffer.name == name]
+        count = _elements([s for s in writes if not _reads_its_target(s)])
         if count is not None and sizes[name]:
             wanted, stored = wanted + (sizes[name] or 0), stored + count
     return min(1.0, wanted / stored) if stored else 1.0
 
 
-def _reads_own(step: Step) -> bool:
-    s = step.stmt
-    return isinstance(s, ir.Store) and any(x.buffer.name == s.buffer.name for x in step.loads)
+def _reads_its_target(nested: NestedStmt) -> bool:
+    s = nested.stmt
+    return isinstance(s, ir.Store) and any(x.buffer.name == s.buffer.name for x in nested.loads)
 
 
-def _carries(loop: ir.For) -> str:
+def _why_ordered(loop: ir.For) -> str:
     """What the iterations of a loop owe each other."""
     own = {s.buffer.name for s in visit.walk_stmts(loop) if isinstance(s, ir.Alloc)}
     read = {x.buffer.name for x in visit.loads(loop)}
@@ -136,81 +136,81 @@ def _carries(loop: ir.For) -> str:
             continue
         if any(visit.opaque_values(i) for i in store.indices):
             return f"data-dependent index into {name}"
-        if name in read and loop.var in _names(store.indices):
+        if name in read and loop.var in _index_vars(store.indices):
             return f"ordered axis: {name} is read back"
         if name in read:
             return f"one result: {name} takes every step"
     return ""
 
 
-def _names(indices: Sequence[arith.Expr]) -> set[str]:
+def _index_vars(indices: Sequence[arith.Expr]) -> set[str]:
     return {name for i in indices for name in visit.index_vars(i)}
 
 
-# --- lanes --------------------------------------------------------------------------------------
+# --- vectorised ---------------------------------------------------------------------------------
 
 
-def why_scalar(steps: Sequence[Step], lanes: int) -> str:
+def why_scalar(stmts: Sequence[NestedStmt], lanes: int) -> str:
     """The reason, if most of a kernel's time goes into scalar statements."""
-    acts = [s for s in steps if not isinstance(s.stmt, ir.Let) and not s.is_tail]
-    if not acts:
+    effects = [s for s in stmts if not isinstance(s.stmt, ir.Let) and not s.is_tail]
+    if not effects:
         return ""
-    hot = max(acts, key=_guess)
+    hot = max(effects, key=_estimated_trips)
     if hot.lanes > 1:
         return ""
-    reason = _why_step(hot, acts)
+    reason = _why_stmt_is_scalar(hot, effects)
     return f"in part: {reason}" if lanes > 1 else reason
 
 
-def _guess(step: Step) -> tuple[int, int, int]:
-    """Executions of a statement, open sizes taken for middling ones; ties go to the deeper one, and
-    then to one with lanes."""
-    if step.trips is None:
-        return GUESS ** len(step.loops), len(step.loops), step.lanes
-    sizes = dict.fromkeys(arith.free_vars(step.trips), GUESS)
-    return arith.evaluate(step.trips, sizes), len(step.loops), step.lanes
+def _estimated_trips(nested: NestedStmt) -> tuple[int, int, int]:
+    """Executions of a statement, with ASSUMED_SIZE for dynamic dimensions; ties go to the deeper
+    one, then to one with lanes."""
+    if nested.trips is None:
+        return ASSUMED_SIZE ** len(nested.loops), len(nested.loops), nested.lanes
+    sizes = dict.fromkeys(arith.free_vars(nested.trips), ASSUMED_SIZE)
+    return arith.evaluate(nested.trips, sizes), len(nested.loops), nested.lanes
 
 
-def _why_step(step: Step, acts: Sequence[Step]) -> str:
-    if any(isinstance(loop, ir.While) for loop in step.loops):
+def _why_stmt_is_scalar(nested: NestedStmt, effects: Sequence[NestedStmt]) -> str:
+    if any(isinstance(loop, ir.While) for loop in nested.loops):
         return "opaque loop"
-    elements = _elements(acts)
-    if not step.loops or (elements is not None and elements <= 2):
-        return _too_small(acts)
-    if isinstance(step.stmt, ir.Fail):
+    elements = _elements(effects)
+    if not nested.loops or (elements is not None and elements <= 2):
+        return _too_small(effects)
+    if isinstance(nested.stmt, ir.Fail):
         return "a check that may fail at each element"
-    inner = step.loops[-1]
-    assert isinstance(step.stmt, ir.Store) and isinstance(inner, ir.For)
-    accesses: list[ir.Load | ir.Store] = [*step.loads, step.stmt]
-    gathered = [x for x in accesses if _is_gathered(x, step)]
+    inner = nested.loops[-1]
+    assert isinstance(nested.stmt, ir.Store) and isinstance(inner, ir.For)
+    accesses: list[ir.Load | ir.Store] = [*nested.loads, nested.stmt]
+    gathered = [x for x in accesses if _is_gathered(x, nested)]
     if gathered:
         return f"data-dependent index into {gathered[0].buffer.name}"
-    if _reads_own(step):
-        return _why_reduction(step.stmt, inner, step)
+    if _reads_its_target(nested):
+        return _why_reduction(nested.stmt, inner, nested)
     strided = [x for x in accesses if not _is_dense(x, inner.var)]
     if strided:
         return f"strided access to {strided[0].buffer.name}"
     return "the schedule left it so"
 
 
-def _is_gathered(x: ir.Load | ir.Store, step: Step) -> bool:
+def _is_gathered(x: ir.Load | ir.Store, nested: NestedStmt) -> bool:
     """Is it stored where data says, or loaded from where data says anew at each iteration?"""
-    moving = {loop.var for loop in step.loops if isinstance(loop, ir.For)}
+    moving = {loop.var for loop in nested.loops if isinstance(loop, ir.For)}
     payloads = [p for i in x.indices for p in visit.opaque_values(i)]
     if isinstance(x, ir.Store):
         return bool(payloads)
     return any(visit.value_vars(p) & moving for p in payloads)
 
 
-def _why_reduction(store: ir.Store, inner: ir.For, step: Step) -> str:
-    if inner.var in _names(store.indices):
+def _why_reduction(store: ir.Store, inner: ir.For, nested: NestedStmt) -> str:
+    if inner.var in _index_vars(store.indices):
         return f"ordered axis: {store.buffer.name} is read back"
-    others = [x for x in step.loads if x.buffer.name != store.buffer.name]
+    others = [x for x in nested.loads if x.buffer.name != store.buffer.name]
     if not others:
         return f"one result: {store.buffer.name} takes every step"
     extent = arith.as_int(inner.extent)
     along = [x for x in others if _stride(x, inner.var) == 1]
-    if along and (extent is None or extent >= SHORT):
+    if along and (extent is None or extent >= MIN_LANES):
         return f"reduction along the contiguous axis of {along[0].buffer.name}"
     return f"strided access to {others[0].buffer.name}"
 
@@ -221,5 +221,5 @@ def _is_dense(x: ir.Load | ir.Store, var: str) -> bool:
 
 def _stride(x: ir.Load | ir.Store, var: str) -> int | None:
     """Elements between two iterations; None where it is not one number."""
-    step = coefficient(x.indices[-1], var)
-    return None if step is None else arith.as_int(step)
+    stride = coefficient(x.indices[-1], var)
+    return None if stride is None else arith.as_int(stride)

@@ -1,1 +1,1 @@
-"""The command line: one file a command, found by main.py when it is asked for. Level 10."""
+"""The command line: one file per command, loaded on demand by main.py. Level 10."""

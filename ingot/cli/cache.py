@@ -1,4 +1,4 @@
-"""`ingot cache why | size | clear`: what the caches hold, and why a model is not in them."""
+"""`ingot cache why | size | clear`: explain a cache miss, show the caches' size, clear them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from ingot.cli.options import FAILED, Shapes, command
 from ingot.cli.output import print_json, print_table
 from ingot.cli.sizes import named_sizes
 
-_LONG = 40  # characters of a value that are enough to tell it from another
+_MAX_WIDTH = 40  # characters of a value in the table
 
 
 @click.group("cache")
 def cache_command() -> None:
-    """Look at the caches of compiled kernels and models, or empty them."""
+    """Show or clear the caches of compiled kernels and models, or explain a cache miss."""
 
 
 @command("size", has_model=False)
 def size_command(as_json: bool) -> None:
-    """Say where the caches are and how much they hold."""
-    _tell_size(cache.size(), as_json, "")
+    """Show the caches' folder, number of entries and size."""
+    _print_size(cache.size(), as_json, "")
 
 
 @command("clear", has_model=False)
 def clear_command(as_json: bool) -> None:
-    """Drop everything that is cached. Programs that run keep what they have."""
-    _tell_size(cache.clear(), as_json, "dropped from ")
+    """Delete all cached kernels and models. Running programs are not affected."""
+    _print_size(cache.clear(), as_json, "deleted from ")
 
 
-def _tell_size(found: cache.Size, as_json: bool, verb: str) -> None:
+def _print_size(found: cache.CacheSize, as_json: bool, verb: str) -> None:
     if as_json:
         kinds = {k: {"entries": n, "bytes": size} for k, (n, size) in found.kinds.items()}
         print_json({"folder": found.folder, "limit_bytes": found.limit_bytes, "kinds": kinds,
                     "total_bytes": found.total_bytes})  # fmt: skip
         return
     if found.folder is None:
-        click.echo("the caches are off (INGOT_CACHE_DIR)")
+        click.echo("caching is off (INGOT_CACHE_DIR)")
         return
     click.echo(f"{verb}{found.folder}, at most {found.limit_bytes / 1e6:.0f} MB\n")
     rows = [(kind, str(n), f"{size / 1e6:.1f}") for kind, (n, size) in found.kinds.items()]
@@ -47,32 +47,32 @@ def _tell_size(found: cache.Size, as_json: bool, verb: str) -> None:
 
 
 @command("why")
-@click.option("--profile", is_flag=True, help="With cycle counters, as ingot profile compiles it.")
+@click.option("--profile", is_flag=True, help="With cycle counters, as for ingot profile.")
 def why_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
     jobs: int | None, profile: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say whether MODEL with these options comes from the cache, and if not, why. Exit code 1 if
-    not. Threads and jobs make no difference."""
+    """Say whether MODEL with these options is cached, or explain the cache miss (exit code 1).
+    --threads and --jobs are not part of the cache key."""
     sizes = named_sizes(model, shapes)
     found = cache.why(model, api.key_options(target, sizes, state, profile))
     if as_json:
-        parts = [{"part": p, "here": a, "there": b} for p, a, b in found.differences]
-        print_json({"is_found": found.is_found, "reason": found.reason, "differences": parts})
+        rows = [{"key": k, "requested": a, "cached": b} for k, a, b in found.differences]
+        print_json({"is_found": found.is_found, "reason": found.reason, "differences": rows})
     else:
-        click.echo(f"{'found' if found.is_found else 'not found'}: {found.reason}")
+        click.echo(f"cache {'hit' if found.is_found else 'miss'}: {found.reason}")
         if found.differences:
             click.echo()
-            rows = [(part, _short(here), _short(there)) for part, here, there in found.differences]
-            print_table(("part", "here", "nearest entry"), rows)
+            cells = [(key, _short(a), _short(b)) for key, a, b in found.differences]
+            print_table(("key", "requested", "nearest entry"), cells)
     if not found.is_found:
         sys.exit(FAILED)
 
 
 def _short(value: object) -> str:
     text = str(value)
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+    return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 1] + "…"
 
 
-for _part in (why_command, size_command, clear_command):
-    cache_command.add_command(_part)
+for _command in (why_command, size_command, clear_command):
+    cache_command.add_command(_command)

@@ -1,7 +1,7 @@
-"""Do two sets of answers agree? In: arrays by name. Out: the distance, worst output first.
+"""Compare two sets of outputs. In: arrays by name. Out: the largest distance, and its output.
 
-The distance of two outputs is max|a − b| / max|b|, as everywhere in the project. Called by run.py
-(`--expect`) and by the contest of `ingot bench`.
+The distance of two arrays is max|a − b| / max|b|. Called by run.py (`--expect`) and by
+peers/rounds.py (`ingot bench`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TOLERANCE = 1e-4
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """max|a − b| / max|b|; infinite where shapes differ or one alone is not a number."""
+    """max|a − b| / max|b|; infinite if shapes differ or only one has a NaN or infinity."""
     if a.shape != b.shape:
         return float("inf")
     if not a.size:
@@ -31,21 +31,21 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def worst_distance(
-    answers: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> tuple[float, str]:
-    """The largest distance and the output it is of; an output that is missing is infinitely far."""
+    """The largest distance and the name of its output; infinite for a missing output."""
     worst = (0.0, "")
     for name, array in expected.items():
-        found = distance(answers[name], array) if name in answers else float("inf")
+        found = distance(outputs[name], array) if name in outputs else float("inf")
         worst = max(worst, (found, name))
     return worst
 
 
-def misfit(answers: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> str:
-    """Why no distance says how far they are: an output that is not there, or of another shape."""
+def mismatch(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> str:
+    """A missing output or a wrong shape, for which there is no distance; empty if there is none."""
     for name, array in expected.items():
-        if name not in answers:
-            return f"the model has no output {name!r}; its outputs are {', '.join(answers)}"
-        if answers[name].shape != array.shape:
-            return f"{name!r} is {list(answers[name].shape)}, expected {list(array.shape)}"
+        if name not in outputs:
+            return f"the model has no output {name!r}; its outputs are {', '.join(outputs)}"
+        if outputs[name].shape != array.shape:
+            return f"{name!r} has shape {list(outputs[name].shape)}, expected {list(array.shape)}"
     return ""

@@ -1,8 +1,8 @@
-"""`ingot compile model.onnx --shape batch=1`: what was made, and how long each stage took.
+"""`ingot compile model.onnx --shape batch=1`: compile, and report kernels and stage times.
 
-In: a model, or the dumped text of an IR. Out: the IR after a stage, or the executable described. It
-always compiles, so that there is something to tell; what it made is in the cache afterwards, unless
-a limit was reached.
+In: a model, or the dumped text of an IR. Out: the IR after a stage, or a report of the executable.
+It always compiles, even when the model is cached, so that there are times to report. The result is
+cached afterwards, unless a limit was reached.
 """
 
 from __future__ import annotations
@@ -45,31 +45,29 @@ from ingot.support.limits import Limits
     metavar="STAGE",
     callback=stage,
     shell_complete=complete_stage,
-    help="MODEL is the dumped text of the IR this stage takes.",
+    help="Start at this stage; MODEL is a dump of its input IR.",
 )
-@click.option(
-    "--save", type=NewFile(), help="Write what was made to a plan file, for ingot run or load."
-)
+@click.option("--save", type=NewFile(), help="Write a plan file, for ingot run and ingot.load.")
 @click.option(
     "--time-limit",
     "time_limit_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Past it, kernels get plain schedules and LLVM does less.",
+    help="After this time, use simpler schedules and a lower LLVM level.",
 )
 @click.option(
     "--memory-limit",
     "memory_limit_bytes",
     metavar="SIZE",
     callback=size_bytes,
-    help="The same where compiling holds this much: 500MB, 2GB, 2GiB.",
+    help="The same, when compiling uses this much memory: 500MB, 2GB, 2GiB.",
 )
 def compile_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
     jobs: int | None, dump: Path | None, stop_after: str | None, start_from: str | None,
     save: Path | None, time_limit_s: float | None, memory_limit_bytes: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compile MODEL and say what was made."""
+    """Compile MODEL and print a report of its kernels."""
     start = time.perf_counter()
     limits = Limits(time_limit_s, memory_limit_bytes)
     pipeline = lazy.load("pipeline")
@@ -92,13 +90,13 @@ def compile_command(
     obstacle = session.backend.why_not_here(session.target)
     exe = None if obstacle else Executable(made, threads)
     if as_json:
-        print_json(_described(made, exe, obstacle, record, seconds))
+        print_json(_as_data(made, exe, obstacle, record, seconds))
     else:
-        _tell(made, exe, obstacle, record, seconds)
+        _print(made, exe, obstacle, record, seconds)
 
 
 def _read(model: Path, start_from: str | None, session: Any) -> Any:
-    """What to begin with: a model, or the dumped text of an IR with its constants beside it."""
+    """The pipeline's input: a model, or the dumped text of an IR and its constants file."""
     pipeline = lazy.load("pipeline")
     kind = "model" if start_from is None else pipeline.takes(start_from)
     if kind == "model":
@@ -109,13 +107,13 @@ def _read(model: Path, start_from: str | None, session: Any) -> Any:
             session.store.load(constants)
         return pipeline.parse(model.read_text(encoding="utf-8"), kind)
     except (UnicodeDecodeError, ValueError, zipfile.BadZipFile) as error:
-        what = f"{model} is no dump of a {kind}"
+        what = f"{model} is not a dump of a {kind}"
         why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
-        hint = "ingot compile MODEL --dump FOLDER writes what --start-from takes"
+        hint = "ingot compile MODEL --dump FOLDER writes the dumps that --start-from reads"
         raise IngotError("bad-text", what, where=start_from or "", why=why, hint=hint) from error
 
 
-def _tell(
+def _print(
     made: Package, exe: Executable | None, obstacle: str, record: Dump, seconds: float
 ) -> None:
     if exe is None:
@@ -129,16 +127,17 @@ def _tell(
     for note in made.notes:
         click.echo(note)
     threads = exe.threads if exe is not None else 1
-    print_table(report.HEAD, report.lines(made.report, made.pace, threads))
+    print_table(report.HEAD, report.lines(made.report, made.machine_model, threads))
     click.echo(f"\ncompiled in {seconds:.2f} s")
 
 
-def _described(
+def _as_data(
     made: Package, exe: Executable | None, obstacle: str, record: Dump, seconds: float
 ) -> dict[str, Any]:
-    names = ("kernel", "family", "pieces", "lanes", "tile", "flops", "arg_bytes", "why_serial",
-             "why_scalar", "layouts", "origin")  # fmt: skip
+    names = ("kernel", "family", "parallel_extent", "lanes", "tile", "flops", "arg_bytes",
+             "why_serial", "why_scalar", "layouts", "origin")  # fmt: skip
     threads = exe.threads if exe is not None else 1
+    model = made.machine_model
     return {
         "name": made.name,
         "runs_here": exe is not None,
@@ -151,7 +150,7 @@ def _described(
         "kernels": [
             {
                 **{name: getattr(row, name) for name in names},
-                "predicted_us": row.predicted_us(made.pace, threads, {}) if made.pace else None,
+                "predicted_us": row.predicted_us(model, threads, {}) if model else None,
             }
             for row in made.report
         ],

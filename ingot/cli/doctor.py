@@ -1,6 +1,6 @@
-"""`ingot doctor`: what this machine can do, and why not.
+"""`ingot doctor`: check this machine.
 
-In: nothing. Out: a list of findings (machine.py looks); exit code 1 if models cannot run here.
+In: nothing. Out: the findings of machine.py; exit code 1 if models cannot run here.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from ingot.support.text import columns
 
 @command("doctor", has_model=False)
 def doctor_command(as_json: bool) -> None:
-    """Say what this machine can do, and why not."""
+    """Check this machine: software, CPU, cores, memory, folders, packages; run a smoke test."""
     findings = lazy.load("cli.machine").examine()
-    fit = all(found.state != "bad" for found in findings)
+    passed = all(found.state != "bad" for found in findings)
     if as_json:
-        print_json({"fit": fit, "findings": [vars(found) for found in findings]})
+        print_json({"passed": passed, "findings": [vars(found) for found in findings]})
     else:
-        for part, group in groupby(findings, key=lambda found: found.part):
-            click.echo(part)
-            rows = [("  " + MARKS[f.state], f.name, f.value, f.why) for f in group]
+        for section, group in groupby(findings, key=lambda found: found.section):
+            click.echo(section)
+            rows = [("  " + LABELS[f.state], f.name, f.value, f.why) for f in group]
             for line in columns(rows):
                 click.echo(line)
-        click.echo("\nModels compile and run here." if fit else "\nModels cannot run here; see !!.")
-    if not fit:
+        verdict = "Models compile and run here." if passed else "Models cannot run here; see !!."
+        click.echo(f"\n{verdict}")
+    if not passed:
         sys.exit(FAILED)
 
 
-MARKS = {"ok": "ok", "none": "--", "note": " .", "bad": "!!"}
+LABELS = {"ok": "ok", "none": "--", "note": " .", "bad": "!!"}

@@ -1,6 +1,6 @@
-"""Inputs for a run from the command line: files where given, seeded random numbers otherwise.
+"""Inputs for a run from the command line: from files if given, else seeded random numbers.
 
-In: a model's inputs, its open sizes, and what was asked (`Wanted`). Out: an array for every input.
+In: a model's inputs, its dynamic dimensions, and a `FeedSpec`. Out: an array for every input.
 Called by run.py, profile.py and bench.py.
 """
 
@@ -27,8 +27,8 @@ from ingot.support.errors import IngotError
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-class OpenSize(Protocol):
-    """A size that the model leaves open, of a graph or of a package."""
+class DynamicDim(Protocol):
+    """A dynamic dimension of a graph or of a package."""
 
     @property
     def name(self) -> str: ...
@@ -39,61 +39,63 @@ class OpenSize(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What was said about the inputs."""
+class FeedSpec:
+    """The command line's options about the inputs."""
 
-    files: Mapping[str, str] = field(default_factory=dict)  # .npy by name
-    bundle: Path | None = None  # .npz
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # input → .npy file
+    bundle: Path | None = None  # .npz file
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of random values
     seed: int = 0
 
 
 def make_feeds(
-    ports: Sequence[Port], open_sizes: Iterable[OpenSize], sizes: Mapping[str, Any], wanted: Wanted
-) -> dict[str, np.ndarray]:
-    """Arrays by name; one that the model does not have is an error before anything runs."""
-    given = {} if wanted.bundle is None else read_bundle(wanted.bundle, "--feeds")
-    given |= {name: _read_array(name, file) for name, file in wanted.files.items()}
+    ports: Sequence[Port], dynamic_dims: Iterable[DynamicDim], sizes: Mapping[str, Any],
+    spec: FeedSpec,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Arrays by input name; a name that is no input of the model is an error."""
+    given = {} if spec.bundle is None else read_bundle(spec.bundle, "--feeds")
+    given |= {name: _read_array(name, file) for name, file in spec.files.items()}
     known = {port.name for port in ports}
-    unknown = [name for name in (*given, *wanted.ranges) if name not in known]
+    unknown = [name for name in (*given, *spec.ranges) if name not in known]
     if unknown:
-        is_said = any(name in wanted.files or name in wanted.ranges for name in unknown)
+        is_option = any(name in spec.files or name in spec.ranges for name in unknown)
         raise IngotError(
-            "bad-option" if is_said else "bad-input",
+            "bad-option" if is_option else "bad-input",
             f"no input is called {', '.join(map(repr, unknown))}",
             hint="the inputs are " + ", ".join(map(str, ports)),
         )
-    chosen = choose_sizes(ports, open_sizes, sizes, given)
-    rng = np.random.default_rng(wanted.seed)
+    chosen = choose_sizes(ports, dynamic_dims, sizes, given)
+    rng = np.random.default_rng(spec.seed)
     return {
         port.name: given[port.name]
         if port.name in given
-        else _random(port, chosen, rng, wanted.ranges.get(port.name))
+        else _random(port, chosen, rng, spec.ranges.get(port.name))
         for port in ports
     }
 
 
 def choose_sizes(
-    ports: Iterable[Port], open_sizes: Iterable[OpenSize], sizes: Mapping[str, Any],
+    ports: Iterable[Port], dynamic_dims: Iterable[DynamicDim], sizes: Mapping[str, Any],
     given: Mapping[str, np.ndarray],
 ) -> dict[str, int]:  # fmt: skip
-    """Sizes from the arrays given, then those asked for, then the least that is allowed."""
+    """Values of the dynamic dimensions: from the given arrays, else as requested by name, else the
+    smallest allowed."""
     pairs = [
         (dim, size)
         for port in ports
         if port.name in given
         for dim, size in zip(port.shape, given[port.name].shape)
     ]
-    asked = {name: size for name, size in sizes.items() if isinstance(size, int)}
-    solved = solve(pairs, {**asked, **solve(pairs)})
-    least = {symbol.name: max(1, symbol.low, symbol.divisor) for symbol in open_sizes}
-    return least | {name: arith.evaluate(size, {}) for name, size in solved.items()}
+    requested = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    solved = solve(pairs, {**requested, **solve(pairs)})
+    smallest = {symbol.name: max(1, symbol.low, symbol.divisor) for symbol in dynamic_dims}
+    return smallest | {name: arith.evaluate(size, {}) for name, size in solved.items()}
 
 
 def _random(
     port: Port, sizes: Mapping[str, int], rng: np.random.Generator, span: tuple[float, float] | None
 ) -> np.ndarray:
-    """Normal floats; zeros and ones for integers: in range for any table they may index."""
+    """Standard normal floats; 0 or 1 for integers, which are valid indices into any table."""
     shape = tuple(arith.evaluate(dim, sizes) for dim in port.shape)
     if min(shape, default=0) < 0:
         names = sorted(set().union(*map(arith.free_vars, port.shape)))
@@ -102,22 +104,22 @@ def _random(
         raise IngotError("bad-option", what, where=str(port), why=why)
     dtype = dtypes.of(port.dtype)
     try:
-        return _drawn(shape, dtype, rng, span)
+        return _random_array(shape, dtype, rng, span)
     except MemoryError as error:
         needed = math.prod(shape) * dtype.numpy.itemsize
         why = f"input {port.name!r} of shape {list(shape)} takes {needed} bytes"
         raise no_memory(why, str(port)) from error
 
 
-def _drawn(
+def _random_array(
     shape: tuple[int, ...], dtype: dtypes.DType, rng: np.random.Generator,
     span: tuple[float, float] | None,
 ) -> np.ndarray:  # fmt: skip
-    if math.prod(shape) > sys.maxsize // 8:  # numpy cannot count the bytes
+    if math.prod(shape) > sys.maxsize // 8:  # the number of bytes overflows
         raise MemoryError
     if dtype.is_float:
-        drawn = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)
-        return np.asarray(drawn).astype(dtype.numpy)
+        values = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)
+        return np.asarray(values).astype(dtype.numpy)
     low, high = span or (0, 2)
     return rng.integers(int(low), max(int(high), int(low) + 1), shape).astype(dtype.numpy)
 
@@ -130,7 +132,7 @@ def read_bundle(file: Path, option: str) -> dict[str, np.ndarray]:
     try:
         data = np.load(file, allow_pickle=False)
         if isinstance(data, np.ndarray):
-            raise ValueError("it holds one array without a name: give it with --input NAME=FILE")
+            raise ValueError("it holds one unnamed array: use --input NAME=FILE")
         with data:
             return {name: data[name] for name in data.files}
     except _UNREADABLE as error:
@@ -142,7 +144,7 @@ def _read_array(name: str, file: str) -> np.ndarray:
         data = np.load(file, allow_pickle=False)
         if not isinstance(data, np.ndarray):
             data.close()
-            raise ValueError("it holds several arrays: give it with --feeds")
+            raise ValueError("it holds several arrays: use --feeds")
         return data
     except _UNREADABLE as error:
         raise _unreadable(f"--input {name}={file}", error) from error
@@ -150,7 +152,7 @@ def _read_array(name: str, file: str) -> np.ndarray:
 
 def _unreadable(what: str, error: BaseException) -> IngotError:
     why = str(error) or type(error).__name__
-    if "pickle" in why:  # numpy's word for anything that it does not know
+    if "pickle" in why:  # numpy's message for any unknown format
         why = "it is neither a .npy nor a .npz file, or it holds Python objects"
     code = "bad-option" if isinstance(error, FileNotFoundError) else "bad-input"
     return IngotError(code, f"{what} cannot be read", why=why)

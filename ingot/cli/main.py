@@ -1,8 +1,7 @@
 """`ingot`: the table of commands. In: the command line. Out: an exit code.
 
-A command's file is loaded when the command is asked for, so that `ingot --help` and a shell's
-completion wait for nothing. Errors of the command line and Ctrl-C are told here, those of a
-command's own work in options.py. Exit codes are in options.py.
+A command's file is loaded on demand, so that `ingot --help` and shell completion are fast. Usage
+errors and Ctrl-C are handled here, a command's own errors in options.py, which has the exit codes.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from ingot.support import lazy
 from ingot.support.errors import IngotError
 
 COMMANDS: dict[str, str] = {
-    "compile": "Compile a model and say what was made.",
-    "run": "Run a model once: inputs from files, or random.",
-    "bench": "Time a model in Ingot and in every other runtime installed here.",
-    "profile": "Say where the time of a run goes, kernel by kernel.",
-    "show": "Print a model after a stage of the compiler, or one of its kernels.",
-    "cache": "Say what the caches hold, and why a model is not in them; empty them.",
-    "doctor": "Say what this machine can do, and why not.",
+    "compile": "Compile a model and print a report of its kernels.",
+    "run": "Run a model once, on inputs from files or random inputs.",
+    "bench": "Benchmark a model in Ingot versus every other installed runtime.",
+    "profile": "Profile a model: time, FLOP/s and roofline of each kernel.",
+    "show": "Print the IR of a model after a compiler stage, or one of its kernels.",
+    "cache": "Show or clear the caches, or explain a cache miss.",
+    "doctor": "Check this machine: CPU features, cores, caches, packages.",
 }
 
 
 class Commands(click.Group):
-    """Commands by name; their one-line helps are in the table, so that listing them loads none."""
+    """Commands by name; the table has their one-line help, so that listing them loads none."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        """As click's, but with --json what stops a command is an object on stdout too."""
+        """Like click's, but with --json errors are also an object on stdout."""
         words = list(sys.argv[1:] if args is None else args)
         if not extra.pop("standalone_mode", True):
             return super().main(words, standalone_mode=False, **extra)
@@ -42,14 +41,14 @@ class Commands(click.Group):
             interrupted("--json" in words)
         except click.ClickException as error:
             if "--json" in words:
-                print_error(_as_ours(error), error.exit_code)
+                print_error(_as_ingot_error(error), error.exit_code)
             error.show()
             sys.exit(error.exit_code)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # click would print an empty line first
+        except KeyboardInterrupt:  # click itself would print an empty line first
             raise click.Abort from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,7 +62,7 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _as_ours(error: click.ClickException) -> IngotError:
+def _as_ingot_error(error: click.ClickException) -> IngotError:
     context = getattr(error, "ctx", None)
     hint = f"{context.command_path} --help" if context else ""
     return IngotError("bad-option", error.format_message(), hint=hint)
@@ -72,13 +71,13 @@ def _as_ours(error: click.ClickException) -> IngotError:
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ingot")
 def main() -> None:
-    """Ingot: a trained model in, one native function out.
+    """Ingot: a deep-learning compiler. It compiles a trained model to one native function.
 
-    Every command takes --json. Exit codes: 0 done; 1 the model, its inputs or its run are at fault;
-    2 the command line is; 3 answers disagree; 130 interrupted.
+    Every command takes --json. Exit codes: 0 success; 1 error in the model, its inputs or its run;
+    2 usage error; 3 outputs differ; 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # names may be in any script
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # names may be non-ASCII
 
 
 if __name__ == "__main__":

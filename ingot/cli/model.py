@@ -1,7 +1,7 @@
-"""A model that a command wants to call: from the cache, compiled, or a plan file.
+"""Open a model to run: from the cache, compiled, or from a plan file.
 
-In: a file and options. Out: an Executable, and what its open sizes shall be. Called by run.py and
-profile.py.
+In: a file and options. Out: an Executable, and values of its dynamic dimensions for random inputs.
+Called by run.py and profile.py.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ def open_model(
     model: Path, target: str, threads: int | None, shapes: Shapes, state: dict[str, str],
     jobs: int | None, profile: bool = False,
 ) -> tuple[Executable, Shapes]:  # fmt: skip
-    """As ingot.compile, or ingot.load for a plan; on a terminal a compilation moves a bar."""
+    """Like ingot.compile, or ingot.load for a plan file; with a progress bar on a terminal."""
     if plan_file.is_plan(str(model)):
         if state or profile or target != "cpu":
-            what = f"{model} is a plan, compiled already: it has a target, a state, no counters"
-            raise IngotError("bad-option", what, hint="give the model it was made from")
+            what = f"{model} is a plan: --target, --state and ingot profile need the model itself"
+            why = "a plan is compiled already"
+            hint = "give the model it was compiled from"
+            raise IngotError("bad-option", what, why=why, hint=hint)
         exe = api.load(model, threads)
         refuse_unknown(exe.package, without_shapes(shapes))
         return exe, with_sizes(exe.inputs, shapes)  # for random inputs

@@ -1,4 +1,4 @@
-"""What the commands share: options about the model, NAME=VALUE pairs, and errors for people.
+"""Common to all commands: options about the model, NAME=VALUE pairs, error messages.
 
 In: a command's function. Out: a click command whose errors are messages and exit codes.
 """
@@ -18,28 +18,28 @@ from ingot.cli.output import print_json
 from ingot.support import lazy
 from ingot.support.errors import IngotError
 
-FAILED = 1  # the model, its inputs or its run are at fault
-USAGE = 2  # the command line is
-DISAGREE = 3  # answers are not what they should be
-INTERRUPTED = 130  # as a shell says it
+FAILED = 1  # error in the model, its inputs or its run
+USAGE = 2  # usage error: unknown option, missing file, invalid value
+OUTPUTS_DIFFER = 3  # outputs differ from the expected or reference ones
+INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
 
 UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kmgt", 1)},
          **{f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}}  # fmt: skip
 USAGE_CODES = ("bad-option", "bad-target")
-Size = int | tuple[int, int]  # a number, or a range
-Shapes = dict[str, Any]  # a Size by a size's name, a Shape by an input's
+Size = int | tuple[int, int]  # a value, or a range
+Shapes = dict[str, Any]  # dynamic dimension → Size, input → Shape
 
 
 class Shape(tuple[int, ...]):
-    """All sizes of one input: 1x3x224x224."""
+    """The shape of one input: 1x3x224x224."""
 
 
 def command(name: str, has_model: bool = True) -> Callable[[Callable], click.Command]:
-    """A command that takes --json and, mostly, a model; its errors are told, not raised."""
+    """A command with --json and, if `has_model`, a model argument; it reports errors."""
 
     def wrap(function: Callable) -> click.Command:
         options = [*(MODEL_OPTIONS if has_model else ()), JSON_OPTION]
-        wrapped = told(function)
+        wrapped = report_errors(function)
         for option in reversed(options):
             wrapped = option(wrapped)
         return click.command(name)(wrapped)
@@ -47,9 +47,9 @@ def command(name: str, has_model: bool = True) -> Callable[[Callable], click.Com
     return wrap
 
 
-def told(function: Callable) -> Callable:
-    """Errors are for people: a message on stderr and an exit code, no traceback. With --json the
-    error is an object on stdout too."""
+def report_errors(function: Callable) -> Callable:
+    """Turn errors into a message on stderr and an exit code, without a traceback. With --json the
+    error is also an object on stdout."""
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -58,18 +58,18 @@ def told(function: Callable) -> Callable:
         except IngotError as error:
             stop(error, kwargs.get("as_json", False))
         except BrokenPipeError:
-            raise  # click knows what to do when the reader has gone
+            raise  # click handles a closed pipe
         except OSError as error:
-            stop(_of_system(error), kwargs.get("as_json", False))
+            stop(_from_os_error(error), kwargs.get("as_json", False))
 
     return run
 
 
-def _of_system(error: OSError) -> IngotError:
+def _from_os_error(error: OSError) -> IngotError:
     if error.filename is None:
         return IngotError("bad-option", str(error))
     what = f"{error.filename} cannot be used"
-    hint = "is there such a folder, with room, that you may read and write?"
+    hint = "check that the folder exists, is readable and writeable, and has space"
     return IngotError("bad-option", what, why=error.strerror or str(error), hint=hint)
 
 
@@ -83,19 +83,19 @@ def stop(error: IngotError, as_json: bool) -> NoReturn:
 
 def interrupted(as_json: bool) -> NoReturn:
     if as_json:
-        parts = {"code": "interrupted", "what": "interrupted", "where": "", "why": "", "hint": ""}
-        print_json({"error": parts, "exit_code": INTERRUPTED})
+        fields = {"code": "interrupted", "what": "interrupted", "where": "", "why": "", "hint": ""}
+        print_json({"error": fields, "exit_code": INTERRUPTED})
     click.echo("interrupted", err=True)
     sys.exit(INTERRUPTED)
 
 
 def print_error(error: IngotError, exit_code: int) -> None:
-    parts = {key: getattr(error, key) for key in ("code", "what", "where", "why", "hint")}
-    print_json({"error": parts, "exit_code": exit_code})
+    fields = {key: getattr(error, key) for key in ("code", "what", "where", "why", "hint")}
+    print_json({"error": fields, "exit_code": exit_code})
 
 
 def pairs(context: click.Context, option: click.Parameter, items: Iterable[str]) -> dict[str, str]:
-    """NAME=VALUE, each name once."""
+    """NAME=VALUE options; each name may occur once."""
     found: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
@@ -108,7 +108,7 @@ def pairs(context: click.Context, option: click.Parameter, items: Iterable[str])
 
 
 def shapes(context: click.Context, option: click.Parameter, items: Iterable[str]) -> Shapes:
-    """batch=8, a range batch=1:512, or all sizes of an input: image=1x3x224x224."""
+    """A dynamic dimension batch=8, its range batch=1:512, or an input's shape image=1x3x224x224."""
     return {
         name: _size(name, text, context, option)
         for name, text in pairs(context, option, items).items()
@@ -123,7 +123,7 @@ def _size(name: str, text: str, context: click.Context, option: click.Parameter)
         return (int(low), int(high)) if colon else int(low)
     except ValueError:
         what = (
-            f"{name}={text!r} is no size: give {name}=8, a range {name}=1:512, "
+            f"{name}={text!r} is not a size: give {name}=8, a range {name}=1:512, "
             "or an input's shape INPUT=1x128"
         )
         raise click.BadParameter(what, context, option) from None
@@ -132,34 +132,34 @@ def _size(name: str, text: str, context: click.Context, option: click.Parameter)
 def ranges(
     context: click.Context, option: click.Parameter, items: Iterable[str]
 ) -> dict[str, tuple[float, float]]:
-    """NAME=LOW:HIGH: what random values are drawn from."""
+    """NAME=LOW:HIGH: the range of random values."""
     found = {}
     for name, text in pairs(context, option, items).items():
         low, _, high = text.partition(":")
         try:
             found[name] = (float(low), float(high))
         except ValueError:
-            what = f"{name}={text!r} is no range: give {name}=0:1000"
+            what = f"{name}={text!r} is not a range: give {name}=0:1000"
             raise click.BadParameter(what, context, option) from None
         if not found[name][0] < found[name][1]:
-            raise click.BadParameter(f"{name}={text!r} holds no value", context, option)
+            raise click.BadParameter(f"{name}={text!r} is an empty range", context, option)
     return found
 
 
 def size_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Memory: a number of bytes, or with a unit: 500MB, 2GB, 2GiB."""
+    """A memory size: bytes, or with a unit: 500MB, 2GB, 2GiB."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|[kMGT]i?)B?", text, re.IGNORECASE)
     number = int(float(found[1]) * UNITS[found[2].lower()]) if found else 0
     if number < 1:
-        what = f"{text!r} is no size of memory: give 500MB, 2GB, 2GiB or bytes"
+        what = f"{text!r} is not a memory size: give 500MB, 2GB, 2GiB or bytes"
         raise click.BadParameter(what, context, option)
     return number
 
 
 def stage(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
-    """A stage of the table; an unknown one is an error that lists them."""
+    """A stage of the pipeline; the error for an unknown one lists them all."""
     if name is not None:
         try:
             lazy.load("pipeline").takes(name)
@@ -168,8 +168,8 @@ def stage(context: click.Context, option: click.Parameter, name: str | None) -> 
     return name
 
 
-def complete_stage(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
-    return [name for name in lazy.load("pipeline").NAMES if name.startswith(begun)]
+def complete_stage(context: click.Context, option: click.Parameter, prefix: str) -> list[str]:
+    return [name for name in lazy.load("pipeline").NAMES if name.startswith(prefix)]
 
 
 def some_file(**options: Any) -> click.Path:
@@ -177,7 +177,7 @@ def some_file(**options: Any) -> click.Path:
 
 
 class NewFile(click.Path):
-    """A file to be written; that its folder is there is seen before any work is done."""
+    """A file to be written; fails before any work is done if its folder does not exist."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)
@@ -189,29 +189,30 @@ class NewFile(click.Path):
         return path
 
 
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 MODEL_OPTIONS = (
     click.argument("model", type=some_file(exists=True)),
     click.option("--target", default="cpu", show_default=True,
-                 help="This machine, or a named CPU such as x86-64-v3."),
+                 help="cpu (this machine), or a CPU name such as x86-64-v3."),
     click.option("--shape", "--size", "shapes", multiple=True, callback=shapes,
                  metavar="NAME=N|LOW:HIGH|AxB",
-                 help="An open size, its range, or all sizes of an input."),
+                 help="Specialise a dynamic dimension (N), constrain it (LOW:HIGH), or give the "
+                 "shape of an input (AxB)."),
     click.option("--state", multiple=True, metavar="INPUT=OUTPUT", callback=pairs,
-                 help="An input updated in place."),
+                 help="Update INPUT in place with OUTPUT, e.g. a KV cache."),
     click.option("--threads", type=click.IntRange(min=1),
-                 help="Threads of a call; default: every core."),
-    click.option("--jobs", type=click.IntRange(min=1), help="Processes for code generation."),
+                 help="Threads per call; default: all cores."),
+    click.option("--jobs", type=click.IntRange(min=1), help="Parallel code generation processes."),
 )  # fmt: skip
 
 FEED_OPTIONS = (
     click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", callback=pairs,
-                 help="An input from a file."),
-    click.option("--feeds", type=some_file(exists=True), help="Inputs by name in a .npz."),
+                 help="Read an input from a .npy file."),
+    click.option("--feeds", type=some_file(exists=True), help="Read inputs by name from a .npz."),
     click.option("--range", "ranges", multiple=True, metavar="NAME=LOW:HIGH", callback=ranges,
-                 help="Draw a random input from this range, its upper end excluded."),
-    click.option("--seed", default=0, show_default=True, help="For inputs that are not given."),
+                 help="Range of a random input's values; HIGH is excluded."),
+    click.option("--seed", default=0, show_default=True, help="Seed of random inputs."),
 )  # fmt: skip
 
 

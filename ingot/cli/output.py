@@ -1,6 +1,6 @@
-"""How the commands print: rich tables and bars on a terminal, aligned plain text or JSON elsewhere.
+"""How the commands print: rich tables and bars on a terminal, aligned plain text or JSON otherwise.
 
-rich is loaded only for a terminal (terminal.py): a pipe and --help do without.
+The rich package is loaded only for a terminal (terminal.py), not for a pipe or --help.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( %|×)?|-|inf|nan")
 
 
 def print_table(head: Sequence[str], rows: Rows) -> None:
-    """Columns of numbers are flush right."""
+    """Print a table; columns of numbers are right-aligned."""
     body = [tuple(row) for row in rows]
     if sys.stdout.isatty():
         lazy.load("cli.terminal").print_table(head, body, numeric_columns(body))
         return
-    for line in columns(flush([tuple(head), *body], numeric_columns(body))):
+    for line in columns(align([tuple(head), *body], numeric_columns(body))):
         click.echo(line)
 
 
@@ -41,8 +41,8 @@ def numeric_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
     return [all(_NUMBER.fullmatch(cell.strip()) for cell in column) for column in zip(*rows)]
 
 
-def flush(rows: list[tuple[str, ...]], is_number: list[bool]) -> list[tuple[str, ...]]:
-    """Rows with the cells of number columns padded on the left."""
+def align(rows: list[tuple[str, ...]], is_number: list[bool]) -> list[tuple[str, ...]]:
+    """Rows with the cells of numeric columns right-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(is_number))]
     return [
         tuple(c.rjust(w) if n else c for c, w, n in zip(row, widths, is_number)) for row in rows
@@ -54,7 +54,7 @@ def print_json(data: dict[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can say: sizes that are formulas as text, numbers that are none as null."""
+    """A value that JSON can represent: symbolic sizes as text, NaN and infinity as null."""
     match value:
         case dict():
             return {str(key): plain(item) for key, item in value.items()}
@@ -75,14 +75,14 @@ def ports(items: Iterable[Port]) -> list[dict[str, Any]]:
 
 
 def compile_record(folder: Path | str = "") -> AbstractContextManager[Dump]:
-    """The record of a compilation; on a terminal it moves a progress bar."""
+    """The record of a compilation; on a terminal it drives a progress bar."""
     if sys.stderr.isatty():
         return lazy.load("cli.terminal").StageBar(folder)
     return nullcontext(Dump(folder))
 
 
 def steps(total: int, what: str) -> AbstractContextManager[Any]:
-    """A function to call with the name of each step; on a terminal it moves a progress bar."""
+    """A function to call with the name of each step; on a terminal it drives a progress bar."""
     if sys.stderr.isatty():
         return lazy.load("cli.terminal").step_bar(total, what)
     return nullcontext(lambda name: None)
@@ -94,9 +94,9 @@ def print_times(record: Dump) -> None:
 
 
 def describe_outputs(outputs: Iterable[tuple[Port, np.ndarray]]) -> list[dict[str, Any]]:
-    """Name, type and a few figures; who wants the numbers takes --save."""
+    """Name, type, shape, and minimum, mean and maximum of each output."""
     return [
-        {"name": port.name, "dtype": port.dtype, "shape": list(array.shape)} | _figures(array)
+        {"name": port.name, "dtype": port.dtype, "shape": list(array.shape)} | _statistics(array)
         for port, array in outputs
     ]
 
@@ -110,11 +110,11 @@ def print_outputs(rows: Iterable[dict[str, Any]]) -> None:
     print_table(head, cells)
 
 
-def _short(figure: float | None) -> str:
-    return "-" if figure is None else f"{figure:.6g}"
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
 
 
-def _figures(array: np.ndarray) -> dict[str, float | None]:
+def _statistics(array: np.ndarray) -> dict[str, float | None]:
     if not array.size:
         return {"min": None, "mean": None, "max": None}
     wide = array.astype(np.float64)

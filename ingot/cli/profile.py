@@ -1,6 +1,6 @@
-"""`ingot profile model.onnx`: where the time of a run goes, kernel by kernel.
+"""`ingot profile model.onnx`: time, FLOP/s and roofline of each kernel launch.
 
-In: a model and perhaps files. Out: a row a launch, with the time its slowest thread took.
+In: a model, optionally input files. Out: a row per launch, with the time of its slowest thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ingot.cli.feeds import Wanted, make_feeds
+from ingot.cli.feeds import FeedSpec, make_feeds
 from ingot.cli.model import open_model
 from ingot.cli.options import Shapes, command, feed_options
 from ingot.cli.output import print_json, print_table
@@ -21,17 +21,17 @@ KEYS = ("kernel", "origin", "time_us", "wait_us", "flops", "bytes", "lanes", "gf
 @command("profile")
 @feed_options
 @click.option("--runs", type=click.IntRange(min=1), default=20, show_default=True,
-              help="Runs to take the mean of.")  # fmt: skip
-@click.option("--top", type=click.IntRange(min=1), help="Only so many launches, slowest first.")
+              help="Number of runs; times are means over them.")  # fmt: skip
+@click.option("--top", type=click.IntRange(min=1), help="Show only the N slowest launches.")
 def profile_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
     jobs: int | None, inputs: dict[str, str], feeds: Path | None, ranges: dict, seed: int,
     runs: int, top: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compile MODEL with cycle counters, run it, and say where the time went."""
+    """Compile MODEL with cycle counters, run it, and print the time of each kernel launch."""
     exe, sizes = open_model(model, target, threads, shapes, state, jobs, profile=True)
-    wanted = Wanted(inputs, feeds, ranges, seed)
-    found = exe.profile(make_feeds(exe.inputs, exe.package.symbols, sizes, wanted), runs)
+    spec = FeedSpec(inputs, feeds, ranges, seed)
+    found = exe.profile(make_feeds(exe.inputs, exe.package.symbols, sizes, spec), runs)
     rows = found.rows
     if top is not None:
         rows = tuple(sorted(rows, key=lambda row: -row.time_us)[:top])

@@ -1,7 +1,7 @@
 """`ingot run model.onnx --input x=x.npy`: run it once. Inputs that are not given are random.
 
-In: a model and perhaps files. Out: each output in a few figures, or whole in a .npz; with --expect,
-an exit code that says whether they are as they should be.
+In: a model, optionally input files. Out: minimum, mean and maximum of each output, or all of them
+in a .npz; with --expect, exit code 3 if the outputs differ from the expected ones.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import click
 import numpy as np
 
-from ingot.cli.compare import TOLERANCE, misfit, worst_distance
-from ingot.cli.feeds import Wanted, make_feeds, read_bundle
+from ingot.cli.compare import TOLERANCE, mismatch, worst_distance
+from ingot.cli.feeds import FeedSpec, make_feeds, read_bundle
 from ingot.cli.model import open_model
-from ingot.cli.options import DISAGREE, NewFile, Shapes, command, feed_options, some_file
+from ingot.cli.options import OUTPUTS_DIFFER, NewFile, Shapes, command, feed_options, some_file
 from ingot.cli.output import describe_outputs, print_json, print_outputs
 
 
@@ -26,7 +26,7 @@ from ingot.cli.output import describe_outputs, print_json, print_outputs
 @click.option(
     "--expect",
     type=some_file(exists=True),
-    help="Outputs by name in a .npz, as they should be; exit code 3 if they are not.",
+    help="Compare with the expected outputs in a .npz, by name; exit code 3 if they differ.",
 )
 @click.option(
     "--tolerance",
@@ -39,29 +39,30 @@ def run_command(
     jobs: int | None, inputs: dict[str, str], feeds: Path | None, ranges: dict, seed: int,
     save: Path | None, expect: Path | None, tolerance: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run MODEL once and show its outputs. Inputs that are not given are random. MODEL may also be
-    what `ingot compile --save` wrote."""
+    """Run MODEL once and print statistics of its outputs. Inputs that are not given are random.
+    MODEL may also be a plan file, written by `ingot compile --save`."""
     exe, sizes = open_model(model, target, threads, shapes, state, jobs)
-    wanted = Wanted(inputs, feeds, ranges, seed)
-    outputs = exe.run(None, make_feeds(exe.inputs, exe.package.symbols, sizes, wanted))
-    answers = {port.name: array for port, array in zip(exe.outputs, outputs)}
+    spec = FeedSpec(inputs, feeds, ranges, seed)
+    arrays = exe.run(None, make_feeds(exe.inputs, exe.package.symbols, sizes, spec))
+    outputs = {port.name: array for port, array in zip(exe.outputs, arrays)}
     if save is not None:
-        np.savez(save, **answers)  # type: ignore[arg-type]
-    said: dict[str, Any] = {"outputs": describe_outputs(zip(exe.outputs, outputs))}
+        np.savez(save, **outputs)  # type: ignore[arg-type]
+    result: dict[str, Any] = {"outputs": describe_outputs(zip(exe.outputs, arrays))}
     if expect is not None:
         expected = read_bundle(expect, "--expect")
-        worst, name = worst_distance(answers, expected)
-        said["agrees"], said["distance"], said["farthest"] = worst <= tolerance, worst, name
-        said["misfit"] = misfit(answers, expected)
-    print_json(said) if as_json else _tell(said)
-    if not said.get("agrees", True):
-        sys.exit(DISAGREE)
+        worst, name = worst_distance(outputs, expected)
+        result |= {"agrees": worst <= tolerance, "distance": worst, "worst_output": name}
+        result["mismatch"] = mismatch(outputs, expected)
+    print_json(result) if as_json else _print(result)
+    if not result.get("agrees", True):
+        sys.exit(OUTPUTS_DIFFER)
 
 
-def _tell(said: dict[str, Any]) -> None:
-    print_outputs(said["outputs"])
-    if said.get("misfit"):
-        click.echo(f"NOT as expected: {said['misfit']}")
-    elif "agrees" in said:
-        verb = "as expected" if said["agrees"] else f"NOT as expected: {said['farthest']!r} differs"
-        click.echo(f"{verb}, max|a-b|/max|b| = {said['distance']:.1e}")
+def _print(result: dict[str, Any]) -> None:
+    print_outputs(result["outputs"])
+    if result.get("mismatch"):
+        click.echo(f"NOT as expected: {result['mismatch']}")
+    elif "agrees" in result:
+        differs = f"NOT as expected: {result['worst_output']!r} differs"
+        verdict = "as expected" if result["agrees"] else differs
+        click.echo(f"{verdict}, max|a-b|/max|b| = {result['distance']:.1e}")

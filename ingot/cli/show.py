@@ -14,7 +14,7 @@ from ingot.cli.sizes import named_sizes
 from ingot.support import knobs, lazy
 from ingot.support.errors import IngotError
 
-LAST = "barriers"  # the last stage that has text
+LAST = "barriers"  # the last stage whose result has a text form
 
 
 @command("show")
@@ -26,24 +26,24 @@ LAST = "barriers"  # the last stage that has text
     metavar="STAGE",
     callback=stage,
     shell_complete=complete_stage,
-    help="A stage of docs/pipeline.md; an unknown one is answered with the list.",
+    help="A compiler stage (docs/pipeline.md); the error for an unknown name lists them.",
 )
-@click.option("--kernel", metavar="NAME", help="Only this kernel.")
+@click.option("--kernel", metavar="NAME", help="Print only this kernel.")
 @click.option(
     "--as",
     "form",
     type=click.Choice(["loops", "llvm", "asm"]),
     default="loops",
     show_default=True,
-    help="The form of a kernel; the last two need a legal one.",
+    help="Output format of a kernel: loop IR, LLVM IR or assembly; the last two need a late stage.",
 )
 def show_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
     jobs: int | None, stage_name: str, kernel: str | None, form: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print the IR of MODEL after a stage, or one of its kernels."""
+    """Print the IR of MODEL after a compiler stage, or one of its kernels."""
     if kernel is None and form != "loops":
-        raise IngotError("bad-option", f"--as {form} is for one kernel", hint="add --kernel NAME")
+        raise IngotError("bad-option", f"--as {form} needs a kernel", hint="add --kernel NAME")
     pipeline = lazy.load("pipeline")
     with compile_record(knobs.current().dump_dir) as record:
         session = api.make_session(target, named_sizes(model, shapes), state, jobs, record)
@@ -60,13 +60,14 @@ def _one_kernel(made: Any, name: str, form: str, session: Any) -> str:
         hint = f"kernels exist from stage lower to stage {LAST}"
         raise IngotError("bad-option", "there are no kernels after this stage", hint=hint)
     if name not in made.kernel_map:
-        hint = "there are " + ", ".join(made.kernel_map)
+        hint = "the kernels are " + ", ".join(made.kernel_map)
         raise IngotError("bad-option", f"no kernel is called {name!r}", hint=hint)
     kernel = made.kernel_map[name]
     if form == "loops":
         return lazy.load("loops.script").show(kernel)
     if not made.is_planned:
-        raise IngotError("bad-option", f"--as {form} needs a legal kernel", hint=f"--stage {LAST}")
+        what = f"--as {form} needs a legalized kernel"
+        raise IngotError("bad-option", what, hint=f"--stage {LAST}")
     printer = lazy.load("codegen.llvm")
     if form == "llvm":
         return printer.kernel_text(kernel)

@@ -1,7 +1,7 @@
-"""Open sizes from the shapes of inputs: `--shape ids=1x128` says what batch and seq are.
+"""Dynamic dimensions from the shapes of inputs: `--shape ids=1x128` gives batch=1 and seq=128.
 
-In: a model's inputs and what was given on the command line. Out: sizes by name. Called by every
-command that compiles.
+In: a model's inputs and the shapes of the command line. Out: dynamic dimensions by name. Called by
+every command that compiles.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ingot.arith import expr as arith
 from ingot.arith.solve import solve
 from ingot.cli.options import Shape, Shapes
 from ingot.graph.ir import Graph
-from ingot.runtime.package import Place, Port
+from ingot.runtime.package import Port, Storage
 from ingot.support import lazy
 from ingot.support.errors import IngotError
 
 
 def named_sizes(model: Path, shapes: Shapes) -> Shapes:
-    """What `ingot.compile` takes: shapes of inputs become the sizes they give."""
+    """The `shapes` argument of `ingot.compile`: shapes of inputs become dynamic dimensions."""
     if not any(isinstance(shape, Shape) for shape in shapes.values()):
         return shapes
     return with_sizes(ports(read_graph(model, shapes)), shapes)
 
 
 def with_sizes(inputs: Iterable[Port], shapes: Shapes) -> Shapes:
-    """The sizes given, ranges too, and those that follow from the shapes of inputs."""
+    """The dimensions given by name, ranges included, and those solved from the inputs' shapes."""
     of_inputs = {name: shape for name, shape in shapes.items() if isinstance(shape, Shape)}
     numbers = {name: size for name, size in shapes.items() if isinstance(size, int)}
     return {**without_shapes(shapes), **sizes_of(inputs, of_inputs, numbers)}
@@ -38,21 +38,21 @@ def without_shapes(shapes: Shapes) -> Shapes:
 
 
 def read_graph(model: Path, shapes: Shapes) -> Graph:
-    """The model as it comes in, with the sizes that were given by name."""
+    """The imported graph, specialised for the dimensions that were given by name."""
     session = api.make_session(shapes=without_shapes(shapes))
     return lazy.load("pipeline").run_stages(model, session, stop_after="import")
 
 
 def ports(graph: Graph) -> list[Port]:
     return [
-        Port(value.name, value.dtype.name, value.shape, Place("slot", number))
+        Port(value.name, value.dtype.name, value.shape, Storage("slot", number))
         for number, value in enumerate(graph.inputs)
     ]
 
 
 def file_sizes(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Sizes by the names that the file gives them, as other runtimes know them; a name that stands
-    for two sizes ("?") is none."""
+    """Sizes by the ONNX file's own dim_params, as other runtimes need them; without a name that
+    stands for two sizes ("?")."""
     found: dict[str, set[int]] = {}
     for info in lazy.load("onnx.loading").load(model).model.graph.input:
         dims = info.type.tensor_type.shape.dim
@@ -65,7 +65,7 @@ def file_sizes(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
 def sizes_of(
     inputs: Iterable[Port], given: Mapping[str, Shape], known: Mapping[str, int]
 ) -> dict[str, int]:
-    """Sizes from shapes of inputs; a shape that contradicts or leaves one open is an error."""
+    """Dynamic dimensions solved from the inputs' shapes; an error if that is not possible."""
     known_ports = {port.name: port for port in inputs}
     unknown = [name for name in given if name not in known_ports]
     if unknown:
@@ -83,12 +83,12 @@ def sizes_of(
 
 
 def _check(port: Port, shape: Shape, sizes: Mapping[str, int]) -> None:
-    """Every size is known, one or more, and fits."""
+    """Check that every dimension is known, at least 1, and equal to the given size."""
     for dim, size in zip(port.shape, shape):
         names = sorted(arith.free_vars(dim))
         missing = [name for name in names if name not in sizes]
         if missing:
-            why = f"that does not say what {' and '.join(missing)} of {dim} are"
+            why = f"it does not determine {' and '.join(missing)} in {dim}"
             raise _contradiction(port, shape, why, hint=f"--size {missing[0]}=N")
         found = arith.evaluate(dim, sizes)
         if found != size or any(sizes[name] < 1 for name in names):

@@ -1,4 +1,4 @@
-"""Tables and bars for a terminal, with rich. Loaded by output.py only where there is one."""
+"""Tables and progress bars for a terminal, with rich. Loaded by output.py only for a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def print_table(
 ) -> None:
     table = Table()
     for i, (name, number) in enumerate(zip(head, [*is_number, *[False] * len(head)])):
-        # the first is a name, to be given to another command: others make room for it
+        # the first column is a name that users copy to other commands: never wrap it
         table.add_column(Text(name), justify="right" if number else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*map(Text, row))  # as Text: a name may look like markup
@@ -29,7 +29,7 @@ def print_table(
 
 
 def _bar() -> Progress:
-    """On stderr, and gone when it is done: stdout is for what was asked."""
+    """On stderr and transient: stdout has only the command's result."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -40,7 +40,7 @@ def _bar() -> Progress:
 
 
 class StageBar(Dump):
-    """A record of a compilation that moves a bar with every stage."""
+    """A record of a compilation that advances a progress bar with every stage."""
 
     def __init__(self, folder: str | Path = ""):
         super().__init__(folder)
@@ -56,10 +56,10 @@ class StageBar(Dump):
 
     def record(self, stage: str, *args: Any, **options: Any) -> None:
         super().record(stage, *args, **options)
-        names = lazy.load("pipeline").NAMES  # a stage has run, so the table is here
-        following = names.index(stage) + 1 if stage in names else len(names)
-        said = names[following] if following < len(names) else "loading"
-        self._bar.update(self._task, total=len(names), completed=following, description=said)
+        names = lazy.load("pipeline").NAMES  # a stage has run, so the pipeline is loaded
+        done = names.index(stage) + 1 if stage in names else len(names)
+        text = names[done] if done < len(names) else "loading"
+        self._bar.update(self._task, total=len(names), completed=done, description=text)
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Printers: legal IR in, text and object bytes out. No decisions are made here. Level 7."""
+"""Code generation: legal IR → LLVM text → object bytes. Printers decide nothing. Level 7."""

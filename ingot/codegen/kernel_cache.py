@@ -1,9 +1,8 @@
-"""Objects by the text they were made from: what LLVM has compiled once it need not compile again,
-whichever model the kernel is in.
+"""The kernel cache: objects by the text they were compiled from, shared by all models.
 
-In: module texts and the machine. Out: objects. Called by codegen/llvm.py, around its workers. The
-key holds the text, the machine's full feature list, LLVM's version, Ingot's source and the knobs
-that change code.
+In: module texts and the machine. Out: objects. Called by codegen/llvm.py, context the worker
+processes. The key holds the text, the machine's full feature list, LLVM's version, the digest of
+Ingot's source and the knobs that affect code.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from ingot.codegen import llvm_object
-from ingot.codegen.workers import Job, Machine
+from ingot.codegen.workers import Job, MachineSpec
 from ingot.support import knobs
 from ingot.support.cache_folder import open_folder
 from ingot.support.identity import source_digest
@@ -22,8 +21,8 @@ from ingot.support.identity import source_digest
 Compile = Callable[[Sequence[Job]], list[bytes]]
 
 
-def compile_cached(jobs: Sequence[Job], machine: Machine, compile_jobs: Compile) -> list[bytes]:
-    """The object of every job, in their order; `compile_jobs` makes those that are not there."""
+def compile_cached(jobs: Sequence[Job], machine: MachineSpec, compile_jobs: Compile) -> list[bytes]:
+    """The object of every job, in order; `compile_jobs` compiles those that are not cached."""
     folder = open_folder("kernels")
     if folder is None:
         return compile_jobs(jobs)
@@ -37,13 +36,13 @@ def compile_cached(jobs: Sequence[Job], machine: Machine, compile_jobs: Compile)
     return [found[key] for key in keys]
 
 
-def key_of(text: str, machine: Machine) -> str:
-    around = {
+def key_of(text: str, machine: MachineSpec) -> str:
+    context = {
         "machine": asdict(machine),
         "llvm": llvm_object.VERSION,
         "ingot": source_digest(),
         "knobs": knobs.fingerprint(),
     }
-    digest = hashlib.blake2b(json.dumps(around, sort_keys=True).encode(), digest_size=20)
+    digest = hashlib.blake2b(json.dumps(context, sort_keys=True).encode(), digest_size=20)
     digest.update(text.encode())
     return digest.hexdigest()

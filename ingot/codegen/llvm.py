@@ -1,7 +1,7 @@
 """A planned program → object bytes through LLVM: one object per distinct kernel, one for the entry.
 
 In: Program, Target. Out: Objects. Called by backends/cpu.py. Each object is closed: the entry
-reaches kernels through ctx's table, so no object has an undefined symbol.
+calls kernels through ctx's table, so no object has an undefined symbol.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ingot.codegen.llvm_kernel import print_kernel
 from ingot.codegen.llvm_probe import probe_text
 from ingot.codegen.llvm_program import print_entry
 from ingot.codegen.llvm_support import support_text
-from ingot.codegen.workers import Job, Machine, compile_all
+from ingot.codegen.workers import Job, MachineSpec, compile_all
 from ingot.loops import ir as loops
 from ingot.program import ir
 from ingot.support import knobs
@@ -26,8 +26,8 @@ from ingot.target import Target
 ENTRY = "ingot_run"
 KERNEL = "ingot_kernel"
 VERSION = llvm_object.VERSION
-QUICK_LEVEL = 1  # of LLVM's optimiser, past a limit
-BATCH = 4  # jobs a process between two looks at a limit
+QUICK_LEVEL = 1  # LLVM's optimisation level once a compile-time limit is reached
+BATCH = 4  # jobs per process between two checks of the limits; heuristic
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Objects:
     kernels: tuple[bytes, ...]  # in the order of program.kernels
     entry: bytes
     support: bytes
-    probe: bytes | None  # of a profiled program
+    probe: bytes | None  # roofline probes, only of a profiled program
 
 
-def machine_of(target: Target) -> Machine:
-    return Machine(target.triple, target.cpu, target.feature_string, knobs.current().opt_level)
+def machine_of(target: Target) -> MachineSpec:
+    return MachineSpec(target.triple, target.cpu, target.feature_string, knobs.current().opt_level)
 
 
 def kernel_text(kernel: loops.Kernel) -> str:
@@ -59,10 +59,10 @@ def compile_program(
 ) -> Objects:
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
     jobs.append(Job("the entry", entry_text(program, target, profile)))
-    waiting = knobs.current().spin_count, knobs.current().yield_count
-    jobs.append(Job("the runtime support", support_text(target.triple, *waiting)))
+    counts = knobs.current().spin_count, knobs.current().yield_count
+    jobs.append(Job("the runtime support", support_text(target.triple, *counts)))
     if profile:
-        jobs.append(Job("the probe of the peak", probe_text(target)))
+        jobs.append(Job("the roofline probe", probe_text(target)))
     count = processes or knobs.current().jobs or os.cpu_count() or 1
     done = _compile(jobs, machine_of(target), count, limits or Limits())
     first = len(program.kernels)
@@ -70,15 +70,16 @@ def compile_program(
     return Objects(tuple(done[:first]), done[first], done[first + 1], probe)
 
 
-def _compile(jobs: list[Job], machine: Machine, count: int, limits: Limits) -> list[bytes]:
-    """All jobs at once; with a limit some at a time, and past it LLVM is asked for less."""
+def _compile(jobs: list[Job], machine: MachineSpec, count: int, limits: Limits) -> list[bytes]:
+    """Compile all jobs at once. With a limit, compile in batches, and lower the optimisation level
+    once it is reached."""
     at_once = BATCH * count if limits.is_set else len(jobs)
     made: list[bytes] = []
     while len(made) < len(jobs):
         reached = limits.reached()
         if reached and machine.level > QUICK_LEVEL:
             left = len(jobs) - len(made)
-            limits.note(f"{reached}: LLVM's level {QUICK_LEVEL} for {left} of {len(jobs)} objects")
+            limits.note(f"{reached}: LLVM -O{QUICK_LEVEL} for {left} of {len(jobs)} objects")
             machine = replace(machine, level=QUICK_LEVEL)
         batch = jobs[len(made) : len(made) + at_once]
         compile_jobs = partial(compile_all, machine=machine, processes=count)

@@ -1,7 +1,7 @@
-"""Integer expressions → LLVM instructions on i64, and the places that emitted values refer to.
+"""Integer expressions → LLVM instructions on i64; the LLVM values of variables, lets and buffers.
 
-The base of llvm_memory.py and llvm_values.py. Index arithmetic that may hold foreign data carries
-no `nsw`; divisions are total.
+The base of llvm_memory.py and llvm_values.py. Index arithmetic on loaded data carries no `nsw`;
+divisions are total.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ingot.codegen.llvm_text import Function, splat, vector
 from ingot.loops import ir
 
 
-class Indices:
-    """Emits indices into a Function, given where variables and buffers live."""
+class IndexPrinter:
+    """Emits indices into a Function, given the LLVM values of variables and buffers."""
 
     def __init__(self, fn: Function):
         self.fn = fn
@@ -24,7 +24,7 @@ class Indices:
         self.loops: list[str] = []  # variables of the loops around, outermost first
 
     def value(self, e: ir.Expr) -> str:
-        """What stands inside an index and is no index itself; llvm_values.py prints it."""
+        """An opaque value inside an index; llvm_values.py prints it."""
         raise NotImplementedError
 
     def index(self, e: arith.Expr) -> str:
@@ -43,7 +43,7 @@ class Indices:
                 return self.fn.call("i64", f"llvm.{name}.i64", args)
             case arith.Binary(a=a, b=b):
                 op = {"+": "add", "-": "sub", "*": "mul"}[e.symbol]
-                flag = "" if holds_data(e) else " nsw"
+                flag = "" if has_loaded_data(e) else " nsw"
                 return self.fn.op(f"{op}{flag} i64 {self.index(a)}, {self.index(b)}")
         raise TypeError(f"not an integer expression: {e!r}")
 
@@ -81,5 +81,5 @@ class Indices:
         return fn.op(f"select {mask} {fix}, {type} {shifted}, {type} {rest}")
 
 
-def holds_data(e: arith.Expr) -> bool:
+def has_loaded_data(e: arith.Expr) -> bool:
     return any(isinstance(x, arith.Opaque) for x in arith.walk(e))

@@ -2,7 +2,7 @@
 
 The function is  i32 name(ptr buffers…, i64 sizes…, i64 low, i64 high, ptr scratch, ptr error):
 it runs iterations low … high-1 of the kernel's parallel loop (0 … 0 for a kernel without one) and
-returns 0, or 1 after a Fail, having written (reason number + 1, value, value) to `error`.
+returns 0. A Fail writes (reason number + 1, value, value) to `error` and returns 1.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
-from ingot.codegen.llvm_values import Values
+from ingot.codegen.llvm_values import ValuePrinter
 from ingot.loops import ir, visit
 from ingot.loops.emit import parse as parse_emit
 from ingot.loops.frame import Scratch, reasons, scratch_layout
 from ingot.support.errors import IngotError
 
-CACHE_LINE = 64
+CACHE_LINE = 64  # bytes; alignment of stack buffers
 
 
 def print_kernel(kernel: ir.Kernel, symbol: str, stack_limit_bytes: int) -> str:
-    """The text of an LLVM module that holds just this kernel, as `symbol`."""
+    """The text of an LLVM module that has this kernel alone, as `symbol`."""
     printer = _Printer(kernel, scratch_layout(kernel, stack_limit_bytes))
     return printer.module(symbol)
 
@@ -32,8 +32,8 @@ class _Printer:
     def __init__(self, kernel: ir.Kernel, scratch: Scratch):
         self.kernel, self.scratch = kernel, scratch
         self.fn = Function()
-        self.notes: list[str] = []
-        self.values = Values(self.fn)
+        self.metadata: list[str] = []
+        self.values = ValuePrinter(self.fn)
         self.reasons = reasons(kernel)
 
     def module(self, symbol: str) -> str:
@@ -50,7 +50,7 @@ class _Printer:
         self.stmt(self.kernel.body)
         self.fn.do("ret i32 0")
         head = f'define i32 @{symbol}({", ".join(params)}) nounwind "no-builtins"'
-        return self.fn.text(head) + "\n".join([*self.fn.declares, *self.notes]) + "\n"
+        return self.fn.text(head) + "\n".join([*self.fn.declares, *self.metadata]) + "\n"
 
     def stmt(self, s: ir.Stmt) -> None:
         match s:
@@ -115,15 +115,15 @@ class _Printer:
         fn.do(f"{step} = add nsw i64 {var}, 1")
         fn.lines[slot] = f"  {var} = phi i64 [{start}, %{before}], [{step}, %{fn.block}]"
         fn.branch(head)
-        if steps := dict(s.annotations).get(ir.STEPS):
-            fn.lines[-1] += f", !llvm.loop {self.note_of(steps)}"
+        if count := dict(s.annotations).get(ir.K_UNROLL):
+            fn.lines[-1] += f", !llvm.loop {self.unroll_metadata(count)}"
         fn.start(done)
 
-    def note_of(self, steps: object) -> str:
-        """What LLVM is told of a loop that is to be written out so many times."""
-        n = len(self.notes)
-        self.notes.append(f"!{n} = distinct !{{!{n}, !{n + 1}}}")
-        self.notes.append(f'!{n + 1} = !{{!"llvm.loop.unroll.count", i32 {steps}}}')
+    def unroll_metadata(self, count: object) -> str:
+        """Loop metadata that makes LLVM unroll by `count`."""
+        n = len(self.metadata)
+        self.metadata.append(f"!{n} = distinct !{{!{n}, !{n + 1}}}")
+        self.metadata.append(f'!{n + 1} = !{{!"llvm.loop.unroll.count", i32 {count}}}')
         return f"!{n}"
 
     def bind_range(self, s: ir.For) -> None:
@@ -205,20 +205,20 @@ class _Printer:
         )
 
     def call(self, s: ir.Call) -> None:
-        """An intrinsic, as the instruction's `emit` spells it, on whole flat buffers."""
+        """An intrinsic call, as the instruction's `emit` describes it, on whole flat buffers."""
         emit = parse_emit(s.instruction.emit)
         if emit is None:
             what = f"instruction {s.instruction.name} was not expanded"
             raise IngotError("codegen-failed", what, where=f"kernel {self.kernel.name}")
-        homes = dict(zip((p.name for p in s.instruction.meaning.params), s.args))
+        args = dict(zip((p.name for p in s.instruction.meaning.params), s.args))
         operands = []
         for name, times in emit.operands:
-            box = homes[name]
+            box = args[name]
             dtype, lanes = box.buffer.dtype, _count(box)
             loaded = self.values.value(ir.Load(box.buffer, box.offsets, lanes))
             repeated = self.values.repeat(loaded, dtype, lanes, times)
             operands.append((value_type(dtype, lanes * times), repeated))
-        target = homes[emit.result]
+        target = args[emit.result]
         dtype, lanes = target.buffer.dtype, _count(target)
         result = self.fn.call(value_type(dtype, lanes), emit.name, operands)
         if emit.adds:

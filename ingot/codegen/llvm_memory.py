@@ -1,4 +1,4 @@
-"""Loads → LLVM instructions: plain, strided, gathered, masked, or around a branch.
+"""Loads → LLVM instructions: plain, strided, gathered, masked, or under a branch.
 
 Between llvm_indices.py and llvm_values.py. No load touches memory that its mask excludes.
 """
@@ -8,36 +8,38 @@ from __future__ import annotations
 from functools import reduce
 
 from ingot.arith import expr as arith
-from ingot.codegen.llvm_indices import Indices, holds_data
+from ingot.codegen.llvm_indices import IndexPrinter, has_loaded_data
 from ingot.codegen.llvm_text import intrinsic_suffix, memory_type, splat, value_type, vector
 from ingot.dtypes import DType
 from ingot.loops import ir, visit
 
 
-class Memory(Indices):
-    """Addresses, and what is read from them."""
+class LoadPrinter(IndexPrinter):
+    """Emits addresses and loads."""
 
     def pointer(self, buffer: ir.Buffer, index: arith.Expr) -> str:
-        """The address in steps: what the innermost loop does not change, what it does, a number.
+        """The address as a chain of GEPs: the loop-invariant terms, the others, the constant.
 
-        LLVM takes the first step out of the loop, shares it and folds the last into instructions;
-        of one long sum it keeps parts in registers of their own, and runs out of them.
+        LLVM hoists the first GEP out of the innermost loop, reuses it, and folds the constant into
+        addressing modes. Given one long sum it keeps partial sums in registers and spills.
         """
         address = self.pointers[buffer.name]
-        for part in _steps(index, self.loops[-1:]):
-            place = self.index(part)
+        for term in _split_by_loop(index, self.loops[-1:]):
+            offset = self.index(term)
             kind = memory_type(buffer.dtype)
-            address = self.fn.op(f"getelementptr {kind}, ptr {address}, i64 {place}")
+            address = self.fn.op(f"getelementptr {kind}, ptr {address}, i64 {offset}")
         return address
 
     def load(self, e: ir.Load) -> str:
         if e.mask is None:
             is_dense = e.width == 1 or arith.is_const(e.stride, 1)
             return self._plain_load(e) if is_dense else self._strided_load(e)
-        alike, rest = _by_lanes(e.mask)
-        if alike is None:
+        uniform, rest = _split_mask(e.mask)
+        if uniform is None:
             return self._masked_load(e)
-        return self._guarded_load(ir.replace(e, mask=rest, other=rest and e.other), alike, e.other)
+        return self._guarded_load(
+            ir.replace(e, mask=rest, other=rest and e.other), uniform, e.other
+        )
 
     def _plain_load(self, e: ir.Load) -> str:
         type, align = vector(memory_type(e.dtype), e.width), e.dtype.storage_bytes
@@ -45,12 +47,12 @@ class Memory(Indices):
         loaded = self.fn.op(f"load {type}, ptr {address}, align {align}")
         return self.from_memory(loaded, e.dtype, e.width)
 
-    def _guarded_load(self, e: ir.Load, mask: ir.Expr, instead: ir.Expr | None) -> str:
-        """A branch around the load: where the mask, one for all lanes, is false no memory is
-        touched. A machine takes 50 ns for a masked load of nothing where nothing is mapped."""
+    def _guarded_load(self, e: ir.Load, mask: ir.Expr, otherwise: ir.Expr | None) -> str:
+        """A branch around the load, for a mask that is uniform over the lanes. A masked load of no
+        lanes from an unmapped page would take 50 ns (measured)."""
         fn, type = self.fn, value_type(e.dtype, e.width)
-        assert instead is not None
-        holds, other = self.value(mask), self.value(instead)
+        assert otherwise is not None
+        holds, other = self.value(mask), self.value(otherwise)
         before, inside, after = fn.block, fn.label("guard"), fn.label("join")
         fn.branch_if(holds, inside, after)
         fn.start(inside)
@@ -142,27 +144,27 @@ def memory_suffix(dtype: DType, lanes: int) -> str:
     return "v" + str(lanes) + ("i8" if dtype.is_bool else intrinsic_suffix(dtype, 1))
 
 
-def _steps(index: arith.Expr, innermost: list[str]) -> list[arith.Expr]:
-    """The sum in up to three parts: without the innermost variable, with it, the number."""
-    parts: list[list[arith.Expr]] = [[], [], []]
+def _split_by_loop(index: arith.Expr, innermost: list[str]) -> list[arith.Expr]:
+    """Up to three sums: terms without the innermost variable, terms with it, the constant."""
+    groups: list[list[arith.Expr]] = [[], [], []]
     for term in _terms(index):
-        is_inner = bool(arith.free_vars(term) & set(innermost)) or holds_data(term)
-        parts[2 if isinstance(term, arith.Const) else int(is_inner)].append(term)
-    sums = [reduce(arith.add, part) for part in parts if part]
-    return [part for part in sums if not arith.is_const(part, 0)]
+        is_inner = bool(arith.free_vars(term) & set(innermost)) or has_loaded_data(term)
+        groups[2 if isinstance(term, arith.Const) else int(is_inner)].append(term)
+    sums = [reduce(arith.add, group) for group in groups if group]
+    return [e for e in sums if not arith.is_const(e, 0)]
 
 
 def _terms(e: arith.Expr) -> list[arith.Expr]:
     return _terms(e.a) + _terms(e.b) if isinstance(e, arith.Add) else [e]
 
 
-def _by_lanes(mask: ir.Expr) -> tuple[ir.Expr | None, ir.Expr | None]:
-    """The parts of a mask that are one for all lanes, and what is left of it."""
-    parts = visit.conjuncts(mask)
-    alike = (p.a if isinstance(p, ir.Broadcast) else p for p in parts if _is_alike(p))
-    rest = (p for p in parts if not _is_alike(p))
-    return visit.conjoin(alike), visit.conjoin(rest)
+def _split_mask(mask: ir.Expr) -> tuple[ir.Expr | None, ir.Expr | None]:
+    """(conjuncts of a mask that are uniform over the lanes, the other conjuncts)"""
+    conjuncts = visit.conjuncts(mask)
+    uniform = (p.a if isinstance(p, ir.Broadcast) else p for p in conjuncts if _is_uniform(p))
+    rest = (p for p in conjuncts if not _is_uniform(p))
+    return visit.conjoin(uniform), visit.conjoin(rest)
 
 
-def _is_alike(e: ir.Expr) -> bool:
+def _is_uniform(e: ir.Expr) -> bool:
     return e.lanes == 1 or isinstance(e, ir.Broadcast)

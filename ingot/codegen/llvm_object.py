@@ -1,8 +1,8 @@
 """LLVM IR text → object bytes, in this process. The only module that touches llvmlite.
 
-LLVM's own vectorisers and unroller are off: legalize has done that work. It unrolls only the loops
-that a schedule has noted. Runs inside a worker process (llvm_worker.py) or, with one job, in the
-compiler itself.
+LLVM's own vectorisers and unroller are off: legalize has done that work. LLVM unrolls only the k
+loops that a schedule annotates (ir.K_UNROLL). Runs in a worker process (llvm_worker.py) or, for one
+job, in the compiler's process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 llvm.initialize_native_asmparser()
 
-# a child forked while another thread is inside LLVM would find llvmlite's lock held for ever
+# a child forked while another thread is inside LLVM would find llvmlite's lock held forever
 _lock = llvm.ffi.lib._lock
 os.register_at_fork(
     before=_lock.__enter__, after_in_parent=_lock.__exit__, after_in_child=_lock.__exit__
@@ -27,7 +27,7 @@ VERSION = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_v
 
 
 def host() -> tuple[str, str, str]:
-    """Triple, CPU name and feature list of the machine we run on."""
+    """Triple, CPU name and feature list of the host."""
     features = llvm.get_host_cpu_features().flatten()
     return llvm.get_default_triple(), llvm.get_host_cpu_name(), features
 
@@ -41,7 +41,7 @@ def _machine(triple: str, cpu: str, features: str, level: int) -> llvm.TargetMac
 
 
 def compile_text(text: str, triple: str, cpu: str, features: str, level: int) -> bytes:
-    """Parse, verify, optimise and emit one module; RuntimeError says what LLVM said."""
+    """Parse, verify, optimise and emit one module; RuntimeError has LLVM's message."""
     machine = _machine(triple, cpu, features, level)
     module = _optimised(text, machine, triple, level)
     return machine.emit_object(module)

@@ -1,11 +1,11 @@
-"""What a machine can do at most, as small loops in LLVM IR: multiply-adds, copying, reading.
+"""Roofline probes as LLVM IR: peak multiply-add rate, copy bandwidth and read bandwidth.
 
-    void probe_fma(ptr work, i64 turns)      CHAINS independent chains of multiply-adds in registers
-    void probe_copy(ptr to, ptr from, i64 bytes, i64 turns)           bytes: a multiple of COPY_STEP
-    void probe_read(ptr sums, ptr from, i64 bytes)               the same; SUMS vectors are added up
+    void probe_fma(ptr work, i64 rounds)    CHAINS independent chains of multiply-adds in registers
+    void probe_copy(ptr to, ptr from, i64 bytes, i64 rounds)         bytes: a multiple of COPY_STEP
+    void probe_read(ptr sums, ptr from, i64 bytes)               the same; SUMS vectors accumulate
 
-Compiled beside a profiled program, for the same target; runtime/peak.py runs them, so that a
-profile can say what share of the peak a kernel reaches.
+Compiled with a profiled program, for the same target; runtime/peak.py runs them, so that a profile
+can report each kernel's fraction of the peak.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from ingot.codegen.llvm_text import vector
 from ingot.dtypes import f32
 from ingot.target import FMA, Target
 
-# enough to hide the latency of two units (4 cycles each), and few enough for sixteen registers
+# hides the latency of two FMA units (4 cycles each), and fits sixteen vector registers
 CHAINS = 12
-COPY_STEP = 256  # bytes of one step of the copy
-SUMS = 4  # adding never waits for the sum before: memory is what is slow
+COPY_STEP = 256  # bytes copied by one iteration
+SUMS = 4  # independent accumulators, so that memory and not the add latency is the limit
 
 
-def flops_per_turn(target: Target) -> int:
+def flops_per_iteration(target: Target) -> int:
     """Of the loop of `probe_fma`: each chain has one multiply-add of all lanes."""
     return 2 * CHAINS * target.lanes(f32)
 
 
 def probe_text(target: Target) -> str:
-    parts = [_fma_text(target), _copy_text(target), _read_text(target)]
-    return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
+    functions = [_fma_text(target), _copy_text(target), _read_text(target)]
+    return "\n".join(functions).replace("nounwind {", 'nounwind "no-builtins" {')
 
 
 def _fma_text(target: Target) -> str:
-    """Operands come from memory, so that nothing is known of them before the loop runs."""
+    """Operands are loaded from memory, so that LLVM cannot fold them."""
     lanes = target.lanes(f32)
     wide, step = vector("float", lanes), 4 * lanes
     is_fused = any(target.has(feature) for feature in FMA)
     name = "llvm.fma.f32" if lanes == 1 else f"llvm.fma.v{lanes}f32"
-    lines = ["define void @probe_fma(ptr %work, i64 %turns) nounwind {", "entry:"]
+    lines = ["define void @probe_fma(ptr %work, i64 %rounds) nounwind {", "entry:"]
     for i, operand in enumerate(["x", "y", *(f"s{c}" for c in range(CHAINS))]):
         lines.append(f"  %{operand}_at = getelementptr i8, ptr %work, i64 {i * step}")
         lines.append(f"  %{operand} = load {wide}, ptr %{operand}_at, align 4")
@@ -49,7 +49,7 @@ def _fma_text(target: Target) -> str:
         else:
             lines.append(f"  %p{c} = fmul {wide} %a{c}, %x")
             lines.append(f"  %b{c} = fadd {wide} %p{c}, %y")
-    lines += ["  %n_next = add i64 %n, 1", "  %more = icmp slt i64 %n_next, %turns"]
+    lines += ["  %n_next = add i64 %n, 1", "  %more = icmp slt i64 %n_next, %rounds"]
     lines += ["  br i1 %more, label %loop, label %done", "done:"]
     for c in range(CHAINS):
         lines.append(f"  store {wide} %b{c}, ptr %s{c}_at, align 4")
@@ -63,14 +63,14 @@ def _copy_text(target: Target) -> str:
     lanes = target.lanes(f32)
     wide, step = vector("float", lanes), 4 * lanes
     lines = [
-        "define void @probe_copy(ptr %to, ptr %from, i64 %bytes, i64 %turns) nounwind {",
+        "define void @probe_copy(ptr %to, ptr %from, i64 %bytes, i64 %rounds) nounwind {",
         "entry:",
-        "  br label %turn",
-        "turn:",
-        "  %n = phi i64 [0, %entry], [%n_next, %turned]",
+        "  br label %round",
+        "round:",
+        "  %n = phi i64 [0, %entry], [%n_next, %round_done]",
         "  br label %loop",
         "loop:",
-        "  %i = phi i64 [0, %turn], [%i_next, %loop]",
+        "  %i = phi i64 [0, %round], [%i_next, %loop]",
         "  %f = getelementptr i8, ptr %from, i64 %i",
         "  %t = getelementptr i8, ptr %to, i64 %i",
     ]
@@ -83,11 +83,11 @@ def _copy_text(target: Target) -> str:
     lines += [
         f"  %i_next = add i64 %i, {COPY_STEP}",
         "  %more = icmp slt i64 %i_next, %bytes",
-        "  br i1 %more, label %loop, label %turned",
-        "turned:",
+        "  br i1 %more, label %loop, label %round_done",
+        "round_done:",
         "  %n_next = add i64 %n, 1",
-        "  %again = icmp slt i64 %n_next, %turns",
-        "  br i1 %again, label %turn, label %done",
+        "  %again = icmp slt i64 %n_next, %rounds",
+        "  br i1 %again, label %round, label %done",
         "done:",
         "  ret void",
         "}",
@@ -109,8 +109,8 @@ def _read_text(target: Target) -> str:
     starts = [f"%s{n}" for n in range(SUMS)]
     sums = list(starts)
     body = ["  %f = getelementptr i8, ptr %from, i64 %i"]
-    for place, offset in enumerate(range(0, COPY_STEP, step)):
-        n = place % SUMS
+    for number, offset in enumerate(range(0, COPY_STEP, step)):
+        n = number % SUMS
         body.append(f"  %f{offset} = getelementptr i8, ptr %f, i64 {offset}")
         body.append(f"  %v{offset} = load {wide}, ptr %f{offset}, align 4")
         body.append(f"  %a{offset} = fadd {wide} {sums[n]}, %v{offset}")

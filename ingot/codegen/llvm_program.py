@@ -1,8 +1,9 @@
 """A planned program → LLVM IR text of its entry `i32 run(ctx*)`. Called by codegen/llvm.py.
 
-Every thread runs the whole entry. A failing thread says so and returns; the others leave at the
-barrier they come to next. Offsets and table numbers are constants here; sizes are read from the
-thread's symbol table. See support/abi.py for the layout of ctx, llvm_claims.py for who does what.
+Every thread runs the whole entry (SPMD). A thread that fails marks the call as failed and returns;
+the others leave at their next barrier. Offsets and table numbers are constants here; sizes are read
+from the thread's symbol table. support/abi.py has the layout of ctx, llvm_work_stealing.py assigns
+work to threads.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from ingot.arith import expr as arith
-from ingot.codegen.llvm_claims import STATE, UNTOLD, barrier_text, next_part_text
 from ingot.codegen.llvm_text import Function
-from ingot.codegen.llvm_values import Values
+from ingot.codegen.llvm_values import ValuePrinter
+from ingot.codegen.llvm_work_stealing import STATE, UNPUBLISHED, barrier_text, next_chunk_text
 from ingot.program import ir
 from ingot.program.tables import CONSTANTS, Tables, tables, walk
 from ingot.support.abi import (
@@ -41,35 +42,35 @@ def print_entry(
     printer.finish()
     head = f'define i32 @{symbol}(ptr noalias %ctx) nounwind "no-builtins"'
     declares = "\n".join(printer.fn.declares)
-    helpers = [_copy(), next_part_text(), barrier_text(triple, spin_count)]
+    helpers = [_copy(), next_chunk_text(), barrier_text(triple, spin_count)]
     return "\n".join([printer.fn.text(head), *helpers, declares, ""])
 
 
-_PLAIN = ir.Seq | ir.Launch | ir.Barrier | ir.Copy
+_STRAIGHT_LINE = ir.Seq | ir.Launch | ir.Barrier | ir.Copy
 
 
-class _Index(Values):
+class _Index(ValuePrinter):
     """Index arithmetic over symbols, each read from the table where it is used."""
 
     symbol: Callable[[str], str]
-    overflows: list[str] | None = None  # flags of checked steps; None: steps are known to fit
+    overflows: list[str] | None = None  # flags of checked operations; None: no checks
 
     def index(self, e: arith.Expr) -> str:
         if isinstance(e, arith.Var):
             return self.symbol(e.name)
         if self.overflows is not None and isinstance(e, arith.Add | arith.Sub | arith.Mul):
-            return self._step(e, self.overflows)
+            return self._checked_operation(e, self.overflows)
         return super().index(e)
 
     def checked(self, e: arith.Expr) -> str:
-        """The value of `e`, or -1 where a step of it does not fit 64 bits."""
+        """The value of `e`, or -1 if an operation in it overflows 64 bits."""
         self.overflows = []
         value, flags, self.overflows = self.index(e), self.overflows, None
         for flag in flags:
             value = self.fn.op(f"select i1 {flag}, i64 -1, i64 {value}")
         return value
 
-    def _step(self, e: arith.Binary, flags: list[str]) -> str:
+    def _checked_operation(self, e: arith.Binary, flags: list[str]) -> str:
         name = {"+": "sadd", "-": "ssub", "*": "smul"}[e.symbol]
         args = [("i64", self.index(e.a)), ("i64", self.index(e.b))]
         pair = self.fn.call("{i64, i1}", f"llvm.{name}.with.overflow.i64", args)
@@ -87,20 +88,21 @@ class _Entry:
         self.index.symbol = self.read_symbol
         self.fields: dict[str, str] = {}
         self.numbers = {id(s): n for n, s in enumerate(self.tables.launches)}
-        self.begun = self.fn.alloca("i64", 1, 8)  # launches so far
-        self.wanted = self.fn.alloca("i64", 1, 8)  # parts of those, of all threads
-        self.part = self.fn.alloca(STATE, 1, 8)
-        # what all threads read must not change before they have: then a barrier waits for them
-        self.has_turns = any(not isinstance(s, _PLAIN) for s in walk(program.body))
+        self.begun = self.fn.alloca("i64", 1, 8)  # launches begun so far
+        self.wanted = self.fn.alloca("i64", 1, 8)  # chunks of those launches, over all threads
+        self.chunk = self.fn.alloca(STATE, 1, 8)
+        # all threads read conditions, trip counts and sizes, which must not change before that:
+        # barriers then wait for every thread, too
+        self.has_control_flow = any(not isinstance(s, _STRAIGHT_LINE) for s in walk(program.body))
 
-    # --- small pieces -------------------------------------------------------------------------
+    # --- building blocks ----------------------------------------------------------------------
 
     def prologue(self) -> None:
         for name, offset in CTX.items():
             address = self.fn.op(f"getelementptr i8, ptr %ctx, i64 {offset}")
             type = "i64" if name in ("thread", "threads", "arena_count") else "ptr"
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
-        for counter in (self.begun, self.wanted, self.part_field(UNTOLD)):
+        for counter in (self.begun, self.wanted, self.chunk_field(UNPUBLISHED)):
             self.fn.do(f"store i64 0, ptr {counter}, align 8")
 
     def finish(self) -> None:
@@ -135,13 +137,13 @@ class _Entry:
             return self.entry_of("buffers", self.tables.slots[name])
         if name in self.tables.dynamics:
             return self.fn.op(f"load ptr, ptr {self.dynamic(name)}, align 8")
-        assert buffer.place is not None, f"buffer {name} was not planned"
-        if buffer.place.arena == CONSTANTS:
+        assert buffer.allocation is not None, f"buffer {name} was not planned"
+        if buffer.allocation.arena == CONSTANTS:
             base = self.fields["constants"]
         else:
-            base = self.entry_of("arenas", self.tables.arenas[buffer.place.arena])
+            base = self.entry_of("arenas", self.tables.arenas[buffer.allocation.arena])
         return self.fn.op(
-            f"getelementptr i8, ptr {base}, i64 {self.index.index(buffer.place.offset)}"
+            f"getelementptr i8, ptr {base}, i64 {self.index.index(buffer.allocation.offset)}"
         )
 
     def dynamic(self, name: str) -> str:
@@ -151,8 +153,8 @@ class _Entry:
     def fail_if(
         self, cond: str, launch: int, reason: int | None, values: tuple[str, ...] = ()
     ) -> None:
-        """Then write this thread's error record, all but what a kernel has written (reason None),
-        tell the others and return."""
+        """If `cond`, write this thread's error record, except what a kernel has written (reason
+        None), mark the call as failed and return."""
         fn, bad, good = self.fn, self.fn.label("bad"), self.fn.label("good")
         fn.branch_if(cond, bad, good)
         fn.start(bad)
@@ -175,7 +177,7 @@ class _Entry:
     def is_first_thread(self) -> str:
         return self.fn.op(f"icmp eq i64 {self.fields['thread']}, 0")
 
-    def raise_by(self, counter: str, step: str) -> str:
+    def add_to(self, counter: str, step: str) -> str:
         value = self.fn.op(f"add i64 {self.fn.op(f'load i64, ptr {counter}, align 8')}, {step}")
         self.fn.do(f"store i64 {value}, ptr {counter}, align 8")
         return value
@@ -211,48 +213,48 @@ class _Entry:
                 assert_never(s)  # type: ignore[arg-type]
 
     def launch(self, s: ir.Launch) -> None:
-        given = self.arguments(s)
+        callee = self.arguments(s)
         if arith.is_const(s.extent, 1):
-            self.raise_by(self.wanted, "1")
-            self.when(self.is_first_thread(), lambda: self.alone(s, given))
+            self.add_to(self.wanted, "1")
+            self.when(self.is_first_thread(), lambda: self.on_first_thread(s, callee))
         else:
             extent = self.index.index(s.extent)
-            self.by_parts(extent, s.parts, lambda ends: self.call_kernel(s, given, *ends))
+            self.in_chunks(extent, s.chunks, lambda ends: self.call_kernel(s, callee, *ends))
 
-    def alone(self, s: ir.Launch, given: tuple[str, list[str]]) -> None:
-        self.call_kernel(s, given, "0", "1")
-        self.raise_by(self.part_field(UNTOLD), "1")
+    def on_first_thread(self, s: ir.Launch, callee: tuple[str, list[str]]) -> None:
+        self.call_kernel(s, callee, "0", "1")
+        self.add_to(self.chunk_field(UNPUBLISHED), "1")
 
-    def by_parts(self, extent: str, parts: int, do: Callable[[tuple[str, str]], None]) -> None:
-        """Parts of 0 … extent-1, as long as there are any: llvm_claims.py."""
+    def in_chunks(self, extent: str, chunks: int, do: Callable[[tuple[str, str]], None]) -> None:
+        """`do` for chunks of 0 … extent-1 until none is left (llvm_work_stealing.py)."""
         fn = self.fn
-        number = self.raise_by(self.begun, "1")
+        number = self.add_to(self.begun, "1")
         sync, thread, threads = (self.fields[n] for n in ("sync", "thread", "threads"))
-        self.raise_by(self.wanted, fn.op(f"mul i64 {threads}, {parts}"))
-        fn.do(f"store i64 0, ptr {self.part}, align 8")
+        self.add_to(self.wanted, fn.op(f"mul i64 {threads}, {chunks}"))
+        fn.do(f"store i64 0, ptr {self.chunk}, align 8")
         args = f"ptr {sync}, i64 {thread}, i64 {threads}, i64 {extent}, "
-        args += f"i64 {number}, i64 {parts}, ptr {self.part}"
-        head, body, done = (fn.label(n) for n in ("parts", "part", "done"))
+        args += f"i64 {number}, i64 {chunks}, ptr {self.chunk}"
+        head, body, done = (fn.label(n) for n in ("chunks", "chunk", "done"))
         fn.branch(head)
         fn.start(head)
-        fn.branch_if(fn.op(f"call i1 @next_part({args})"), body, done)
+        fn.branch_if(fn.op(f"call i1 @next_chunk({args})"), body, done)
         fn.start(body)
-        low, high = (fn.op(f"load i64, ptr {self.part_field(n)}, align 8") for n in (1, 2))
+        low, high = (fn.op(f"load i64, ptr {self.chunk_field(n)}, align 8") for n in (1, 2))
         do((low, high))
         fn.branch(head)
         fn.start(done)
 
-    def part_field(self, number: int) -> str:
-        return self.fn.op(f"getelementptr {STATE}, ptr {self.part}, i64 0, i32 {number}")
+    def chunk_field(self, number: int) -> str:
+        return self.fn.op(f"getelementptr {STATE}, ptr {self.chunk}, i64 0, i32 {number}")
 
     def arguments(self, s: ir.Launch) -> tuple[str, list[str]]:
-        """The kernel's address, and what it is called with but for its part of the loop."""
+        """The kernel's address, and its arguments except the bounds of the parallel loop."""
         args = [f"ptr {self.pointer(name)}" for name in s.args]
         args += [f"i64 {self.index.index(size)}" for size in s.sizes]
         return self.entry_of("kernels", self.tables.kernels[s.kernel]), args
 
-    def call_kernel(self, s: ir.Launch, given: tuple[str, list[str]], low: str, high: str) -> None:
-        fn, (kernel, args) = self.fn, given
+    def call_kernel(self, s: ir.Launch, callee: tuple[str, list[str]], low: str, high: str) -> None:
+        fn, (kernel, args) = self.fn, callee
         error = fn.op(f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR['reason']}")
         last = [f"i64 {low}", f"i64 {high}", f"ptr {self.fields['scratch']}", f"ptr {error}"]
         self.latest = self.numbers[id(s)]
@@ -263,13 +265,15 @@ class _Entry:
     def barrier(self) -> None:
         fn = self.fn
         sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
-        if self.has_turns:
-            self.raise_by(self.wanted, threads)
-            self.raise_by(self.part_field(UNTOLD), "1")
-        untold_at = self.part_field(UNTOLD)
-        untold, wanted = (fn.op(f"load i64, ptr {x}, align 8") for x in (untold_at, self.wanted))
-        fn.do(f"store i64 0, ptr {untold_at}, align 8")
-        args = f"ptr {sync}, i64 {threads}, ptr {services}, i64 {untold}, i64 {wanted}"
+        if self.has_control_flow:
+            self.add_to(self.wanted, threads)
+            self.add_to(self.chunk_field(UNPUBLISHED), "1")
+        unpublished_at = self.chunk_field(UNPUBLISHED)
+        unpublished, wanted = (
+            fn.op(f"load i64, ptr {x}, align 8") for x in (unpublished_at, self.wanted)
+        )
+        fn.do(f"store i64 0, ptr {unpublished_at}, align 8")
+        args = f"ptr {sync}, i64 {threads}, ptr {services}, i64 {unpublished}, i64 {wanted}"
         with self.counted("wait"):
             failed = fn.op(f"call i1 @barrier({args})")
         leave, stay = fn.label("leave"), fn.label("stay")
@@ -283,7 +287,7 @@ class _Entry:
             self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 {ends[0]}, i64 {ends[1]})")
 
         to, source = self.pointer(dst), self.pointer(src)
-        self.by_parts(self.index.index(self.buffers[dst].size_bytes), 1, do)
+        self.in_chunks(self.index.index(self.buffers[dst].size_bytes), 1, do)
 
     def read_flag(self, name: str) -> str:
         value = self.fn.op(f"load i8, ptr {self.pointer(name)}, align 1")
@@ -299,7 +303,7 @@ class _Entry:
         fn.start(done)
 
     def loop(self, s: ir.Loop) -> None:
-        """A barrier stands before each test and another after the counter is set."""
+        """One barrier stands before each test, another after the counter is set."""
         fn = self.fn
         slot = fn.alloca("i64", 1, 8)
         fn.do(f"store i64 0, ptr {slot}, align 8")
@@ -308,22 +312,22 @@ class _Entry:
         fn.branch(head)
         fn.start(head)
         self.barrier()
-        turn = fn.op(f"load i64, ptr {slot}, align 8")
+        trip = fn.op(f"load i64, ptr {slot}, align 8")
         more = "true"
         if s.trips is not None:
             trips = fn.op(f"load i64, ptr {self.pointer(s.trips)}, align 8")
-            more = fn.op(f"icmp slt i64 {turn}, {trips}")
+            more = fn.op(f"icmp slt i64 {trip}, {trips}")
         if s.keep_going is not None:
             more = fn.op(f"and i1 {more}, {self.read_flag(s.keep_going)}")
         self.when(
             self.is_first_thread(),
-            lambda: fn.do(f"store i64 {turn}, ptr {self.pointer(s.counter)}, align 8"),
+            lambda: fn.do(f"store i64 {trip}, ptr {self.pointer(s.counter)}, align 8"),
         )
         self.barrier()
         fn.branch_if(more, body, done)
         fn.start(body)
         self.stmt(s.body)
-        fn.do(f"store i64 {fn.op(f'add i64 {turn}, 1')}, ptr {slot}, align 8")
+        fn.do(f"store i64 {fn.op(f'add i64 {trip}, 1')}, ptr {slot}, align 8")
         fn.branch(head)
         fn.start(done)
 
@@ -355,14 +359,14 @@ class _Entry:
         return self.fn.op(f"load ptr, ptr {address}, align 8")
 
     def reserve(self, arena: str, size: arith.Expr) -> None:
-        def ask() -> None:
+        def allocate() -> None:
             number = self.tables.arenas[arena]
             need, services = self.index.checked(size), self.fields["services"]
             args = f"ptr {services}, ptr %ctx, i64 {number}, i64 {need}"
             got = self.fn.op(f"call ptr {self.service('alloc')}({args})")
             self.fail_if(self.fn.op(f"icmp eq ptr {got}, null"), self.latest, NO_MEMORY)
 
-        self.when(self.is_first_thread(), ask)
+        self.when(self.is_first_thread(), allocate)
 
     def append(self, dst: str, src: str) -> None:
         fn, row = self.fn, self.index.index(self.buffers[src].size_bytes)
@@ -381,7 +385,7 @@ class _Entry:
 
 
 def _copy() -> str:
-    """Bytes low … high-1 from one place to another that does not overlap it."""
+    """Copy bytes low … high-1 between two buffers that do not overlap."""
     return """
 define internal void @copy(ptr noalias %dst, ptr noalias readonly %src, i64 %low, i64 %high)
     nounwind "no-builtins" {

@@ -1,15 +1,15 @@
-"""The runtime's native part, as LLVM IR: parking, memory, (llvm_gang.py) workers and gangs, and
-(llvm_door.py) whole calls.
+"""The native runtime support as LLVM IR: parking, memory, the thread pool (llvm_thread_pool.py) and
+the native fast path (llvm_fast_path.py).
 
-One closed object, the same for every model. It asks the operating system through function pointers
+One closed object, the same for every model. It calls the operating system through function pointers
 that the runtime puts in the services table (support/abi.py), so it has no undefined symbol.
 """
 
 from __future__ import annotations
 
-from ingot.codegen.llvm_door import door_text
-from ingot.codegen.llvm_gang import field_at as _at
-from ingot.codegen.llvm_gang import gang_text, pool_text, worker_text
+from ingot.codegen.llvm_fast_path import fast_path_text
+from ingot.codegen.llvm_thread_pool import field_at as _at
+from ingot.codegen.llvm_thread_pool import pool_run_text, pool_text, worker_text
 from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, SYSTEM
 
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
@@ -17,13 +17,13 @@ FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 
 def support_text(triple: str, spin_count: int, yield_count: int) -> str:
     pause = 'call void asm sideeffect "pause", ""()' if triple.startswith("x86") else ""
-    parts = [_parking(yield_count), _MEMORY, _CYCLES, pool_text()]
-    parts += [worker_text(pause, spin_count), gang_text(pause, spin_count)]
-    parts.append(door_text())
-    return "\n".join(parts).replace("nounwind {", 'nounwind "no-builtins" {')
+    functions = [_parking(yield_count), _MEMORY, _CYCLES, pool_text()]
+    functions += [worker_text(pause, spin_count), pool_run_text(pause, spin_count)]
+    functions.append(fast_path_text())
+    return "\n".join(functions).replace("nounwind {", 'nounwind "no-builtins" {')
 
 
-# what a profiled entry counts in: the profiler relates it to wall time
+# The cycle counter that a profiled entry reads: the profiler relates it to wall time.
 _CYCLES = """
 define i64 @cycles() nounwind {
   %n = call i64 @llvm.readcyclecounter()
@@ -33,8 +33,8 @@ declare i64 @llvm.readcyclecounter()"""
 
 
 def _parking(yield_count: int) -> str:
-    """`park` lets others run some times before it sleeps: whoever is to wake it is nearly done most
-    of the time, and to be woken takes longer than that, the more so in a virtual machine."""
+    """`park` yields the core `yield_count` times before it waits on the futex: the waker is mostly
+    nearly done, and a futex wake-up takes longer than that, above all in a virtual machine."""
     return f"""
 define void @park(ptr %services, ptr %address, i32 %expected) nounwind {{
 entry:
@@ -42,16 +42,16 @@ entry:
   %y = load ptr, ptr %y_at, align 8
   br label %look
 look:
-  %turn = phi i32 [0, %entry], [%turn_next, %let]
+  %yields = phi i32 [0, %entry], [%yields_next, %yield_core]
   %now = load atomic i32, ptr %address acquire, align 4
   %changed = icmp ne i32 %now, %expected
   br i1 %changed, label %out, label %wait
 wait:
-  %long = icmp uge i32 %turn, {yield_count}
-  br i1 %long, label %sleep, label %let
-let:
+  %long = icmp uge i32 %yields, {yield_count}
+  br i1 %long, label %sleep, label %yield_core
+yield_core:
   %ignored = call i32 %y()
-  %turn_next = add i32 %turn, 1
+  %yields_next = add i32 %yields, 1
   br label %look
 sleep:
 {_at("f_at", "services", SYSTEM["syscall"])}

@@ -1,4 +1,4 @@
-"""Writing LLVM IR text: fresh names, basic blocks, and the few idioms every printer needs."""
+"""Writing LLVM IR text: fresh names, basic blocks, and idioms that every printer needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 from ingot.dtypes import DType
 
-# bf16, float8 and sub-byte values are bits to LLVM: legalize has spelled out their arithmetic
+# bf16, float8 and sub-byte values are integers to LLVM: legalize has expanded their arithmetic
 _SCALARS = {"f16": "half", "f32": "float", "f64": "double"}
 
 
@@ -61,7 +61,7 @@ class Function:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.entry: list[str] = []  # allocas: only those of the entry block become registers
+        self.entry: list[str] = []  # allocas: LLVM promotes only those in the entry block
         self.declares: dict[str, None] = {}  # an ordered set
         self.block = "entry"
         self._count = 0
@@ -75,7 +75,7 @@ class Function:
         return f"{base}{self._count}"
 
     def op(self, text: str) -> str:
-        """Append an instruction with a result; gives the result's name."""
+        """Append an instruction with a result; returns the result's name."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
@@ -94,7 +94,7 @@ class Function:
         self.do(f"br i1 {cond}, label %{then}, label %{otherwise}")
 
     def call(self, result: str, name: str, args: list[tuple[str, str]], flags: str = "") -> str:
-        """Call an intrinsic, declaring it on first use; `flags` are fast-math words."""
+        """Call an intrinsic, declaring it on first use; `flags` are fast-math flags."""
         types = ", ".join(type for type, _ in args)
         self.declares[f"declare {result} @{name}({types})"] = None
         operands = ", ".join(f"{type} {value}" for type, value in args)

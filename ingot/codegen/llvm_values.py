@@ -1,7 +1,7 @@
-"""Loop expressions → LLVM instructions. One method a node; used by llvm_kernel.py.
+"""Loop expressions → LLVM instructions, one method for each node. Used by llvm_kernel.py.
 
-Nothing emitted is undefined: shifts and integer divisions are made total, float→int saturates. Its
-bases print indices (llvm_indices.py) and loads (llvm_memory.py).
+No instruction has undefined behaviour: shifts and integer divisions are total, float→int saturates.
+The base classes print indices (llvm_indices.py) and loads (llvm_memory.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from ingot.arith import expr as arith
-from ingot.codegen.llvm_memory import Memory
+from ingot.codegen.llvm_memory import LoadPrinter
 from ingot.codegen.llvm_text import (
     intrinsic_suffix,
     literal,
@@ -28,8 +28,8 @@ _BITWISE = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", 
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
 
 
-class Values(Memory):
-    """Emits values into a Function, given where variables and buffers live."""
+class ValuePrinter(LoadPrinter):
+    """Emits values into a Function, given the LLVM values of variables and buffers."""
 
     def value(self, e: ir.Expr) -> str:
         fn = self.fn
@@ -123,7 +123,9 @@ class Values(Memory):
                 return fn.call(type, f"llvm.sqrt.{suffix}", [(type, a)])
             case "floor" | "ceil" | "trunc" | "round":
                 return fn.call(type, f"llvm.{_ROUNDING[e.op]}.{suffix}", [(type, a)])
-        raise IngotError("codegen-failed", f"unary operator {e.op!r} is unknown to this printer")
+        raise IngotError(
+            "codegen-failed", f"unary operator {e.op!r} is not supported by the LLVM printer"
+        )
 
     def _compare(self, e: ir.Compare) -> str:
         match e:
@@ -141,8 +143,8 @@ class Values(Memory):
         return self.fn.op(f"icmp {sign}{e.op} {type} {a}, {b}")
 
     def _first_lanes(self, count: arith.Expr, width: int) -> str:
-        """The mask of a tail, its first `count` lanes: in 32 bits, as most of what it masks is; a
-        comparison of indices would take several vectors."""
+        """A tail mask, its first `count` lanes on. It compares 32-bit lanes, the width of most data
+        it masks; a comparison of 64-bit indices would take several vectors."""
         fn, number = self.fn, self.index(count)
         for name, bound in (("smax", 0), ("smin", width)):
             number = fn.call("i64", f"llvm.{name}.i64", [("i64", number), ("i64", str(bound))])
@@ -168,7 +170,9 @@ class Values(Memory):
             return self._shift(op, a, b, dtype, lanes)
         if dtype.is_int and op in ("div", "rem", "floordiv", "mod"):
             return self._divide(op, a, b, dtype, lanes)
-        raise IngotError("codegen-failed", f"{op!r} on {dtype} is unknown to this printer")
+        raise IngotError(
+            "codegen-failed", f"{op!r} on {dtype} is not supported by the LLVM printer"
+        )
 
     def _shift(self, op: str, a: str, b: str, dtype: DType, lanes: int) -> str:
         fn, type, bits = self.fn, value_type(dtype, lanes), max(8, dtype.bits)
@@ -201,14 +205,18 @@ class Values(Memory):
         return fn.op(f"select {mask} {is_minus}, {type} {negated}, {type} {quotient}")
 
     def _min_max(self, op: str, x: ir.Expr, y: ir.Expr, type: str) -> str:
-        # a constant goes first: then NaN in the other operand wins by the compare alone, and the
-        # pair becomes one machine instruction
-        first, second = (y, x) if _is_number(y) and not _is_number(x) else (x, y)
+        # a constant goes first: then the compare alone propagates a NaN of the other operand, and
+        # compare and select become one machine instruction
+        first, second = (
+            (y, x) if _is_non_nan_constant(y) and not _is_non_nan_constant(x) else (x, y)
+        )
         a, b = self.value(first), self.value(second)
-        return self.min_max(op, a, b, x.dtype, x.lanes, first_is_number=_is_number(first))
+        return self.min_max(
+            op, a, b, x.dtype, x.lanes, first_is_constant=_is_non_nan_constant(first)
+        )
 
     def min_max(
-        self, op: str, a: str, b: str, dtype: DType, lanes: int, first_is_number: bool = False
+        self, op: str, a: str, b: str, dtype: DType, lanes: int, first_is_constant: bool = False
     ) -> str:
         fn, type, mask = self.fn, value_type(dtype, lanes), vector("i1", lanes)
         if dtype.is_bool:
@@ -216,26 +224,26 @@ class Values(Memory):
         if not dtype.is_float:
             name = f"llvm.{'s' if dtype.is_signed else 'u'}{op}.{intrinsic_suffix(dtype, lanes)}"
             return fn.call(type, name, [(type, a), (type, b)])
-        if not first_is_number:  # NaN wins; which zero does is open
+        if not first_is_constant:  # NaN propagates; the sign of a zero result is unspecified
             name = f"llvm.{op}imum.{intrinsic_suffix(dtype, lanes)}"
             return fn.call(type, name, [(type, a), (type, b)], flags="nsz")
         wins = fn.op(f"fcmp {'olt' if op == 'min' else 'ogt'} {type} {a}, {b}")
         return fn.op(f"select {mask} {wins}, {type} {a}, {type} {b}")
 
     def _lane_reduce(self, op: str, a: ir.Expr) -> str:
-        """A balanced tree by halves: lane i meets lane i + ceil(n / 2); an odd middle waits."""
+        """A balanced tree: combine lane i with lane i + ceil(n / 2); an odd lane is carried."""
         dtype, lanes, total = a.dtype, a.lanes, self.value(a)
         while lanes > 1:
             half = (lanes + 1) // 2
             low = self._pick(total, dtype, lanes, list(range(half)))
             high = self._pick(total, dtype, lanes, [min(half + i, lanes - 1) for i in range(half)])
             if op in ("min", "max"):
-                met = self.min_max(op, low, high, dtype, half)
+                combined = self.min_max(op, low, high, dtype, half)
             else:
-                met = self.combine(op, low, high, dtype, half)
+                combined = self.combine(op, low, high, dtype, half)
             if lanes % 2:
-                met = self._replace_last(met, low, dtype, half)
-            total, lanes = met, half
+                combined = self._replace_last(combined, low, dtype, half)
+            total, lanes = combined, half
         return total
 
     def _pick(self, value: str, dtype: DType, lanes: int, picks: list[int]) -> str:
@@ -248,7 +256,7 @@ class Values(Memory):
         )
 
     def repeat(self, value: str, dtype: DType, lanes: int, times: int) -> str:
-        """All lanes of a value, several times over."""
+        """All lanes of a value, repeated `times` times."""
         if times == 1:
             return value
         if lanes == 1:
@@ -287,15 +295,15 @@ class Values(Memory):
         return fn.op(f"{op} {from_type} {a} to {to_type}")
 
     def _float_to_int(self, a: str, source: DType, target: DType, lanes: int) -> str:
-        """Saturating: legalize has spelled out the other way."""
+        """Saturating; legalize has expanded casts of mode wrap."""
         sign = "s" if target.is_signed else "u"
         suffixes = f"{intrinsic_suffix(target, lanes)}.{intrinsic_suffix(source, lanes)}"
         name = f"llvm.fpto{sign}i.sat.{suffixes}"
         return self.fn.call(value_type(target, lanes), name, [(value_type(source, lanes), a)])
 
 
-def _is_number(e: ir.Expr) -> bool:
+def _is_non_nan_constant(e: ir.Expr) -> bool:
     """A constant that is not NaN."""
     if isinstance(e, ir.Broadcast):
-        return _is_number(e.a)
+        return _is_non_nan_constant(e.a)
     return isinstance(e, ir.Lit) and e.value == e.value

@@ -1,9 +1,9 @@
-"""A code-generation process: requests on standard input, object bytes on standard output.
+"""A code-generation worker process: requests on standard input, object bytes on standard output.
 
 Run as `python -m ingot.codegen.llvm_worker`. A message is a 4-byte length and that many bytes. A
-request is JSON (text, triple, cpu, features, level); an answer is one byte, 0 and the object or 1
-and LLVM's words. A crash of LLVM ends this process only; workers.py turns it into an error. The
-process ends when its input does, so it does not outlive the compiler.
+request is JSON (text, triple, cpu, features, level); a reply is one byte, 0 and the object or 1 and
+LLVM's message. If LLVM crashes, only this process ends; workers.py turns that into an error. The
+process ends at the end of its input, so it does not outlive the compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def read_message(descriptor: int) -> bytes | None:
-    """The next message; None if the other side is gone, half-way through one included."""
+    """The next message; None if the other side has closed the pipe, even inside a message."""
     head = _read(descriptor, 4)
     return None if head is None else _read(descriptor, *struct.unpack("<I", head))
 
@@ -30,17 +30,17 @@ def write_message(descriptor: int, data: bytes) -> None:
 
 
 def _read(descriptor: int, size: int) -> bytes | None:
-    parts = []
+    blocks = []
     while size:
-        part = os.read(descriptor, min(size, 1 << 20))
-        if not part:
+        block = os.read(descriptor, min(size, 1 << 20))
+        if not block:
             return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+        blocks.append(block)
+        size -= len(block)
+    return b"".join(blocks)
 
 
-def answer(request: bytes) -> bytes:
+def reply_to(request: bytes) -> bytes:
     fields = json.loads(request)
     try:
         return b"\0" + llvm_object.compile_text(**fields)
@@ -50,11 +50,11 @@ def answer(request: bytes) -> bytes:
 
 def main() -> None:
     replies = os.dup(_STDOUT)
-    os.dup2(_STDERR, _STDOUT)  # whatever a library prints must not mix with the answers
+    os.dup2(_STDERR, _STDOUT)  # what a library prints must not mix with the replies
     try:
         while (request := read_message(_STDIN)) is not None:
-            write_message(replies, answer(request))
-    except BrokenPipeError:  # the compiler is gone
+            write_message(replies, reply_to(request))
+    except BrokenPipeError:  # the compiler has exited
         pass
 
 

@@ -1,1 +1,1 @@
-"""Models in, graphs out. Level 5."""
+"""Importers: model files → graphs. Level 5."""

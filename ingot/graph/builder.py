@@ -1,4 +1,4 @@
-"""Append nodes to a graph, types inferred as they come. Front ends and passes write with it.
+"""Builds a graph node by node and infers each type. Front ends and passes use it.
 
 g = GraphBuilder("mlp", store)
 x = g.input("x", tensor(f32, "batch", 64))
@@ -32,7 +32,7 @@ class GraphBuilder:
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self.symbols: dict[str, Symbol] = {}
-        self.origin = ""  # given to every node added, until changed
+        self.origin = ""  # the origin of every node added from here on
         self._used: Counter[str] = Counter(taken)
 
     def fresh(self, base: str) -> str:
@@ -50,7 +50,7 @@ class GraphBuilder:
         return value
 
     def symbol(self, base: str, low: int = 0, high: int | None = None, source: str = "node") -> str:
-        """Declare a new symbol (a size that some node binds when it runs)."""
+        """Declare a new symbol: a dynamic dimension that a node binds when it runs."""
         name, count = base, 1
         while name in self.symbols or name in self._used:
             name, count = f"{base}_{count}", count + 1
@@ -70,7 +70,7 @@ class GraphBuilder:
     def add_all(
         self, op: str, inputs: Sequence[Value | None], names: Sequence[str] = (), **attrs: Any
     ) -> list[Value]:
-        """Append a node; its output types come from the operator's own rule."""
+        """Append a node; the operator infers its output types."""
         definition = lookup(op)
         try:
             types = definition.infer([v.type if v is not None else None for v in inputs], attrs)
@@ -80,11 +80,11 @@ class GraphBuilder:
             raise IngotError(
                 error.code, error.what, where=self.origin, why=error.why, hint=error.hint
             ) from error
-        return self.raw(op, inputs, attrs, [self._sharp(type) for type in types], names)
+        return self.raw(op, inputs, attrs, [self._simplified(type) for type in types], names)
 
-    def _sharp(self, type: TensorType) -> TensorType:
-        """The type with its sizes as simple as the symbols' ranges make them: n // 4 is 1 where n
-        is in 4..7. An operator's own rule does not know the ranges."""
+    def _simplified(self, type: TensorType) -> TensorType:
+        """The type with its dimensions simplified under the symbols' ranges: n // 4 is 1 where n
+        is in 4..7. Operators infer types without knowing the ranges."""
         if all(isinstance(d, arith.Const | arith.Var) for d in type.shape):
             return type
         known = simplifier({s.name: Interval(s.low, s.high) for s in self.symbols.values()})

@@ -1,6 +1,6 @@
-"""Run a graph with numpy, one operator reference after another: slow, obvious, the meaning of the
-IR. In: a Graph, the store of its constants, input arrays. Out: output arrays. Tests,
-`fold_constants` and the finder of a wrong layer call it; a compiled model never does.
+"""The graph interpreter: runs each operator's numpy reference in order. It defines the meaning of
+the IR. In: a Graph, the store of its constants, input arrays. Out: output arrays. Tests,
+`fold_constants` and the search for the first wrong layer call it; a compiled model never does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_all(
 def run_node(
     node: Node, store: ConstantStore, inputs: Sequence[np.ndarray | None], sizes: Mapping[str, int]
 ) -> list[np.ndarray]:
-    """One node's outputs; `sizes` gives the symbols its attributes mention."""
+    """One node's outputs; `sizes` holds the values of the symbols in its attributes."""
     ref = node.attr("value")
     if node.op == "constant" and isinstance(ref, ConstRef):
         return [store.get(ref)]
@@ -61,7 +61,7 @@ def run_node(
 
 
 def resolve(value: Any, sizes: Mapping[str, int]) -> Any:
-    """An attribute with its sizes as numbers."""
+    """An attribute with its symbolic sizes evaluated."""
     if isinstance(value, arith.Expr):
         return arith.evaluate(value, sizes)
     if isinstance(value, tuple):
@@ -87,29 +87,29 @@ def _run(
 def _bind_inputs(
     graph: Graph, inputs: Sequence[np.ndarray], outer: Mapping[str, int]
 ) -> dict[str, int]:
-    """Symbols from the shapes of the inputs; a size that contradicts an earlier one names both."""
+    """Bind symbols to the input shapes. If two axes disagree, the error names both."""
     if len(inputs) != len(graph.inputs):
         what = f"{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}"
         raise IngotError("bad-input", what)
     sizes: Sizes = dict(outer)
-    givers = dict.fromkeys(outer, "the enclosing graph")
+    sources = dict.fromkeys(outer, "the enclosing graph")
     for value, array in zip(graph.inputs, inputs):
         type = value.type
         if not isinstance(type, TensorType) or type.rank != np.ndim(array):
-            continue  # _check below says what is wrong
+            continue  # _check below raises the error
         for axis, (dim, size) in enumerate(zip(type.shape, np.shape(array))):
-            found = arith.solved(dim, size)
+            found = arith.solve_var(dim, size)
             if found is None:
                 continue
             name, number = found
             here = f"axis {axis} of {value.name!r}"
             if sizes.setdefault(name, number) != number:
-                why = f"{givers[name]} gives {sizes[name]}, {here} gives {number}"
-                raise IngotError("bad-input", f"size {name!r} has two values", why=why)
-            givers.setdefault(name, here)
+                why = f"{sources[name]} is {sizes[name]}, {here} is {number}"
+                raise IngotError("bad-input", f"dynamic dimension {name!r} has two values", why=why)
+            sources.setdefault(name, here)
     for symbol in graph.symbols:
-        if symbol.name in givers:
-            _check_range(symbol, sizes[symbol.name], "bad-input", givers[symbol.name])
+        if symbol.name in sources:
+            _check_range(symbol, sizes[symbol.name], "bad-input", sources[symbol.name])
     for value, array in zip(graph.inputs, inputs):
         _check(value, np.asarray(array), sizes, "bad-input", f"input {value.name!r}")
     return sizes
@@ -135,11 +135,11 @@ def _check_range(symbol: Symbol, size: int, code: str, where: str) -> None:
         high = "" if symbol.high is None else symbol.high
         step = f", a multiple of {symbol.divisor}" if symbol.divisor != 1 else ""
         why = f"{symbol.name} is in {symbol.low}..{high}{step}"
-        raise IngotError(code, f"size {symbol.name!r} is {size}", where=where, why=why)
+        raise IngotError(code, f"dynamic dimension {symbol.name!r} is {size}", where=where, why=why)
 
 
 def _check(value: Value, array: np.ndarray, sizes: Sizes, code: str, where: str) -> None:
-    """The array is what the declared type says."""
+    """Check the array against the declared type."""
     type = value.type
     if not isinstance(type, TensorType):
         return

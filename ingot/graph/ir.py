@@ -4,8 +4,8 @@
     node  ::= Node(op, inputs: (Value | None)*, outputs: Value*, attrs, origin)
     attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | attr*
 
-Nodes stand in an order that defines before it uses. A sub-graph sees only its own inputs: what it
-needs from outside is passed as an operand. Constants are nodes (`constant`, attr `value: ConstRef`)
+Nodes are in topological order. A sub-graph sees only its own inputs: outer values are passed as
+operands. Constants are nodes (`constant`, attr `value: ConstRef`)
 that point into a store; the data is never in the IR. `state` pairs an input with the output that
 replaces it after a run. Graphs are frozen: a pass builds a new one.
 """
@@ -33,7 +33,7 @@ class Value(Frozen):
 
     @property
     def tensor(self) -> TensorType:
-        """The type, for the many operators that only know tensors."""
+        """The type, which must be a tensor type."""
         assert isinstance(self.type, TensorType), f"{self.name} is {self.type}, not a tensor"
         return self.type
 
@@ -48,7 +48,7 @@ class Value(Frozen):
 
 @node
 class ConstRef(Frozen):
-    """A constant's key in the store: the digest of its bytes, with what is needed to read them."""
+    """A constant's key in the store: the digest of its bytes, its element type and its shape."""
 
     digest: str
     dtype: str
@@ -85,7 +85,7 @@ class Graph(Frozen):
     state: tuple[tuple[str, str], ...] = ()
 
     def producers(self) -> dict[str, Node]:
-        """Value name → the node that makes it."""
+        """Value name → the node that produces it."""
         return {out.name: n for n in self.nodes for out in n.outputs}
 
     def uses(self) -> dict[str, list[Node]]:

@@ -1,7 +1,7 @@
-"""Layouts at work: logical shapes and indices → physical ones, and arrays packed accordingly.
+"""Layouts: maps logical shapes and indices to physical ones, and packs arrays.
 
-A layout lists physical axes as (logical axis, block). Block 0 is the whole axis, or its outer part
-where another entry has an inner tile of it; the last tile is padded with zeros. Called by lower,
+A layout lists physical axes as (logical axis, block). Block 0 is the whole axis, or the outer axis
+where another entry is an inner tile of it; the last tile is padded with zeros. Called by lower,
 which alone sees physical indices, and by passes that choose layouts.
 """
 
@@ -24,39 +24,38 @@ def channels_last(rank: int) -> Layout:
 
 
 def panels(order: Sequence[int], axis: int, width: int) -> Layout:
-    """Panels of `width` along `axis`: (panel, *order, place in the panel)."""
+    """Packed panels of `width` along `axis`: (panel, *order, index in the panel)."""
     return Layout(((axis, 0), *((other, 0) for other in order), (axis, width)))
 
 
-def order(type: TensorType) -> tuple[int, ...] | None:
-    """The logical axes in the order in which they lie in memory; None where some are in blocks."""
+def axis_order(type: TensorType) -> tuple[int, ...] | None:
+    """The logical axes from outermost to innermost in memory; None for a blocked layout."""
     if type.layout is None:
         return tuple(range(type.rank))
     return tuple(a for a, _ in type.layout.axes) if is_permutation(type.layout) else None
 
 
-def transposed(type: TensorType, perm: Sequence[int]) -> Layout | None:
-    """How transpose(x, perm) lies if not a byte moves; None for the plain order, or in blocks."""
-    axes = order(type)
+def transposed_layout(type: TensorType, perm: Sequence[int]) -> Layout | None:
+    """The layout of transpose(x, perm) as a view; None for the default or a blocked layout."""
+    axes = axis_order(type)
     if axes is None:
         return None
-    return in_order([list(perm).index(axis) for axis in axes])
+    return permutation_layout([list(perm).index(axis) for axis in axes])
 
 
 def same_bytes(type: TensorType, layout: Layout | None) -> bool:
-    """Whether the value would lie as it does under another layout too: axes of one element move
-    nothing."""
-    before, after = order(type), order(replace(type, layout=layout))
+    """Whether another layout stores the value in the same bytes: axes of size 1 do not matter."""
+    before, after = axis_order(type), axis_order(replace(type, layout=layout))
     if before is None or after is None:
         return type.layout == layout
     long = [a for a in range(type.rank) if not arith.is_const(type.shape[a], 1)]
     return [a for a in before if a in long] == [a for a in after if a in long]
 
 
-def in_order(axes: Sequence[int]) -> Layout | None:
-    """The layout whose physical axes are these logical ones; None for the plain order."""
-    is_plain = tuple(axes) == tuple(range(len(axes)))
-    return None if is_plain else Layout(tuple((axis, 0) for axis in axes))
+def permutation_layout(axes: Sequence[int]) -> Layout | None:
+    """The layout whose physical axes are these logical ones; None for the default (row-major)."""
+    is_default = tuple(axes) == tuple(range(len(axes)))
+    return None if is_default else Layout(tuple((axis, 0) for axis in axes))
 
 
 def is_permutation(layout: Layout) -> bool:
@@ -69,7 +68,7 @@ def blocks_of(layout: Layout) -> dict[int, int]:
 
 
 def physical_shape(type: TensorType) -> tuple[arith.Expr, ...]:
-    """The shape of the buffer that holds a value."""
+    """The shape of a value's buffer."""
     if type.layout is None:
         return type.shape
     blocks = blocks_of(type.layout)
@@ -83,7 +82,7 @@ def physical_shape(type: TensorType) -> tuple[arith.Expr, ...]:
 
 
 def physical_index(layout: Layout, index: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
-    """Where the element of a logical index lies."""
+    """The physical index of an element with this logical index."""
     blocks = blocks_of(layout)
     return tuple(
         index[axis] % block if block
@@ -99,28 +98,28 @@ def packed_shape(layout: Layout, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def pack(layout: Layout, array: np.ndarray) -> np.ndarray:
-    """The array as its buffer holds it."""
+    """The array packed into its physical layout."""
     out = np.zeros(packed_shape(layout, array.shape), array.dtype)
     pack_into(layout, array, out)
     return out
 
 
 def pack_into(layout: Layout, array: np.ndarray, out: np.ndarray) -> None:
-    """The same, to where there are zeros."""
+    """Pack the array into `out`, which holds zeros."""
     blocks = blocks_of(layout)
     split = [(a, b) for a in range(array.ndim) for b in (0, blocks.get(a)) if b is not None]
-    parts = out.transpose([layout.axes.index(a) for a in split])
-    for cuts in itertools.product(*(_cuts(n, blocks.get(a)) for a, n in enumerate(array.shape))):
-        source, places = zip(*cuts) if cuts else ((), ())
-        target = parts[tuple(itertools.chain(*places))]
+    tiles = out.transpose([layout.axes.index(a) for a in split])
+    for pairs in itertools.product(*(_slices(n, blocks.get(a)) for a, n in enumerate(array.shape))):
+        source, targets = zip(*pairs) if pairs else ((), ())
+        target = tiles[tuple(itertools.chain(*targets))]
         target[...] = array[tuple(source)].reshape(target.shape)
 
 
-def _cuts(size: int, block: int | None) -> list[tuple[slice, tuple[slice, ...]]]:
-    """An axis as whole blocks and the rest: where it is taken from, where it goes."""
+def _slices(size: int, block: int | None) -> list[tuple[slice, tuple[slice, ...]]]:
+    """An axis as full blocks and the remainder: (source slice, target slices) of each."""
     if block is None:
         return [(slice(None), (slice(None),))]
     whole, rest = size // block, size % block
     first = (slice(0, whole * block), (slice(0, whole), slice(None)))
     last = (slice(whole * block, size), (slice(whole, whole + 1), slice(0, rest)))
-    return [cut for cut, count in ((first, whole), (last, rest)) if count]
+    return [pair for pair, count in ((first, whole), (last, rest)) if count]

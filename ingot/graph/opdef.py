@@ -1,7 +1,7 @@
-"""What an operator is: one class holding its types, reference, loops or decomposition, and samples.
+"""The operator definition: type inference, reference, loops or decomposition, and samples.
 
 An operator is defined once, in `ops/<family>.py`, by subclassing `OpDef` under `@register`. Passes
-ask the definition (`defn(node).kind`), never the name. The table is here, its rows are in ops/.
+ask the definition (`defn(node).kind`), never the name. The table is here, its entries are in ops/.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """How an operator may fuse."""
+    """An operator's access pattern, which decides how it may fuse."""
 
     ELEMENTWISE = "elementwise"  # output point p needs input point p (after broadcasting) only
-    INJECTIVE = "injective"  # each output point needs one point of each input: moves, gathers
-    REDUCTION = "reduction"  # each output point needs many points; can take producers inline
-    CONTRACTION = "contraction"  # a product summed over: matmul, conv; takes an epilogue
-    OPAQUE = "opaque"  # fuses with nothing: control flow, sorting, hand-made loops
+    INJECTIVE = "injective"  # each output point needs one point of each input: transpose, gather
+    REDUCTION = "reduction"  # each output point needs many points; producers can be inlined
+    CONTRACTION = "contraction"  # a sum of products: matmul, conv; takes an epilogue
+    OPAQUE = "opaque"  # never fuses: control flow, sorting, user kernels
 
 
-PYTHON_STEPS = 1000
+PYTHON_WORK = 1000  # work of a pure-Python reference per byte, where numpy's is 1 (heuristic)
 
 Attrs = Mapping[str, Any]
 RunGraph = Callable[[Graph, Sequence[np.ndarray]], list[np.ndarray]]
@@ -56,25 +56,25 @@ class OpDef:
 
     name: str = ""
     kind: Kind = Kind.OPAQUE
-    rich: bool = False  # stays whole only where the target keeps it; otherwise decomposes
+    composite: bool = False  # kept whole only if the target keeps it; otherwise decomposed
     is_view: bool = False  # the output is the first operand's bytes under another shape
-    permutes: bool = False  # the operand's elements under another order of axes
-    reads_axes: bool = False  # operands are read at axes of the output and of the sum, as they are
-    keeps_axes: bool = False  # output axes are the first operand's, so they can be stored alike
-    joins: bool = False  # the operands' elements, one operand after the other along `axis`
-    surrounds: bool = False  # the operand with `before` and `after` elements around it
-    zero_padded: bool = False  # the first operand is read with zeros around it: `pads`
-    cuts: bool = False  # elements of a box of the operand: `starts`, `sizes`, `steps`
-    channels_last: bool = False  # (batch, channels, *space) is best stored with its channels last
-    python_reference: bool = False  # it loops over elements, where others are whole-array numpy
-    cheap: bool = False  # worth computing again rather than storing (moves, casts, adds)
+    permutes: bool = False  # a transpose: the operand's elements with its axes permuted
+    reads_axes: bool = False  # operands are indexed by plain output and reduction axes (matmul)
+    keeps_axes: bool = False  # output axes are the first operand's: both can have one layout
+    is_concat: bool = False  # the operands, one after the other along `axis`
+    is_pad: bool = False  # the operand with `before` and `after` elements around it
+    zero_padded: bool = False  # the first operand is zero-padded by the attribute `pads`
+    is_slice: bool = False  # a strided slice of the operand: `starts`, `sizes`, `steps`
+    channels_last: bool = False  # prefers channels-last layout for (batch, channels, *space)
+    python_reference: bool = False  # loops over elements in Python instead of calling numpy
+    cheap: bool = False  # cheaper to recompute than to store (transposes, casts, adds)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         """Output types; raise `type_error` if the operands do not fit. Symbols are allowed."""
         raise NotImplementedError(self.name)
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        """The answer by numpy: slow, obvious, right."""
+        """The outputs, computed with numpy: the oracle of tests and of constant folding."""
         raise NotImplementedError(self.name)
 
     def compute(
@@ -90,20 +90,19 @@ class OpDef:
         outputs: Sequence[TensorType],
         attrs: Attrs,
     ) -> list[Value]:
-        """The same in smaller operators, appended to `g`."""
+        """Append equivalent primitive operators to `g` and return the outputs."""
         raise NotImplementedError(self.name)
 
     def bind(self, b: Build, inputs: Sequence[Buffer | None], attrs: Attrs) -> Buffer:
-        """For an operator whose output size depends on data: stages that compute an i64 buffer
-        with the value of each symbol in attrs["symbols"]. It runs before `compute`, which may use
-        them."""
+        """For data-dependent output sizes: stages that compute an i64 buffer with the value of each
+        symbol in attrs["symbols"]. They run before `compute`, which may use the symbols."""
         raise NotImplementedError(self.name)
 
     def bound_values(
         self, outputs: Sequence[np.ndarray], types: Sequence[Type], attrs: Attrs
     ) -> list[int]:
-        """The same for the interpreter: each symbol's value, read off the results. Here it is the
-        size of an output's axis whose declared size is the bare symbol."""
+        """The interpreter's counterpart of `bind`: each symbol's value, taken from the outputs. The
+        default is the size of an output axis declared as the bare symbol."""
         sizes: dict[str, int] = {}
         for array, type in zip(outputs, types):
             if isinstance(type, TensorType):
@@ -111,28 +110,29 @@ class OpDef:
                 sizes |= {d.name: n for d, n in dims if isinstance(d, arith.Var)}
         return [sizes[name] for name in attrs["symbols"]]
 
-    def settled(self, attrs: Attrs, sizes: Mapping[str, arith.IntLike]) -> dict[str, arith.Expr]:
-        """Symbols the node binds that need no binding once `sizes` stand for other symbols, and
-        what they are then. An operator whose sizes come from its sub-graphs answers."""
+    def resolved_symbols(
+        self, attrs: Attrs, sizes: Mapping[str, arith.IntLike]
+    ) -> dict[str, arith.Expr]:
+        """Symbols the node binds that become expressions of other symbols once `sizes` are
+        substituted, and their values. Operators with sub-graphs override it."""
         return {}
 
     def evaluate(
         self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph
     ) -> list[np.ndarray]:
-        """The reference of an operator that holds sub-graphs: `run` interprets one."""
+        """The reference of an operator with sub-graphs: `run` interprets one."""
         return self.reference(inputs, attrs)
 
     def may_fold(self, attrs: Attrs) -> bool:
-        """Whether the reference may compute constants while compiling."""
+        """Whether constant folding may run the reference."""
         return True
 
-    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
-        """How long the reference takes for each byte in and out, in parts of what numpy takes to
-        move one."""
-        return PYTHON_STEPS if self.python_reference else 1
+    def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        """The reference's time per byte of operands and results, relative to a numpy copy."""
+        return PYTHON_WORK if self.python_reference else 1
 
     def kind_of(self, node: Node) -> Kind:
-        """The kind of this very node; most operators have one kind for all."""
+        """The kind of this node; most operators have one kind for all nodes."""
         return self.kind
 
     def samples(self) -> list[Sample]:

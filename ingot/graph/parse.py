@@ -1,4 +1,4 @@
-"""Text → Graph. In: what `text.show` writes, or a person does. Out: an equal Graph, unverified.
+"""The parser: text → Graph. In: text from `text.show` or a person. Out: an unverified Graph.
 Called through `graph.text.parse`. The grammar, with `*` for repetition:
 
     graph  ::= "graph" word "(" (value ":" type)* ")" "{" symbol* node* state* "return" value* "}"
@@ -9,7 +9,7 @@ Called through `graph.text.parse`. The grammar, with `*` for repetition:
     attr   ::= none | true | false | int | float | "string" | dtype | @digest:dtype[dims] | graph
              | size | "[" attr* "]"
 
-Sizes are built as written, not simplified, so that the text of an expression is the expression.
+Sizes are parsed without simplification, so that an expression prints back unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FLOATS = {"inf": math.inf, "nan": math.nan}
 
 
 def parse(text: str) -> Graph:
-    """The graph a text stands for; a bad-text error names the line that is not understood."""
+    """Parse a graph; a bad-text error names the line of a syntax error."""
     reader = Reader(list(tokens(text)))
     graph = _graph(reader)
     reader.expect_end()
@@ -102,7 +102,7 @@ def _constant(r: Reader, value: Value) -> Node:
     type = value.type
     shape = type.static_shape if isinstance(type, TensorType) else None
     if not isinstance(type, TensorType) or shape is None:
-        raise r.error("a constant's type is a tensor of known shape")
+        raise r.error("a constant's type must be a tensor of static shape")
     ref = ConstRef(r.kind("digest")[1:], type.dtype.name, shape)
     return Node("constant", (), (value,), make_attrs({"value": ref}), r.origin())
 
@@ -182,7 +182,7 @@ def _const_ref(r: Reader) -> ConstRef:
     type = _type(r)
     shape = type.static_shape if isinstance(type, TensorType) else None
     if not isinstance(type, TensorType) or shape is None:
-        raise r.error("a constant's shape is made of numbers")
+        raise r.error("a constant's shape must be static")
     return ConstRef(digest, type.dtype.name, shape)
 
 
@@ -226,11 +226,11 @@ def _extras(r: Reader) -> dict[str, Any]:
             r.expect(";")
         key = r.kind("word")
         if key not in makers:
-            raise r.error(f"{key!r} is not a property of a type")
+            raise r.error(f"{key!r} is not a type property: layout, device or quant")
         r.expect("=")
         value = _attr(r)
         if not isinstance(value, str if key == "device" else tuple):
-            raise r.error(f"{key}={value!r} is not understood")
+            raise r.error(f"{key}={value!r} has the wrong kind of value")
         found[key] = makers[key](value)
     return found
 

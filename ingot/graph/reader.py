@@ -1,6 +1,6 @@
-"""Text → tokens, and a reader over them that knows its line. In: the text of a graph. Out: tokens
-for graph/parse.py, the only caller. Comments are skipped but remembered: one at the end of a node's
-line is the node's origin.
+"""The lexer: text → tokens, and a cursor over them that knows its line. In: the text of a graph.
+Out: tokens for graph/parse.py, the only caller. Comments are skipped but kept: one at the end of a
+node's line is the node's origin.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     | (?P<digest>@\w+)
     | (?P<float>\d+\.\d+(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+) | (?P<int>\d+)
     | (?P<word>[A-Za-z_][\w.]*)
-    | (?P<mark>->|\.\.|//|[%(){}\[\]<>:;,=+*-])""",
+    | (?P<punctuation>->|\.\.|//|[%(){}\[\]<>:;,=+*-])""",
     re.VERBOSE | re.ASCII,
 )
 
@@ -38,7 +38,7 @@ def tokens(text: str) -> Iterator[Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise bad_text(line, f"{text[at]!r} is not understood")
+            raise bad_text(line, f"unexpected character {text[at]!r}")
         kind = match.lastgroup or ""
         if kind != "space":
             yield Token(kind, match.group(), line)
@@ -72,8 +72,8 @@ class Reader:
         return token
 
     def accept(self, text: str) -> bool:
-        """Take the next token if it is this mark or word."""
-        found = self.now.text == text and self.now.kind in ("mark", "word")
+        """Take the next token if it is this punctuation or word."""
+        found = self.now.text == text and self.now.kind in ("punctuation", "word")
         if found:
             self.take()
         return found
@@ -88,7 +88,7 @@ class Reader:
         return self.take().text
 
     def unquote(self, text: str) -> str:
-        """A string token's content; a plain word is its own."""
+        """The content of a string token, or a plain word unchanged."""
         if text[0] not in '"`':
             return text
         try:
@@ -98,10 +98,10 @@ class Reader:
 
     def expect_end(self) -> None:
         if self.now.kind != "end":
-            raise self.error("expected nothing after the graph")
+            raise self.error("expected the end of the text after the graph")
 
     def error(self, what: str) -> IngotError:
-        found = self.now.text or "the end"
+        found = self.now.text or "end of text"
         return bad_text(self.now.line, f"{what}, found {found!r}")
 
     def many(self, one: Callable[[Reader], T], close: str) -> list[T]:
@@ -115,7 +115,7 @@ class Reader:
 
     def origin(self) -> str:
         """The comment on the line of the token just taken, once."""
-        _ = self.now  # a comment right after the token is now skipped and noted
+        _ = self.now  # moves a comment right after the token to `skipped`
         text = self.skipped.pop(self.last_line, "").removeprefix("#").strip()
         try:
             return json.loads(text) if text.startswith('"') else text

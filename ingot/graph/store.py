@@ -1,9 +1,9 @@
-"""Constants, kept outside the IR: digest → array. Graphs hold `ConstRef`s into a store.
+"""The constant store, outside the IR: digest → array. Graphs hold `ConstRef`s into it.
 
-Equal bytes are stored once; a large constant that is another one in another order goes by the name
-of that one and the order, and is made when its bytes are asked for. Arrays are read-only; a large
-one may be a view of a mapped file, and is not kept in memory for having been looked at. A frugal
-store forgets what is not needed any more.
+Equal bytes are stored once. A large transposed or packed constant is a LazyConstant: its digest
+comes from its source and the transformation, and its bytes are computed on first use. Arrays are
+read-only; a large one may be a view of a memory-mapped file, whose pages are released after each
+read. With `drops_unused` the store frees constants that are no longer needed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ingot import dtypes
 from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
-_PIECE_BYTES = 32 << 20
-_AT_ONCE = 4
-_TURNED = 512  # rows and columns of a tile
-_LARGE_BYTES = 1 << 20  # takes longer to look at than to name
+_PIECE_BYTES = 32 << 20  # hashed or copied at a time (heuristic)
+_HASH_THREADS = 4
+_TRANSPOSE_TILE = 512  # rows and columns of a tile in a transposing copy (heuristic)
+_LARGE_BYTES = 1 << 20  # from here on a derived constant is lazy and not hashed (heuristic)
 
 
 @dataclass(frozen=True)
-class Later:
-    """A constant that is not made yet: `fill` writes it, out of its source, to an array that holds
-    zeros. With the source's own elements, and zeros."""
+class LazyConstant:
+    """A constant computed on first use: `fill(source, out)` writes the source's elements into an
+    array of zeros."""
 
     source: np.ndarray
     shape: tuple[int, ...]
@@ -47,41 +47,41 @@ class Later:
     def dtype(self) -> np.dtype:
         return self.source.dtype
 
-    def made(self) -> np.ndarray:
+    def materialize(self) -> np.ndarray:
         out = np.zeros(self.shape, self.dtype)
         self.fill(self.source, out)
         return out
 
 
 class ConstantStore:
-    """`is_frugal`: `retain` and `move` forget; else constants stay for as long as the store."""
+    """`drops_unused`: `retain` and `move` free constants; else all live as long as the store."""
 
-    def __init__(self, is_frugal: bool = False) -> None:
-        self.is_frugal = is_frugal
-        self._arrays: dict[str, np.ndarray | Later] = {}
-        self.files: set[str] = set()  # beside the model, that constants were read from
+    def __init__(self, drops_unused: bool = False) -> None:
+        self.drops_unused = drops_unused
+        self._arrays: dict[str, np.ndarray | LazyConstant] = {}
+        self.files: set[str] = set()  # external data files that constants were read from
 
     def add(self, array: np.ndarray) -> ConstRef:
         array = np.asarray(array)
-        data = array if array.flags.c_contiguous else _in_order(array)
+        data = array if array.flags.c_contiguous else _contiguous(array)
         dtype = dtypes.from_numpy(data.dtype)
         head = f"{dtype.name}{data.shape}".encode()
         digest = hashlib.blake2b(head, digest_size=12)
-        for part in _digests(data):
-            digest.update(part)
+        for piece in _digests(data):
+            digest.update(piece)
         return self._put(digest.hexdigest(), data)
 
-    def derive(self, source: ConstRef, how: str, array: np.ndarray | Later) -> ConstRef:
-        """Another constant's elements in an order that `how` says all about. A large one is not
-        looked at: it may be a view, or not there yet."""
+    def derive(self, source: ConstRef, how: str, array: np.ndarray | LazyConstant) -> ConstRef:
+        """A constant made from another by a transformation that `how` identifies. A large one is
+        not hashed: it may be a view, or lazy."""
         if array.nbytes < _LARGE_BYTES:
-            return self.add(array.made() if isinstance(array, Later) else array)
+            return self.add(array.materialize() if isinstance(array, LazyConstant) else array)
         name = f"{source.digest} {source.dtype}{source.shape} {how}".encode()
         return self._put(hashlib.blake2b(name, digest_size=12).hexdigest(), array)
 
-    def _put(self, digest: str, array: np.ndarray | Later) -> ConstRef:
+    def _put(self, digest: str, array: np.ndarray | LazyConstant) -> ConstRef:
         if digest not in self._arrays:
-            self._arrays[digest] = array if isinstance(array, Later) else _read_only(array)
+            self._arrays[digest] = array if isinstance(array, LazyConstant) else _read_only(array)
         return ConstRef(digest, dtypes.from_numpy(array.dtype).name, tuple(array.shape))
 
     def get(self, ref: ConstRef) -> np.ndarray:
@@ -90,29 +90,29 @@ class ConstantStore:
             raise IngotError(
                 "bad-graph",
                 f"constant @{ref.digest} is not in the store",
-                hint="an IR read from text needs the constants that were saved beside it",
+                hint="an IR read from text needs the constants file that was saved with it",
             )
-        if isinstance(found, Later):
-            found = self._arrays[ref.digest] = _read_only(found.made())
+        if isinstance(found, LazyConstant):
+            found = self._arrays[ref.digest] = _read_only(found.materialize())
         return found
 
     def retain(self, refs: Iterable[ConstRef]) -> None:
-        """Only these are still needed."""
-        if self.is_frugal:
+        """Free every constant but these, if the store drops unused ones."""
+        if self.drops_unused:
             kept = {ref.digest for ref in refs}
             self._arrays = {d: array for d, array in self._arrays.items() if d in kept}
 
-    def move(self, ref: ConstRef, blob: np.ndarray, places: Iterable[int]) -> None:
-        """Copy a constant's bytes to places in a blob of zeros; here it is not needed any more."""
+    def move(self, ref: ConstRef, blob: np.ndarray, offsets: Iterable[int]) -> None:
+        """Copy a constant's bytes to offsets in a blob of zeros. The store may free it then."""
         found = self._arrays.get(ref.digest)
-        for start in places:
-            if isinstance(found, Later):
+        for start in offsets:
+            if isinstance(found, LazyConstant):
                 out = blob[start : start + found.nbytes].view(found.dtype).reshape(found.shape)
                 found.fill(found.source, out)
                 _release(found.source)
             else:
                 _copy(self.get(ref), blob, start)
-        if self.is_frugal:
+        if self.drops_unused:
             del self._arrays[ref.digest]
 
     def __contains__(self, ref: ConstRef) -> bool:
@@ -127,10 +127,11 @@ class ConstantStore:
 
     def save(self, path: Path) -> None:
         """All constants in one .npz, for a later start from a dumped IR."""
-        made = {d: a.made() if isinstance(a, Later) else a for d, a in self._arrays.items()}
+        items = self._arrays.items()
+        arrays = {d: a.materialize() if isinstance(a, LazyConstant) else a for d, a in items}
         raw = {
             f"{digest}:{dtypes.from_numpy(a.dtype).name}": a.view(_storage(a.dtype))
-            for digest, a in made.items()
+            for digest, a in arrays.items()
         }
         np.savez(path, **raw)  # type: ignore[arg-type]
 
@@ -148,39 +149,39 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 def _copy(array: np.ndarray, blob: np.ndarray, start: int) -> None:
-    data = array if array.flags.c_contiguous else _in_order(array)
+    data = array if array.flags.c_contiguous else _contiguous(array)
     for piece in _pieces(data):
         blob[start : start + piece.nbytes] = piece
         start += piece.nbytes
 
 
 def _release(array: np.ndarray) -> None:
-    """A mapped constant that was read leaves memory; it is still in its file."""
+    """Release the pages of a memory-mapped constant; they can be read from the file again."""
     if (mapped := _mapping(array)) is not None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _in_order(array: np.ndarray) -> np.ndarray:
-    """A C-contiguous copy. Matrices that lie the other way round are turned by tiles: going along
-    whole rows of one, each element of the other would be on a page of its own."""
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    """A C-contiguous copy. Matrices are transposed in tiles: along a whole row of the target, each
+    element of the source would be on another page."""
     if array.ndim != 2:
         return array.copy(order="C")
-    out, step = np.empty(array.shape, array.dtype), _TURNED
+    out, step = np.empty(array.shape, array.dtype), _TRANSPOSE_TILE
     for i, j in itertools.product(*(range(0, n, step) for n in array.shape)):
         out[i : i + step, j : j + step] = array[i : i + step, j : j + step]
     return out
 
 
 def _digests(array: np.ndarray) -> Iterator[bytes]:
-    """Of the array's pieces, some at a time side by side: Python's lock is free meanwhile. Those of
-    a mapped file one by one, since each leaves memory before the next is read."""
+    """Digests of the array's pieces, computed in threads: hashing releases the GIL. Pieces of a
+    mapped file are hashed one by one, each released before the next is read."""
     pieces = _pieces(array)
     if array.nbytes <= _PIECE_BYTES or _mapping(array) is not None:
         yield from map(_digest, pieces)
         return
-    with ThreadPoolExecutor(_AT_ONCE) as crew:
-        while batch := list(itertools.islice(pieces, _AT_ONCE)):
-            yield from crew.map(_digest, batch)
+    with ThreadPoolExecutor(_HASH_THREADS) as pool:
+        while batch := list(itertools.islice(pieces, _HASH_THREADS)):
+            yield from pool.map(_digest, batch)
 
 
 def _digest(piece: np.ndarray) -> bytes:
@@ -188,8 +189,8 @@ def _digest(piece: np.ndarray) -> bytes:
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The array's bytes, some at a time. Those of a mapped file leave memory when they are done
-    with: they are in the file, and reading a model must not take twice its size."""
+    """The array's bytes in pieces. Pages of a mapped file are released after use, so that reading
+    a model does not take twice its size in memory."""
     flat = array.reshape(-1).view(np.uint8)
     for start in range(0, flat.nbytes, _PIECE_BYTES):
         yield flat[start : start + _PIECE_BYTES]
@@ -197,7 +198,7 @@ def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _mapping(array: np.ndarray) -> mmap.mmap | None:
-    """The read-only file mapping an array looks into."""
+    """The read-only file mapping that backs an array, if any."""
     base: Any = array
     mode = ""
     while isinstance(base, np.ndarray):
@@ -207,5 +208,5 @@ def _mapping(array: np.ndarray) -> mmap.mmap | None:
 
 
 def _storage(dtype: np.dtype) -> np.dtype:
-    """The integer type of the same width: .npz knows none of the extension types."""
+    """The integer type of the same width: .npz does not support extension types."""
     return dtype if dtype.kind in "fiub" else np.dtype(f"u{dtype.itemsize}")

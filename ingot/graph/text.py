@@ -1,5 +1,5 @@
-"""Graph ↔ text, in the manner of a jaxpr. In: a Graph or its text. Out: the other. The dumps, the
-verifier's round-trip hook and `--start-from` use it.
+"""The graph printer and the text format, similar to a jaxpr. In: a Graph. Out: text. The dumps,
+the verifier's round-trip hook and `--start-from` use it.
 
     graph mlp(%x: f32[batch, 64]) {
       symbol batch: 1..512
@@ -11,7 +11,7 @@ verifier's round-trip hook and `--start-from` use it.
     }
 
 `show` is here, `parse` in parse.py (`parse(show(g)) == g`). A constant prints as its digest, never
-as data. Names that are not plain words are quoted; `_` is an absent operand; a comment at the end
+as data. Names that are not identifiers are quoted; `_` is an absent operand; a comment at the end
 of a node's line is its origin.
 """
 
@@ -39,7 +39,7 @@ def show(graph: Graph) -> str:
 
 
 def show_node(node: Node) -> str:
-    """The text of one node, as it stands in its graph's."""
+    """The text of one node, as in its graph's text."""
     return "\n".join(_node(node, ""))
 
 
@@ -67,7 +67,11 @@ def show_attr(value: Any, indent: str = "") -> str:
             return "\n".join(_graph(value, indent))
         case tuple():
             return f"[{', '.join(show_attr(v, indent) for v in value)}]"
-    raise IngotError("bad-graph", f"{value!r} is not an attribute", hint="see graph/ir.py")
+    raise IngotError(
+        "bad-graph",
+        f"{value!r} is not an attribute",
+        hint="graph/ir.py lists the kinds of attributes",
+    )
 
 
 def _graph(graph: Graph, indent: str) -> list[str]:

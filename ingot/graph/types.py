@@ -1,7 +1,7 @@
-"""What a value in the graph is: element type, logical shape, layout, device, quantisation.
+"""Types of graph values: element type, logical shape, layout, device, quantisation.
 
-A dimension is an integer expression: a constant, or one over the graph's symbols. Everything an
-operator sees is logical; `layout` says how the elements lie in memory and only lower reads it.
+A dimension is an integer expression: a constant, or a dynamic dimension over the graph's symbols.
+Operators see logical shapes; `layout` maps them to memory, and only lower applies it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DimLike = int | arith.Expr
 @node
 class Layout(Node):
     """Logical axes → physical axes. Each physical axis is (logical axis, block): block 0 is the
-    whole axis or its outer part, a positive block is an inner tile of that many, zero-padded."""
+    whole axis or its outer tiles, a positive block is an inner tile of that size, zero-padded."""
 
     axes: tuple[tuple[int, int], ...]
 
@@ -50,7 +50,7 @@ class TensorType(Node):
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
-        """The shape as numbers, if it has no symbols."""
+        """The shape as integers, if it has no dynamic dimension."""
         sizes = [arith.as_int(d) for d in self.shape]
         return None if None in sizes else tuple(sizes)  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ class TensorType(Node):
 
 @node
 class SequenceType(Node):
-    """A list of values of one type (ONNX sequences); nothing emits it yet."""
+    """A list of values of one type (an ONNX sequence); no front end emits it yet."""
 
     element: TensorType
 
@@ -89,10 +89,10 @@ Type = TensorType | SequenceType | OptionalType
 
 @node
 class Symbol(Node):
-    """A size known only later: its range, a divisor, and where its value comes from.
+    """A dynamic dimension: its range, a divisor, and where its value comes from.
 
-    `source` is "input" (a dimension of some graph input) or "node" (bound when the node that
-    names it in its `symbols` attribute has run).
+    `source` is "input" (a dimension of some graph input) or "node" (data-dependent: bound when
+    the node that lists it in its `symbols` attribute has run).
     """
 
     name: str
@@ -111,14 +111,14 @@ def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> 
     return replace(type, shape=tuple(arith.wrap(d) for d in shape))
 
 
-# Bare words that mean something else where a size may stand; a symbol so called is quoted.
+# Keywords of the text format; a symbol with such a name is quoted.
 WORDS = frozenset(dtypes.TABLE) | {
     "none", "true", "false", "inf", "nan", "min", "max", "graph",
 }  # fmt: skip
 
 
 def show_dim(dim: DimLike, outer: int = 0) -> str:
-    """Text for a size: as `arith.show`, with symbol names quoted where they are not plain words."""
+    """Text of a dimension: as `arith.show`, with names quoted that are not identifiers."""
     match dim:
         case arith.Var(name=name):
             plain = name.isidentifier() and name.isascii() and name not in WORDS

@@ -1,12 +1,12 @@
-"""The laws of the graph IR, checked. In: a Graph. Out: nothing, or a bad-graph error that names the
-node. Called after every pass and front end; `HOOKS` see each graph that passes.
+"""The graph verifier: checks the IR's invariants. In: a Graph. Out: nothing, or a bad-graph error
+that names the node. Called after every pass and front end; each valid graph goes to `HOOKS`.
 
 1. A value has one definition, before its uses, and every use repeats its type.
 2. A node's declared types agree with what its operator infers from its operands.
-3. A symbol is declared once and bound before it is mentioned: by an axis of a graph input whose
-   size is that bare symbol, or by the one node that lists it in its `symbols` attribute.
-4. A sub-graph reads only its own inputs. It may mention the symbols of the graphs around it; one
-   that it lists again is the same symbol.
+3. A symbol is declared once and bound before it is used: by an axis of a graph input whose size is
+   that bare symbol, or by the one node that lists it in its `symbols` attribute.
+4. A sub-graph reads only its own inputs. It may use the symbols of the enclosing graphs; a symbol
+   that it declares again is the same symbol.
 5. A state pair names an input and an output of equal type.
 6. A constant's type is its reference's.
 """
@@ -34,7 +34,7 @@ HOOKS: list[Callable[[Graph], None]] = []
 
 
 def verify(graph: Graph) -> None:
-    """Raise a bad-graph error unless every law at the top of this file holds."""
+    """Raise a bad-graph error unless every invariant at the top of this file holds."""
     _verify(graph, {}, frozenset())
     for hook in HOOKS:
         hook(graph)
@@ -69,7 +69,7 @@ def _declared(graph: Graph, outer: Mapping[str, Symbol]) -> dict[str, Symbol]:
 
 def _bound_by_inputs(graph: Graph) -> frozenset[str]:
     dims = (d for v in graph.inputs for d in type_dims(v.type))
-    return frozenset(found[0] for d in dims if (found := arith.solved(d, 0)))
+    return frozenset(found[0] for d in dims if (found := arith.solve_var(d, 0)))
 
 
 def _define(graph: Graph, defined: dict[str, Value], value: Value, where: str) -> None:
@@ -94,7 +94,7 @@ def _verify_node(
     symbols: Mapping[str, Symbol],
     bound: frozenset[str],
 ) -> frozenset[str]:
-    """Check one node; the answer is the symbols bound after it."""
+    """Check one node; returns the symbols bound after it."""
     where = describe(node)
     for value in node.inputs:
         if value is not None:
@@ -105,7 +105,7 @@ def _verify_node(
     for name in own:
         listed = graph.symbol_map.get(name)
         if listed is None or listed.source != "node":
-            raise _bad(f"symbol {name!r} is bound here but not declared as a node's", where)
+            raise _bad(f"symbol {name!r} is bound here but not declared with source 'node'", where)
         if name in bound or own.count(name) > 1:
             raise _bad(f"symbol {name!r} is bound twice", where)
     after = bound | set(own)
@@ -123,18 +123,20 @@ def _check_mentions(
 ) -> None:
     for name in sorted({n for d in dims for n in arith.free_vars(d)}):
         if name not in symbols:
-            raise _bad(f"symbol {name!r} is mentioned but not declared", where)
+            raise _bad(f"symbol {name!r} is used but not declared", where)
         if name not in bound:
-            raise _bad(f"symbol {name!r} is mentioned before it is bound", where)
+            raise _bad(f"symbol {name!r} is used before it is bound", where)
 
 
 def _check_attrs(node: Node, where: str) -> None:
     names = [name for name, _ in node.attrs]
     if names != sorted(set(names)):
-        raise _bad("attributes are not sorted by name, or one is given twice", where)
+        raise _bad("attributes are not sorted by name, or one is duplicated", where)
     for name, value in node.attrs:
         if not _is_attr(value):
-            raise _bad(f"attribute {name}={value!r} is of no kind the grammar has", where)
+            raise _bad(
+                f"attribute {name}={value!r} is of no kind in the grammar (graph/ir.py)", where
+            )
 
 
 def _is_attr(value: Any) -> bool:
@@ -152,10 +154,10 @@ def _check_types(node: Node, symbols: Mapping[str, Symbol], where: str) -> None:
     else:
         inferred = list(_infer(node, where))
     if len(inferred) != len(declared):
-        raise _bad(f"{node.op} makes {len(inferred)} values, not {len(declared)}", where)
+        raise _bad(f"{node.op} has {len(inferred)} outputs, not {len(declared)}", where)
     for value, made in zip(node.outputs, inferred):
         if not types_agree(value.type, made, symbols):
-            what = f"{value.name!r} is declared {value.type} but {node.op} makes {made}"
+            what = f"{value.name!r} is declared {value.type} but {node.op} infers {made}"
             raise _bad(what, where)
 
 
@@ -174,30 +176,30 @@ def _verify_state(graph: Graph) -> None:
     outputs = {v.name: v for v in graph.outputs}
     for before, after in graph.state:
         if before not in inputs or after not in outputs:
-            raise _bad(f"state {before!r} -> {after!r} names no input and output of the graph")
+            raise _bad(f"state {before!r} -> {after!r} is not an input and an output of the graph")
         if inputs[before].type != outputs[after].type:
             kinds = f"{inputs[before].type} and {outputs[after].type}"
-            raise _bad(f"state {before!r} -> {after!r} joins different types: {kinds}")
+            raise _bad(f"state {before!r} -> {after!r} has different types: {kinds}")
     for side in zip(*graph.state):
         if len(set(side)) != len(side):
-            raise _bad("an input or output stands in two state pairs")
+            raise _bad("an input or output is in two state pairs")
 
 
 def _bad(what: str, where: str = "") -> IngotError:
     return IngotError("bad-graph", what, where=where)
 
 
-# --- facts that passes share --------------------------------------------------------------------
+# --- queries that passes share ------------------------------------------------------------------
 
 
 def describe(node: Node) -> str:
-    """How an error calls a node: by its origin, and by what it makes."""
+    """A node's name in error messages: its origin, operator and outputs."""
     made = ", ".join(v.name for v in node.outputs)
     return f"{node.origin + ': ' if node.origin else ''}{node.op} -> {made}"
 
 
 def bound_symbols(node: Node) -> tuple[str, ...]:
-    """The symbols that get their value when this node has run."""
+    """The symbols that this node binds when it has run."""
     return tuple(node.attr("symbols") or ())
 
 
@@ -224,7 +226,7 @@ def attr_dims(attrs: Any) -> Iterator[arith.Expr]:
 
 def types_agree(a: Type, b: Type, symbols: Mapping[str, Symbol]) -> bool:
     """Same element type and, for every value of the symbols, same shape. Layout, device and
-    quantisation are no business of an operator's inference and are not compared."""
+    quantisation are not inferred by operators and not compared."""
     if not isinstance(a, TensorType) or not isinstance(b, TensorType):
         return a == b
     if a.dtype is not b.dtype or a.rank != b.rank:
@@ -233,7 +235,7 @@ def types_agree(a: Type, b: Type, symbols: Mapping[str, Symbol]) -> bool:
 
 
 def sizes_agree(a: arith.Expr, b: arith.Expr, symbols: Mapping[str, Symbol]) -> bool:
-    """Whether no value of the symbols tells the two sizes apart, as far as trying some shows."""
+    """Whether two sizes are equal for a sample of the symbols' values."""
     if a == b:
         return True
     names = sorted(arith.free_vars(a) | arith.free_vars(b))
@@ -241,7 +243,7 @@ def sizes_agree(a: arith.Expr, b: arith.Expr, symbols: Mapping[str, Symbol]) -> 
 
 
 def _trials(names: list[str], symbols: Mapping[str, Symbol]) -> Iterator[dict[str, int]]:
-    """A dozen assignments that each symbol's range and divisor allow, unlike one another."""
+    """Twelve different assignments within each symbol's range and divisor."""
     for trial in range(12):
         env = {}
         for place, name in enumerate(names):

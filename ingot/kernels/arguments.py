@@ -1,6 +1,6 @@
-"""The caller's arrays as a kernel's parameters. In: numpy arrays, tensors of other libraries.
-Out: one C-contiguous array for each parameter, over the caller's own memory where it can be; or an
-error that names the parameter.
+"""Argument binding of kernel calls. In: numpy arrays, tensors of other libraries (DLPack).
+Out: one C-contiguous array per parameter, without a copy where possible; or an error that names the
+parameter.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.loops import ir
 from ingot.loops.ir import Buffer
-from ingot.loops.signature import demand, is_allowed, signature, solve_sizes
+from ingot.loops.signature import describe_range, is_allowed, signature, solve_sizes
 from ingot.support.errors import IngotError
 
-# element types that DLPack's numpy side does not know: shared as plain bits
+# element types that numpy's DLPack import lacks: passed as integers of equal width
 _AS_BITS = {"bf16": "int16", "f8e4m3fn": "uint8", "f8e5m2": "uint8"}
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arrays for all parameters in order, and those among them that the call returns."""
+    """The arrays of all parameters in order, and those that the call returns."""
 
     arrays: list[np.ndarray]
     made: list[np.ndarray]
@@ -33,13 +33,13 @@ class Arguments:
     gives_torch: bool
 
     def result(self) -> Any:
-        """Nothing if the caller gave the outputs; else the one that was made, or a tuple."""
+        """None if the caller gave the outputs; else the allocated output, or a tuple of them."""
         made = [_to_torch(x) if self.gives_torch else x for x in self.made]
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
 
 def bind(kernel: ir.Kernel, given: Sequence[Any]) -> Arguments:
-    """All parameters, or only those whose content is read: then the others are made, as zeros."""
+    """Bind all parameters, or only those that are read: the others are allocated, as zeros."""
     roles = signature(kernel)
     if len(given) == len(kernel.params):
         params: tuple[Buffer, ...] = kernel.params
@@ -48,11 +48,13 @@ def bind(kernel: ir.Kernel, given: Sequence[Any]) -> Arguments:
     else:
         raise _wrong_count(kernel, len(given))
     written = {p.name for p in roles.outputs}
-    arrays = {p.name: _adopt(kernel, p, x, p.name in written) for p, x in zip(params, given)}
+    arrays = {
+        p.name: _checked_array(kernel, p, x, p.name in written) for p, x in zip(params, given)
+    }
     sizes = _sizes(kernel, tuple([(name, x.shape) for name, x in arrays.items()]))
     made = [p for p in kernel.params if p.name not in arrays]
     arrays |= {p.name: np.zeros(_shape(p, sizes), p.dtype.numpy) for p in made}
-    _refuse_shared(kernel, arrays, written)
+    _refuse_aliasing(kernel, arrays, written)
     return Arguments(
         [arrays[p.name] for p in kernel.params],
         [arrays[p.name] for p in made],
@@ -72,16 +74,16 @@ def _typed(p: Buffer) -> str:
 def _wrong_count(kernel: ir.Kernel, count: int) -> IngotError:
     roles = signature(kernel)
     hint = "give " + ", ".join(_typed(p) for p in kernel.params)
-    if roles.made:
-        names = ", ".join(p.name for p in roles.made)
-        hint += f"; or leave out {names}, to have {'it' if len(roles.made) == 1 else 'them'} made"
+    if roles.new_outputs:
+        names = ", ".join(p.name for p in roles.new_outputs)
+        hint += f"; or leave out {names}, which the call then allocates"
     return _bad(kernel, f"{count} arrays given for {len(kernel.params)} parameters", hint=hint)
 
 
 # --- one array ------------------------------------------------------------------------------------
 
 
-def _adopt(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.ndarray:
+def _checked_array(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.ndarray:
     array = _as_numpy(kernel, p, given, is_written)
     if array.dtype != p.dtype.numpy:
         what = f"parameter {_typed(p)} was given an array of {array.dtype}"
@@ -96,7 +98,7 @@ def _adopt(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.nda
     if not array.flags.carray:
         wrong = "not C-contiguous and aligned" if array.flags.writeable else "read-only"
         what = f"the array given for {p.name}, which the kernel writes, is {wrong}"
-        raise _bad(kernel, what, hint="pass an array of its own, such as np.empty(…)")
+        raise _bad(kernel, what, hint="pass a new array, such as np.empty(…)")
     return array
 
 
@@ -104,7 +106,7 @@ def _as_numpy(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.
     if isinstance(given, np.ndarray):
         return given
     if hasattr(given, "__dlpack__"):
-        return _shared(kernel, p, given)
+        return _from_dlpack(kernel, p, given)
     if isinstance(given, bool | int | float | np.generic) and not is_written:
         try:
             return np.asarray(given, p.dtype.numpy)
@@ -115,8 +117,8 @@ def _as_numpy(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.
     raise _bad(kernel, what, hint="pass a numpy array, or anything with __dlpack__")
 
 
-def _shared(kernel: ir.Kernel, p: Buffer, given: Any) -> np.ndarray:
-    """Another library's CPU tensor, as an array over the same memory."""
+def _from_dlpack(kernel: ir.Kernel, p: Buffer, given: Any) -> np.ndarray:
+    """Another library's CPU tensor as an array on the same memory, through DLPack."""
     bits = _AS_BITS.get(p.dtype.name) if _is_torch(given) else None
     try:
         tensor = given.detach() if getattr(given, "requires_grad", False) else given
@@ -136,7 +138,7 @@ def _torch_name(p: Buffer) -> str:
 
 
 def _is_torch(given: Any) -> bool:
-    torch = sys.modules.get("torch")  # who has a tensor has imported it
+    torch = sys.modules.get("torch")  # a caller with a tensor has imported it
     return torch is not None and isinstance(given, torch.Tensor)
 
 
@@ -153,7 +155,7 @@ def _to_torch(array: np.ndarray) -> Any:
 
 @lru_cache(maxsize=1024)
 def _sizes(kernel: ir.Kernel, given: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, int]:
-    """Every size, once all shapes are seen to agree; worked out once for the same shapes."""
+    """The value of every size, after checking that all shapes agree; cached by shapes."""
     found = dict(given)
     shapes = {name: [arith.Const(n) for n in shape] for name, shape in given}
     solved = {name: arith.evaluate(e, {}) for name, e in solve_sizes(kernel, shapes).items()}
@@ -166,7 +168,7 @@ def _sizes(kernel: ir.Kernel, given: tuple[tuple[str, tuple[int, ...]], ...]) ->
             _check_shape(kernel, p, found[p.name], solved)
     for size in kernel.sizes:
         if not is_allowed(size, solved[size.name]):
-            what = f"size {size.name} is {solved[size.name]}; it must be {demand(size)}"
+            what = f"size {size.name} is {solved[size.name]}; it must be {describe_range(size)}"
             raise _bad(kernel, what)
     return solved
 
@@ -188,8 +190,8 @@ def _check_shape(
     raise _bad(kernel, what, why=why)
 
 
-def _refuse_shared(kernel: ir.Kernel, arrays: dict[str, np.ndarray], written: set[str]) -> None:
-    """What is written while others are read must have memory of its own."""
+def _refuse_aliasing(kernel: ir.Kernel, arrays: dict[str, np.ndarray], written: set[str]) -> None:
+    """An array that is written must not alias another argument."""
     for name in (p.name for p in kernel.params if p.name in written):
         for other, array in arrays.items():
             if other != name and np.may_share_memory(arrays[name], array):

@@ -1,8 +1,8 @@
-"""One kernel → one native function, by the road of a model. In: a kernel. Out: an Executable.
+"""One kernel → one native function. In: a kernel. Out: an Executable.
 
-The kernel is a program of one launch; the stages from `separate` to `codegen` are the pipeline's.
-Parameters it writes are states, the caller's arrays updated in place, so every parameter is an
-input and its shape gives sizes.
+The kernel becomes a program of one launch, compiled by the pipeline's stages from `split_kernels`
+to `codegen`. The parameters that it writes are state, arrays of the caller that are updated in
+place. So every parameter is an input, and its shape determines sizes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ingot.support import lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 
-FIRST_STAGE = "separate"
+FIRST_STAGE = "split_kernels"
 SOURCES = ("loops", "legal", "llvm", "asm")
 
 
 def program_of(kernel: loops.Kernel) -> ir.Program:
-    """A program that launches the kernel once, on buffers called as its parameters."""
+    """A program that launches the kernel once, on buffers named after its parameters."""
     written = {p.name for p in signature(kernel).outputs}
     _refuse_hidden_sizes(kernel)
     buffers = tuple(
@@ -59,20 +59,20 @@ def program_of(kernel: loops.Kernel) -> ir.Program:
 
 
 def _refuse_hidden_sizes(kernel: loops.Kernel) -> None:
-    """The runtime reads a size off a dimension that is nothing else."""
+    """The runtime takes a size from a dimension that is this size alone, not an expression."""
     bare = {d.name for p in kernel.params for d in p.shape if isinstance(d, arith.Var)}
     for size in kernel.sizes:
         if size.name not in bare:
             raise IngotError(
                 "bad-input",
-                f"size {size.name} is no dimension of any parameter by itself",
+                f"no dimension of a parameter is the size {size.name} alone",
                 where=f"kernel {kernel.name}",
                 hint=f"give a parameter a dimension {size.name}",
             )
 
 
 def compile_kernel(kernel: loops.Kernel, target: str, profile: bool = False) -> Executable:
-    """`profile` compiles cycle counters in."""
+    """Compile; with cycle counters if `profile`."""
     session, pipeline = _session(target), lazy.load("pipeline")
     session.profile = profile
     obstacle = session.backend.why_not_here(session.target)
@@ -82,15 +82,15 @@ def compile_kernel(kernel: loops.Kernel, target: str, profile: bool = False) -> 
 
 
 def source_of(kernel: loops.Kernel, what: str, target: str) -> str:
-    """The kernel's text at a stage of its way; several parts where it has several loop nests."""
+    """The kernel's text at a stage; one text per loop nest after `split_kernels`."""
     if what not in SOURCES:
         hint = "one of " + ", ".join(SOURCES)
         raise IngotError("bad-option", f"source({what!r})", hint=hint)
     if what == "loops":
         return show(kernel)
     session, pipeline = _session(target), lazy.load("pipeline")
-    done = pipeline.run_stages(program_of(kernel), session, FIRST_STAGE, "share_again")
-    return "\n".join(_text(part, what, session) for _, part in done.kernels)
+    done = pipeline.run_stages(program_of(kernel), session, FIRST_STAGE, "dedupe_kernels_2")
+    return "\n".join(_text(nest, what, session) for _, nest in done.kernels)
 
 
 def _text(kernel: loops.Kernel, what: str, session: Any) -> str:

@@ -1,8 +1,8 @@
-"""`@ingot.kernel`: a Python function, read and never run → a KernelFunction.
+"""`@ingot.kernel`: a Python function, parsed and not executed → a KernelFunction.
 
-The function's own file is parsed, so errors point into it. Names it does not bind are Python's, as
-they are when the decorator runs: numbers, element types, and functions of one return, which are
-written out where they are called.
+The source file is parsed, so that errors point into it. Free names have their Python values of the
+time when the decorator runs: numbers, element types, and functions of one return statement, which
+are inlined.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, overload
 
 from ingot.kernels.function import KernelFunction
 from ingot.loops import script_parse
-from ingot.loops.reach import check_reach
+from ingot.loops.bounds_check import check_bounds
 from ingot.loops.script_parse import Script
 from ingot.loops.script_scope import read_function, scope_of
 from ingot.loops.signature import Reference
-from ingot.loops.verify_values import LawBroken
+from ingot.loops.verify_values import InvariantError
 from ingot.support.errors import IngotError
 
 Decorator = Callable[[FunctionType], KernelFunction]
@@ -49,14 +49,14 @@ def kernel(
 ) -> KernelFunction | Decorator:
     """A kernel from a function written in the kernel language (docs/kernels.md).
 
-    name       what it is called; None: as the function
-    reference  a function of the inputs that gives the outputs, by numpy
-    origin, family  for later stages: which node of a model, which default schedule
+    name       the kernel's name; empty: the function's
+    reference  a numpy function from inputs to outputs
+    origin, family  the model's node, and the family that selects the default schedule
     """
 
     def define(f: Any) -> KernelFunction:
         if not isinstance(f, FunctionType):
-            what = f"@ingot.kernel stands above a def, not a {type(f).__name__}"
+            what = f"@ingot.kernel decorates a function, not a {type(f).__name__}"
             raise IngotError("bad-text", what)
         around = sys._getframe(2 if function is not None else 1).f_locals
         return _defined(f, around, {"name": name, "origin": origin, "family": family}, reference)
@@ -68,19 +68,19 @@ def _defined(
     f: FunctionType, around: Mapping[str, Any], options: dict[str, str], reference: Reference | None
 ) -> KernelFunction:
     tree, source = read_function(f)
-    # names that stand in annotations alone are in no closure: the frame around has them
+    # names used only in annotations are in no closure: look them up in the enclosing frame
     script = script_parse.parse_script(tree, source, {**around, **scope_of(f)}, options)
     try:
         made = KernelFunction(script.kernel, reference)
-        check_reach(made.ir)
+        check_bounds(made.ir)
         return made
-    except LawBroken as error:
-        raise _placed(error, script) from None
+    except InvariantError as error:
+        raise _located(error, script) from None
 
 
-def _placed(error: LawBroken, script: Script) -> IngotError:
-    """A broken law, said of the user's line."""
-    node = script.place(error.stmt)
+def _located(error: InvariantError, script: Script) -> IngotError:
+    """The violated invariant, reported at the user's line."""
+    node = script.node_of(error.stmt)
     if node is None:
         return error
     at = script.source.error(node, error.what)
@@ -89,5 +89,5 @@ def _placed(error: LawBroken, script: Script) -> IngotError:
 
 
 def parse(text: str, **constants: Any) -> KernelFunction:
-    """A kernel from text, such as `print(kernel)` gives; `constants` are names it may mention."""
+    """Parse the text form that `print(kernel)` gives; `constants` are its free names."""
     return KernelFunction(script_parse.parse(text, constants))

@@ -1,15 +1,14 @@
-"""A kernel that can be called, and a schedule that ends in one. In: a loops kernel. Out: results on
-numpy arrays or torch tensors.
+"""Callable kernels and their schedules. In: a loop-IR kernel. Out: results on numpy arrays or torch
+tensors.
 
-    kernel(A, B, C)        fills C               kernel(A, B)           makes and returns C
-    print(kernel)          source that parses back and runs
-    kernel.source("asm")   what becomes of it    kernel.interpret(A, B) the same, by the interpreter
-    kernel.schedule(fn)    a faster equal one    kernel.profile(A, B)   where the time goes
-    kernel.attrs           it as an operator of a graph
+    kernel(A, B, C)        fills C               kernel(A, B)           allocates and returns C
+    print(kernel)          source text, which can be parsed back
+    kernel.source("asm")   its generated code    kernel.interpret(A, B) by the loop interpreter
+    kernel.schedule(fn)    a scheduled copy      kernel.profile(A, B)   time per loop nest
+    kernel.attrs           attributes of a graph's `kernel` node
 
-What the user wrote is what runs: no schedule is applied unless asked for. Native code is made at
-the first call, once for each target. `schedule/` is below and knows nothing of callable kernels;
-this is where the two meet.
+No schedule is applied except the user's own. Native code is compiled at the first call, once per
+target. `schedule/` is a lower level that does not know callable kernels; this module connects them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ingot.support.errors import IngotError
 
 
 class KernelFunction:
-    """`ir` is the kernel itself; `reference`, if given, computes the same by numpy."""
+    """`ir` is the loop IR; `reference`, if given, computes the same in numpy."""
 
     def __init__(
         self,
@@ -47,14 +46,14 @@ class KernelFunction:
         self.ir = kernel
         self.reference = reference
         outputs = signature(kernel).outputs
-        # a schedule changes no kernel's meaning, so what was seen before it still holds
+        # a schedule keeps the kernel's meaning, so `filled` stays valid
         self.filled = filled or tuple(p.name for p in outputs if covers(kernel, p.name))
         if reference is not None:
             set_reference(kernel, reference)
         self._built: dict[str, Executable] = {}
         self._lock = threading.Lock()
 
-    # --- what people read -------------------------------------------------------------------------
+    # --- text -------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -76,15 +75,15 @@ class KernelFunction:
         return hash(self.ir)
 
     def source(self, what: str = "loops", target: str = "cpu") -> str:
-        """The text of the kernel: "loops" (as written), "legal" (what the printer gets), "llvm"
-        or "asm"."""
+        """The text of the kernel: "loops" (as written), "legal" (after legalize), "llvm" or
+        "asm"."""
         return source_of(self.ir, what, target)
 
     # --- calling ----------------------------------------------------------------------------------
 
     def __call__(self, *arrays: Any, threads: int | None = None, target: str = "cpu") -> Any:
-        """Run on arrays in the order of the parameters. Outputs may be left out: they are made,
-        with zeros wherever the kernel writes nothing, and returned."""
+        """Run on arrays in the order of the parameters. Omitted outputs are allocated, zero where
+        the kernel does not write, and returned."""
         exe = self._built.get(target) or self.executable(target)
         if len(arrays) == len(self.ir.params) and all(type(a) is np.ndarray for a in arrays):
             return self._fill(exe, arrays, threads)
@@ -93,8 +92,8 @@ class KernelFunction:
         return arguments.result()
 
     def _fill(self, exe: Executable, arrays: tuple[np.ndarray, ...], threads: int | None) -> None:
-        """Nothing is to be made or converted: the executable's own checks are all there is to do.
-        Its words for a bad array are a model's, so `bind` is asked for those of a kernel."""
+        """Nothing is allocated or converted: the executable's own checks are enough. Its error
+        messages are those of a model, so `bind` is called to raise the kernel's."""
         try:
             exe.run_with(arrays, threads)
         except IngotError:
@@ -104,8 +103,8 @@ class KernelFunction:
     def profile(
         self, *arrays: Any, threads: int | None = None, target: str = "cpu", runs: int = 20
     ) -> Profile:
-        """Where the time of a call goes, nest by nest, and what share of the machine's peak each
-        reaches. Arrays that the kernel writes are copied before: the caller's stay as they are."""
+        """Time per loop nest, and the fraction of the machine's peak that it reaches. Arrays that
+        the kernel writes are copied first: the caller's are unchanged."""
         exe = compile_kernel(self.ir, target, profile=True)
         exe.threads = threads  # type: ignore[assignment]
         given, written = bind(self.ir, arrays).arrays, signature(self.ir).outputs
@@ -113,13 +112,13 @@ class KernelFunction:
         return exe.profile(feeds, runs)
 
     def interpret(self, *arrays: Any) -> Any:
-        """The same, by the loop interpreter: slow, and every access is checked."""
+        """Run in the loop interpreter: slow, with every access bounds-checked."""
         arguments = bind(self.ir, arrays)
         interp.run(self.ir, arguments.arrays, arguments.sizes)
         return arguments.result()
 
     def executable(self, target: str = "cpu") -> Executable:
-        """The native code, made when first asked for. It takes all parameters as inputs."""
+        """The native code, compiled on first use. It takes all parameters as inputs."""
         with self._lock:
             if target not in self._built:
                 self._built[target] = compile_kernel(self.ir, target)
@@ -128,11 +127,11 @@ class KernelFunction:
     # --- other kernels ----------------------------------------------------------------------------
 
     def with_ir(self, kernel: ir.Kernel) -> KernelFunction:
-        """An equal kernel in other loops."""
+        """The same function with another loop nest."""
         return KernelFunction(kernel, self.reference, self.filled)
 
     def schedule(self, steps: Callable[[Any], Any] | None = None) -> KernelFunction:
-        """The kernel after the steps that `steps(sch)` takes; None: the default schedule."""
+        """The kernel after the schedule steps of `steps(sch)`; None: the default schedule."""
         if steps is None:
             return self.with_ir(default_schedule(self.ir))
         sch = Schedule(self)
@@ -141,15 +140,15 @@ class KernelFunction:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """It as an operator of a graph: `g.add("kernel", [x], **kernel.attrs)`."""
+        """The attributes of a graph node: `g.add("kernel", [x], **kernel.attrs)`."""
         return {"source": str(self), "filled": self.filled}
 
 
 class Schedule(schedule.Schedule):
-    """A kernel and the steps that make it faster: `sch.build()` is the result, ready to call.
+    """A kernel and its schedule steps; `sch.build()` is the result, ready to call.
 
-    docs/schedule.md has the primitives; `sch.kernel` is the loop IR as it stands, `sch.trace` the
-    steps so far.
+    docs/schedule.md has the primitives; `sch.kernel` is the current loop IR, `sch.trace` the steps
+    so far.
     """
 
     def __init__(self, kernel: KernelFunction | ir.Kernel):
@@ -157,12 +156,12 @@ class Schedule(schedule.Schedule):
         super().__init__(self._wrapped.ir)
 
     def build(self) -> KernelFunction:
-        """The kernel as it stands, as a function."""
+        """The current kernel as a function."""
         return self._wrapped.with_ir(self.kernel)
 
 
 def wrap(kernel: KernelFunction | ir.Kernel | schedule.Schedule | Any) -> KernelFunction:
-    """Whatever holds a kernel, as one that can be called."""
+    """A kernel, a schedule or loop IR as a callable kernel."""
     match kernel:
         case KernelFunction():
             return kernel
@@ -177,6 +176,6 @@ def wrap(kernel: KernelFunction | ir.Kernel | schedule.Schedule | Any) -> Kernel
 
 
 def default_schedule(kernel: ir.Kernel, target: str = "cpu") -> ir.Kernel:
-    """The schedule a model's kernel of this look would get."""
+    """The kernel with the schedule that it would get in a model."""
     backend = lazy.load("backends.cpu")
     return rules.schedule_kernel(kernel, backend.target(target), kernel.family or None).kernel

@@ -1,5 +1,5 @@
-"""Kernels as the spelling of a model's operators. In: `ingot.compile(…, kernels={…})`.
-Out: for each operator a function from its attributes to those of the graph's `kernel` node.
+"""Custom operators: kernels that implement operators of a model. In: `ingot.compile(kernels={…})`.
+Out: for each operator, a function from its attributes to those of the graph's `kernel` node.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Loops → loops that a printer can print one to one. See docs/legalize.md."""
 
-from ingot.legalize.steps import STEPS, legalize_kernel
+from ingot.legalize.passes import PASSES, legalize_kernel
 
-__all__ = ["STEPS", "legalize_kernel"]
+__all__ = ["PASSES", "legalize_kernel"]

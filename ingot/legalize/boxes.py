@@ -1,6 +1,6 @@
-"""Symbolic boxes: which indices an access takes while some loops run. Used by place_allocs.
+"""Symbolic boxes: the index ranges that an access covers over some loops. Used by place_allocs.
 
-A span is (lowest, highest) in terms of the variables that stay fixed; None means nothing is known.
+A span is (lowest, highest) in terms of the variables that stay fixed; None means unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Span = tuple[arith.Expr, arith.Expr]
 
 
 def span_of(index: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges) -> Span | None:
-    """The values of `index` while the loops `inner` run and everything else stands still."""
+    """The range of `index` over the loops `inner`, all other variables fixed."""
     found = _span(ranges.simplify(index), inner, ranges)
     if found is None:
         return None
@@ -74,7 +74,7 @@ def _times(x: Span, y: Span, ranges: Ranges) -> Span | None:
 
 
 def hull(a: Span, b: Span, ranges: Ranges) -> Span | None:
-    """The smallest span around both, where they can be compared."""
+    """The union hull of two spans; None where their ends cannot be compared."""
     low = _pick(a[0], b[0], ranges)
     high = _pick(b[1], a[1], ranges)
     if low is None or high is None:
@@ -83,7 +83,7 @@ def hull(a: Span, b: Span, ranges: Ranges) -> Span | None:
 
 
 def _pick(small: arith.Expr, large: arith.Expr, ranges: Ranges) -> Span | None:
-    """The two in rising order."""
+    """The two in ascending order; None where that is unknown."""
     if ranges.is_at_most(small, large):
         return small, large
     return (large, small) if ranges.is_at_most(large, small) else None

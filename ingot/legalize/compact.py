@@ -1,25 +1,25 @@
-"""A buffer shrinks to the box that is touched where it lives. Used by place_allocs."""
+"""Shrinks an allocation to the box that is accessed in its scope. Used by place_allocs."""
 
 from __future__ import annotations
 
 from ingot.arith import expr as arith
 from ingot.legalize import boxes
 from ingot.legalize.boxes import Span
-from ingot.legalize.flow import Access
+from ingot.legalize.flow import BufferAccess
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.alignment import Align
 
-MAX_EXCESS = 64  # elements a dimension may grow by
+MAX_EXCESS = 64  # elements by which a dimension may grow; heuristic
 
 
 def compact(
-    buffer: ir.Buffer, body: ir.Stmt, found: list[Access], ranges: Ranges, align: Align | None
+    buffer: ir.Buffer, body: ir.Stmt, found: list[BufferAccess], ranges: Ranges, align: Align | None
 ) -> ir.Alloc:
-    """alloc Y[128, 128] around Y[6*i … 6*i+5, j]  →  alloc Y[6, 1], indices less (6*i, j)"""
+    """alloc Y[128, 128] around Y[6*i … 6*i+5, j]  →  alloc Y[6, 1], indices minus (6*i, j)"""
     spans = [_whole(d) for d in buffer.shape]
     for d, extent in enumerate(buffer.shape):
-        spans[d] = _touched(d, extent, found, ranges) or spans[d]
+        spans[d] = _accessed_span(d, extent, found, ranges) or spans[d]
     offsets = tuple(low for low, _ in spans)
     shape = tuple(_extent(span, ranges) for span in spans)
     if align is not None:
@@ -37,8 +37,10 @@ def _extent(span: Span, ranges: Ranges) -> arith.Expr:
     return ranges.simplify(span[1] - span[0] + 1)
 
 
-def _touched(d: int, extent: arith.Expr, found: list[Access], ranges: Ranges) -> Span | None:
-    """The span of dimension `d`; None where it is unknown or no smaller than the whole."""
+def _accessed_span(
+    d: int, extent: arith.Expr, found: list[BufferAccess], ranges: Ranges
+) -> Span | None:
+    """The span of dimension `d`; None where it is unknown or not smaller than the dimension."""
     span: Span | None = None
     for access in found:
         inner = {f.var: f for f in access.loops}
@@ -50,19 +52,19 @@ def _touched(d: int, extent: arith.Expr, found: list[Access], ranges: Ranges) ->
 
 
 def _with_fixed_size(span: Span, whole: arith.Expr, ranges: Ranges) -> Span | None:
-    """The span, long enough for every iteration: a size may mention no loop variable."""
+    """The span, long enough for every iteration: a size must not depend on a loop variable."""
     size = _extent(span, ranges)
     if arith.free_vars(size) - ranges.sizes or _has_minimum(size):
-        most = ranges.bounds(size).high
-        if most is None:
+        upper = ranges.bounds(size).high
+        if upper is None:
             return None
-        size = arith.Const(most)
+        size = arith.Const(upper)
     return (span[0], span[0] + size - 1) if _is_worth_it(size, whole, ranges) else None
 
 
 def _is_worth_it(size: arith.Expr, whole: arith.Expr, ranges: Ranges) -> bool:
-    """A fixed tile beats a whole of unknown size, even where the whole may turn out smaller; and a
-    little more than the whole is welcome: guarded vectors then fit into it with all their lanes."""
+    """A constant tile size beats a dynamic dimension, even one that may be smaller at run time. A
+    constant size may also exceed the dimension a little, so that guarded vectors fit entirely."""
     if isinstance(size, arith.Const):
         return not isinstance(whole, arith.Const) or size.value <= whole.value + MAX_EXCESS
     return ranges.is_at_most(size, whole)
@@ -101,7 +103,7 @@ def _shift(
 
 
 def rescope(buffer: ir.Buffer, body: ir.Stmt) -> ir.Alloc:
-    """The allocation as it is, but a thread's own."""
+    """The allocation unchanged, but in thread scope."""
     scope = ir.THREAD if buffer.scope == ir.GLOBAL else buffer.scope
-    own = ir.replace(buffer, scope=scope)
-    return ir.Alloc(own, body if own == buffer else visit.replace_buffers(body, {own.name: own}))
+    new = ir.replace(buffer, scope=scope)
+    return ir.Alloc(new, body if new == buffer else visit.replace_buffers(body, {new.name: new}))

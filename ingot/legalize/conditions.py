@@ -1,4 +1,4 @@
-"""Conditions on indices: which always hold, which never do. Used by flatten and simplify_stmts."""
+"""Comparisons of indices: which always hold, which never do. Used by flatten and simplify_stmts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_index(e: ir.Expr) -> arith.Expr | None:
 
 
 def decide(op: str, a: arith.Expr, b: arith.Expr, ranges: Ranges) -> bool | None:
-    """Whether `a op b` holds for all values of the variables, or for none; None where neither."""
+    """True if `a op b` holds for all values of the variables, False if for none, else None."""
     match op:
         case "lt":
             return _order(b - a, 1, ranges)
@@ -50,7 +50,7 @@ def _equal(gap: arith.Expr, ranges: Ranges) -> bool | None:
 
 
 def fold(e: ir.Expr, ranges: Ranges) -> ir.Expr:
-    """One node, its children folded already: constants out of comparisons and logic."""
+    """Fold comparisons and logic in one node; its children are folded already."""
     match e:
         case ir.Compare(op=op, a=a, b=b):
             left, right = as_index(a), as_index(b)

@@ -1,4 +1,4 @@
-"""What the steps of legalize share: the target, fresh names, and notes for the report."""
+"""State that the legalize passes share: the target, fresh names, and remarks for the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingot.target import Target
 _NUMBERED = re.compile(r"_\d+$")
 
 
-class Names:
+class FreshNames:
     """Names not yet bound in a kernel."""
 
     def __init__(self, taken: set[str]):
@@ -20,8 +20,8 @@ class Names:
         self._counts: dict[str, int] = {}
 
     @staticmethod
-    def of(kernel: ir.Kernel) -> Names:
-        return Names(bound_names(kernel))
+    def of(kernel: ir.Kernel) -> FreshNames:
+        return FreshNames(bound_names(kernel))
 
     def fresh(self, base: str) -> str:
         base = _NUMBERED.sub("", base)
@@ -33,26 +33,26 @@ class Names:
                 return name
 
 
-# What the target's own instructions do, by the features (LLVM's names) that bring it.
+# Target features (LLVM's names) that bring rounding instructions and f16 conversions.
 ROUNDING = ("sse4.1", "neon", "fp-armv8", "simd128")
 HALF_CASTS = ("f16c", "fullfp16", "fp-armv8", "avx512fp16")
 
 
 @dataclass
-class Context:
-    """One kernel's way through the steps. `notes` say what was left slow, and why."""
+class PassContext:
+    """State of one kernel's legalization. `remarks` report loops left serial or scalar, and why."""
 
     target: Target
-    names: Names
-    notes: list[str] = field(default_factory=list)
-    aligned: dict[str, Align] = field(default_factory=dict)  # strides that the schedule asks for
+    names: FreshNames
+    remarks: list[str] = field(default_factory=list)
+    aligned: dict[str, Align] = field(default_factory=dict)  # from storage_align annotations
 
     def has_any(self, features: tuple[str, ...]) -> bool:
         return any(self.target.has(feature) for feature in features)
 
     @staticmethod
-    def of(kernel: ir.Kernel, target: Target) -> Context:
-        return Context(target, Names.of(kernel), aligned=alignments(kernel.body))
+    def of(kernel: ir.Kernel, target: Target) -> PassContext:
+        return PassContext(target, FreshNames.of(kernel), aligned=alignments(kernel.body))
 
 
 def bound_names(kernel: ir.Kernel) -> set[str]:

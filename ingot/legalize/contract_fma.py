@@ -1,20 +1,20 @@
-"""Products that are added to something become one fused multiply-add. A step.
+"""Contracts a multiply and an add into one fused multiply-add (FMA). A legalize pass.
 
     a * b + c  →  fma(a, b, c)        c - a * b  →  fma(-a, b, c)
 
-Only f32 and f64, only where the target has the instruction; contraction is allowed by the design.
+Only f32 and f64, and only where the target has the instruction.
 """
 
 from __future__ import annotations
 
 from ingot import dtypes
-from ingot.legalize.context import Context
+from ingot.legalize.context import PassContext
 from ingot.loops import ir, visit
 from ingot.loops.ir import Binary, Expr, Kernel, Unary
 from ingot.target import FMA
 
 
-def contract_fma(kernel: Kernel, ctx: Context) -> Kernel:
+def contract_fma(kernel: Kernel, ctx: PassContext) -> Kernel:
     if not ctx.has_any(FMA):
         return kernel
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, None, _contract))

@@ -1,21 +1,21 @@
-"""Copies of statements whose bound names are new, so that names stay unique within a kernel."""
+"""Clones statements with fresh bound names, so that names stay unique within a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ingot.arith import expr as arith
-from ingot.legalize.context import Names
+from ingot.legalize.context import FreshNames
 from ingot.loops import ir, visit
 
 
-def copy_stmt(s: ir.Stmt, env: Mapping[str, arith.IntLike], names: Names) -> ir.Stmt:
+def copy_stmt(s: ir.Stmt, env: Mapping[str, arith.IntLike], names: FreshNames) -> ir.Stmt:
     """`s` with variables replaced by `env`, and every name it binds replaced by a fresh one."""
     return _Copy(env, names).stmt(s)
 
 
 class _Copy:
-    def __init__(self, env: Mapping[str, arith.IntLike], names: Names):
+    def __init__(self, env: Mapping[str, arith.IntLike], names: FreshNames):
         self.vars: dict[str, arith.IntLike] = dict(env)
         self.lets: dict[str, str] = {}
         self.buffers: dict[str, ir.Buffer] = {}

@@ -1,10 +1,12 @@
-"""Math functions and arithmetic of small types, spelled out in what machines have. A step.
+"""Expands math functions and narrow-type arithmetic into operations that the target has. A legalize
+pass.
 
     y[i] = exp(x[i]) * 2   →   let t_1 = x[i]; let t_2 = …; y[i] = … * 2
 
-Every value a recipe uses twice becomes a Let before the statement, so nothing is computed twice and
-text stays linear. In: flat, wide kernel. Out: no Math; f16, bf16 and float8 values are only loaded,
-stored and converted by bits (f16 by an instruction where the target has one).
+Every value that an expansion uses twice becomes a Let before the statement, so that nothing is
+computed twice and the text stays linear. In: flat, vectorised kernel. Out: no Math; f16, bf16 and
+float8 values are only loaded, stored and converted by bits (f16 by an instruction where the target
+has one).
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from functools import lru_cache
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.legalize.context import HALF_CASTS, ROUNDING, Context
+from ingot.legalize.context import HALF_CASTS, ROUNDING, PassContext
 from ingot.legalize.math import narrow, table
-from ingot.legalize.math.code import Code, V, choose, rounded
+from ingot.legalize.math.code import Code, V, rounded, select
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Kernel, Stmt
 from ingot.target import FMA
@@ -24,17 +26,17 @@ from ingot.target import FMA
 _ROUNDINGS = ("floor", "ceil", "trunc", "round")
 
 
-def expand_math(kernel: Kernel, ctx: Context) -> Kernel:
+def expand_math(kernel: Kernel, ctx: PassContext) -> Kernel:
     return ir.replace(kernel, body=_Expand(ctx).stmt(kernel.body))
 
 
 class _Expand:
-    def __init__(self, ctx: Context):
+    def __init__(self, ctx: PassContext):
         self.names = ctx.names
         self.has_fma = ctx.has_any(FMA)
         self.has_rounding = ctx.has_any(ROUNDING)
         self.has_half = ctx.has_any(HALF_CASTS)
-        self.keeps_all = self.has_fma and self.has_rounding
+        self.has_all = self.has_fma and self.has_rounding
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, ir.While) and self.must_change(s.cond):
@@ -46,12 +48,12 @@ class _Expand:
         return code.wrap(new)
 
     def loop_on_flag(self, s: ir.While) -> Stmt:
-        """A condition that needs Lets is computed before the loop, and again after each turn."""
+        """A condition that needs Lets is computed before the loop and after each iteration."""
         name = self.names.fresh("more")
         flag = ir.Buffer(name, dtypes.bool_, (arith.Const(1),), ir.THREAD)
         test = ir.Store(flag, (arith.Const(0),), s.cond)
-        turn = ir.seq(self.stmt(s.body), self.stmt(test))
-        return ir.Alloc(flag, ir.seq(self.stmt(test), ir.While(flag[0], turn)))
+        body = ir.seq(self.stmt(s.body), self.stmt(test))
+        return ir.Alloc(flag, ir.seq(self.stmt(test), ir.While(flag[0], body)))
 
     # --- expressions ---------------------------------------------------------------------------
 
@@ -61,7 +63,7 @@ class _Expand:
         return arith.substitute(i, {}, lambda payload: ir.index_of(self.expr(payload, code)))
 
     def must_change(self, e: Expr) -> bool:
-        return _is_special(e, self.has_half) or (not self.keeps_all and _may_lack(e))
+        return _is_special(e, self.has_half) or (not self.has_all and _may_lack_instruction(e))
 
     def expr(self, e: Expr, code: Code) -> Expr:
         if not self.must_change(e):
@@ -98,15 +100,15 @@ class _Expand:
                 total = ir.LaneReduce(op, self.widen(V(code, a)).e)
                 return self.shrink(V(code, total), a.dtype, False).e
             case ir.Fma(a=a, b=b, c=c) if narrow.is_narrow_float(a.dtype):
-                parts = [self.widen(V(code, x)) for x in (a, b, c)]
-                return self.shrink(parts[0] * parts[1] + parts[2], a.dtype, False).e
+                x, y, z = [self.widen(V(code, operand)) for operand in (a, b, c)]
+                return self.shrink(x * y + z, a.dtype, False).e
             case ir.Fma(a=a, b=b, c=c) if not self.has_fma:
                 return ir.Binary("add", ir.Binary("mul", a, b), c)
             case ir.Unary(a=a) | ir.LaneReduce(a=a) if narrow.is_narrow_int(a.dtype):
                 wide_one = ir.replace(e, a=_byte(V(code, a)).e)
                 return narrow.wrapped_int(V(code, wide_one), a.dtype).e
             case ir.Binary(a=a, b=b) if narrow.is_narrow_int(a.dtype):
-                return self.small_int_binary(e, code)
+                return self.narrow_int_binary(e, code)
             case ir.Compare(op=op, a=a, b=b) if narrow.is_narrow_int(a.dtype):
                 return ir.Compare(op, _byte(V(code, a)).e, _byte(V(code, b)).e)
         return e
@@ -114,17 +116,17 @@ class _Expand:
     def unary(self, op: str, x: V) -> V:
         return rounded(op, x) if op in _ROUNDINGS else V(x.code, ir.Unary(op, x.e))
 
-    def small_int_binary(self, e: ir.Binary, code: Code) -> Expr:
+    def narrow_int_binary(self, e: ir.Binary, code: Code) -> Expr:
         a, b = _byte(V(code, e.a)), _byte(V(code, e.b)).keep()
         result = V(code, ir.Binary(e.op, a.e, b.e))
-        if e.op == "shr":  # by the type's own width or more it is zero, by less than a byte or not
-            result = choose((b < 0) | (b >= e.dtype.bits), 0, result)
+        if e.op == "shr":  # a shift by the type's width or more gives zero
+            result = select((b < 0) | (b >= e.dtype.bits), 0, result)
         return narrow.wrapped_int(result, e.dtype).e
 
     # --- conversions ---------------------------------------------------------------------------
 
     def widen(self, x: V) -> V:
-        """A small float as f32."""
+        """A narrow float as f32."""
         if x.dtype is dtypes.f16 and self.has_half:
             return x.to(dtypes.f32)
         return narrow.to_f32(x)
@@ -147,26 +149,26 @@ class _Expand:
         if narrow.is_narrow_int(source) and not dtype.is_float:
             return self.cast(_byte(x), dtype, mode)
         if narrow.is_narrow_int(dtype):
-            return self.to_small_int(x, dtype)
+            return self.to_narrow_int(x, dtype)
         return x.to(dtype, mode)
 
     def to_narrow(self, x: V, dtype: DType, saturate: bool) -> V:
         if x.dtype is dtypes.f32:
             return self.shrink(x, dtype, saturate)
         if x.dtype is dtypes.f64:
-            return self.shrink(narrow.odd_f32(x), dtype, saturate)
+            return self.shrink(narrow.round_to_odd_f32(x), dtype, saturate)
         if x.dtype.is_bool:
             return self.shrink(x.to(dtypes.f32), dtype, False)
         return self.shrink(narrow.int_to_f32(x), dtype, False)
 
-    def to_small_int(self, x: V, dtype: DType) -> V:
+    def to_narrow_int(self, x: V, dtype: DType) -> V:
         if x.dtype.is_float:
             return narrow.clamped_int(x, dtype)
         return narrow.wrapped_int(x.to(dtypes.i8), dtype)
 
 
 def _byte(x: V) -> V:
-    """A sub-byte integer as the byte it is kept in."""
+    """A sub-byte integer as the byte that stores it."""
     return x.to(dtypes.i8 if x.dtype.is_signed else dtypes.u8)
 
 
@@ -174,33 +176,33 @@ def _is_modular(source: DType, dtype: DType, mode: str) -> bool:
     return source.is_float and dtype.is_int and mode == "wrap"
 
 
-def _is_odd(dtype: DType) -> bool:
+def _is_narrow(dtype: DType) -> bool:
     return narrow.is_narrow_float(dtype) or narrow.is_narrow_int(dtype)
 
 
 @lru_cache(maxsize=1 << 16)
 def _is_special(e: Expr, has_half: bool) -> bool:
-    """Does `e` hold Math, or arithmetic of a small type?"""
+    """Does `e` contain Math, or arithmetic of a narrow type?"""
     match e:
         case ir.Math():
             return True
         case ir.Cast(a=a, type=dtype, mode=mode):
             if has_half and {a.dtype.name, dtype.name} == {"f16", "f32"}:
                 return _is_special(a, has_half)
-            if _is_odd(a.dtype) or _is_odd(dtype) or _is_modular(a.dtype, dtype, mode):
+            if _is_narrow(a.dtype) or _is_narrow(dtype) or _is_modular(a.dtype, dtype, mode):
                 return True
         case ir.Unary(a=a) | ir.Binary(a=a) | ir.Compare(a=a) | ir.LaneReduce(a=a) | ir.Fma(a=a):
-            if _is_odd(a.dtype):
+            if _is_narrow(a.dtype):
                 return True
     return any(_is_special(x, has_half) for x in _children(e))
 
 
 @lru_cache(maxsize=1 << 16)
-def _may_lack(e: Expr) -> bool:
-    """Does `e` hold what older targets have no instruction for?"""
+def _may_lack_instruction(e: Expr) -> bool:
+    """Does `e` contain an operation that older targets have no instruction for?"""
     if isinstance(e, ir.Fma) or (isinstance(e, ir.Unary) and e.op in _ROUNDINGS):
         return True
-    return any(_may_lack(x) for x in _children(e))
+    return any(_may_lack_instruction(x) for x in _children(e))
 
 
 def _children(e: Expr) -> list[Expr]:

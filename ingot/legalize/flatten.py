@@ -1,9 +1,9 @@
-"""Every buffer becomes one-dimensional; indices and guards are simplified on the way. A step.
+"""Flattens every buffer to one dimension, and simplifies indices and guards. A legalize pass.
 
     C[i, j] of f32[8, n]  →  C[i*n + j] of f32[8*n]
 
-In: kernel without blocks. Out: the same, each Load and Store with one index, conditions that always
-or never hold gone. Buffers that instructions work on keep their shape: a Slice is a box.
+In: kernel without blocks. Out: each Load and Store has one index; conditions that always or never
+hold are gone. Buffers that instructions access keep their shape, since a Slice is a box.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import itertools
 from collections.abc import Iterator
 
 from ingot.arith import expr as arith
+from ingot.cost.contraction import CACHE_LINE_BYTES
 from ingot.legalize import terms
 from ingot.legalize.conditions import FALSE, fold
-from ingot.legalize.context import Context
+from ingot.legalize.context import PassContext
 from ingot.legalize.ranges import Ranges
 from ingot.legalize.terms import EMPTY, TRUE
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Kernel, Stmt
-from ingot.tiles import LINE_BYTES
 
 
-def flatten(kernel: Kernel, ctx: Context) -> Kernel:
-    step = _Flatten(kernel)
-    params = tuple(step.buffer(b) for b in kernel.params)
-    return ir.replace(kernel, params=params, body=step.stmt(kernel.body))
+def flatten(kernel: Kernel, ctx: PassContext) -> Kernel:
+    flattener = _Flatten(kernel)
+    params = tuple(flattener.buffer(b) for b in kernel.params)
+    return ir.replace(kernel, params=params, body=flattener.stmt(kernel.body))
 
 
 class _Flatten:
@@ -43,7 +43,7 @@ class _Flatten:
             self.flat[b.name] = ir.replace(b, shape=shape)
         return self.flat[b.name]
 
-    def place(self, b: Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    def flat_index(self, b: Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         if b.name in self.boxed:
             return tuple(self.index(i) for i in indices)
         offset: arith.Expr = arith.Const(0)
@@ -71,7 +71,7 @@ class _Flatten:
             e = ir.replace(
                 e,
                 buffer=self.buffer(e.buffer),
-                indices=self.place(e.buffer, e.indices),
+                indices=self.flat_index(e.buffer, e.indices),
                 stride=self.index(e.stride),
                 mask=None if e.mask is None else self.expr(e.mask),
                 other=None if e.other is None else self.expr(e.other),
@@ -92,17 +92,17 @@ class _Flatten:
         return visit.rebuild_stmt(s, self.stmt, self.expr, self.index)
 
     def lines(self, box: ir.Slice) -> Iterator[ir.Slice]:
-        """One element of each line of cache in a box of rows: what a machine can fetch.
+        """One element of each cache line in a box of rows, the unit of a prefetch.
 
-        None of what is no parameter any more, because a later step took away what touches it.
+        Nothing for a buffer that is no longer a parameter: no access to it is left.
         """
         if box.buffer.name not in self.params:
             return
-        step = max(1, LINE_BYTES // box.buffer.dtype.storage_bytes)
+        per_line = max(1, CACHE_LINE_BYTES // box.buffer.dtype.storage_bytes)
         counts = [arith.as_int(e) or 1 for e in box.extents]
-        for place in itertools.product(*map(range, counts[:-1]), range(0, counts[-1], step)):
-            indices = tuple(o + i for o, i in zip(box.offsets, place))
-            flat = self.place(box.buffer, indices)
+        for offsets in itertools.product(*map(range, counts[:-1]), range(0, counts[-1], per_line)):
+            indices = tuple(o + i for o, i in zip(box.offsets, offsets))
+            flat = self.flat_index(box.buffer, indices)
             yield ir.Slice(self.buffer(box.buffer), flat, (arith.Const(1),) * len(flat))
 
     def store(self, s: ir.Store) -> Stmt:
@@ -112,7 +112,7 @@ class _Flatten:
         return ir.replace(
             s,
             buffer=self.buffer(s.buffer),
-            indices=self.place(s.buffer, s.indices),
+            indices=self.flat_index(s.buffer, s.indices),
             value=self.expr(s.value),
             stride=self.index(s.stride),
             mask=None if mask == TRUE else mask,
@@ -124,12 +124,12 @@ class _Flatten:
             taken = s.then if cond.value else s.orelse
             return self.stmt(taken) if taken is not None else EMPTY
         added = {c for c in visit.conjuncts(cond) if not terms.has_load(c)} - self.known
-        then = self._within(added, s.then)
+        then = self._under(added, s.then)
         orelse = None if s.orelse is None else self.stmt(s.orelse)
         return ir.If(cond, then, orelse)
 
-    def _within(self, added: set[ir.Expr], body: Stmt) -> Stmt:
-        """`body` where the conditions `added` hold; what was rebuilt without them is kept apart."""
+    def _under(self, added: set[ir.Expr], body: Stmt) -> Stmt:
+        """`body` where the conditions `added` hold; it has a memo of its own."""
         if not added:
             return self.stmt(body)
         outer, self._exprs = self._exprs, {}

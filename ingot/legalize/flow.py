@@ -1,8 +1,8 @@
-"""Does each pass through a statement write a buffer's elements before it reads them?
+"""Dataflow of one buffer: does each execution of a statement write elements before it reads them?
 
-Used by place_allocs (may an allocation move into this loop?) and by separate (may each thread have
-its own?). The answer is yes only where it can be shown: for every read one earlier write in the
-same pass whose box, under its guards, holds the read's box.
+Used by place_allocs (may an allocation move into this loop?) and split_kernels (may each thread
+have its own copy?). The analysis is conservative: for every read it needs one earlier write in the
+same execution whose box, under its guards, contains the box of the read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _FLIP = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 @dataclass(frozen=True)
-class Access:
+class BufferAccess:
     """One load or store of the buffer: where, within which loops, under which conditions."""
 
     indices: tuple[arith.Expr, ...]
     loops: tuple[ir.For, ...]
     guards: tuple[ir.Expr, ...]
     is_write: bool
-    is_certain: bool = True  # False in a While or an else: a write there shows nothing
+    is_certain: bool = True  # False in a While or an else: such a write proves nothing
 
 
-def accesses(buffer: str, s: ir.Stmt) -> list[Access] | None:
-    """Every access in program order; None where a copy or a wide statement hides some."""
+def accesses(buffer: str, s: ir.Stmt) -> list[BufferAccess] | None:
+    """Every access in program order; None where an async copy or a vector statement hides some."""
     collector = _Collect(buffer)
     collector.stmt(s, (), (), True)
     return None if collector.is_hidden else collector.found
@@ -40,7 +40,7 @@ def accesses(buffer: str, s: ir.Stmt) -> list[Access] | None:
 class _Collect:
     def __init__(self, buffer: str):
         self.buffer = buffer
-        self.found: list[Access] = []
+        self.found: list[BufferAccess] = []
         self.is_hidden = False
 
     def reads(self, e: ir.Expr, loops: tuple, guards: tuple, certain: bool) -> None:
@@ -48,7 +48,7 @@ class _Collect:
             if isinstance(x, ir.Load) and x.buffer.name == self.buffer:
                 masks = guards if x.mask is None else (*guards, *visit.conjuncts(x.mask))
                 self.is_hidden |= x.width != 1
-                self.found.append(Access(x.indices, loops, masks, False, certain))
+                self.found.append(BufferAccess(x.indices, loops, masks, False, certain))
 
     def stmt(self, s: ir.Stmt, loops: tuple, guards: tuple, certain: bool) -> None:
         for e in visit.own_exprs(s):
@@ -57,7 +57,7 @@ class _Collect:
             case ir.Store(buffer=buffer) if buffer.name == self.buffer:
                 masks = guards if s.mask is None else (*guards, *visit.conjuncts(s.mask))
                 self.is_hidden |= s.value.lanes != 1
-                self.found.append(Access(s.indices, loops, masks, True, certain))
+                self.found.append(BufferAccess(s.indices, loops, masks, True, certain))
             case ir.For(body=body):
                 self.stmt(body, (*loops, s), guards, certain)
             case ir.If(cond=cond, then=then, orelse=orelse):
@@ -82,12 +82,14 @@ class _Collect:
         around = [ir.For(n, arith.Const(0), e, ir.Seq(())) for n, e in zip(names, box.extents)]
         indices = tuple(o + arith.Var(n) for o, n in zip(box.offsets, names))
         for is_write in (False, True):
-            self.found.append(Access(indices, (*loops, *around), guards, is_write, not is_write))
+            self.found.append(
+                BufferAccess(indices, (*loops, *around), guards, is_write, not is_write)
+            )
 
 
-def is_written_first(found: list[Access], ranges: Ranges) -> bool:
-    """Is every read of one pass covered by an earlier write of the same pass?"""
-    writes: list[Access] = []
+def is_written_first(found: list[BufferAccess], ranges: Ranges) -> bool:
+    """Is every read covered by an earlier write of the same execution?"""
+    writes: list[BufferAccess] = []
     for access in found:
         if access.is_write:
             writes.append(access)
@@ -96,22 +98,22 @@ def is_written_first(found: list[Access], ranges: Ranges) -> bool:
     return True
 
 
-def _covers(write: Access, read: Access, ranges: Ranges) -> bool:
-    shared = _shared(write.loops, read.loops)
-    inner_write = {f.var: f for f in write.loops[shared:]}
-    inner_read = {f.var: f for f in read.loops[shared:]}
-    guards = _open_guards(write, read, inner_write, inner_read, shared, ranges)
-    if guards is None or not write.is_certain or not _must_run(write.loops[shared:], ranges):
+def _covers(write: BufferAccess, read: BufferAccess, ranges: Ranges) -> bool:
+    common = _common_loops(write.loops, read.loops)
+    inner_write = {f.var: f for f in write.loops[common:]}
+    inner_read = {f.var: f for f in read.loops[common:]}
+    guards = _remaining_guards(write, read, inner_write, inner_read, common, ranges)
+    if guards is None or not write.is_certain or not _must_run(write.loops[common:], ranges):
         return False
     for d in range(len(write.indices)):
-        wide = _clipped(write, d, inner_write, guards, ranges)
-        need = _clipped(read, d, inner_read, read.guards, ranges)
-        if wide is None or need is None or not boxes.within(need, wide, ranges):
+        written = _clipped(write, d, inner_write, guards, ranges)
+        read_span = _clipped(read, d, inner_read, read.guards, ranges)
+        if written is None or read_span is None or not boxes.within(read_span, written, ranges):
             return False
     return True
 
 
-def _shared(a: tuple[ir.For, ...], b: tuple[ir.For, ...]) -> int:
+def _common_loops(a: tuple[ir.For, ...], b: tuple[ir.For, ...]) -> int:
     count = 0
     while count < min(len(a), len(b)) and a[count] is b[count]:
         count += 1
@@ -119,7 +121,7 @@ def _shared(a: tuple[ir.For, ...], b: tuple[ir.For, ...]) -> int:
 
 
 def _must_run(loops: tuple[ir.For, ...], ranges: Ranges) -> bool:
-    """A loop that may run in one pass and not in another shows nothing by its writes."""
+    """Writes in a loop that may run in one execution and not in another prove nothing."""
     return all(ranges.is_positive(f.extent) or not _mentions_loops(f.extent, ranges) for f in loops)
 
 
@@ -127,22 +129,22 @@ def _mentions_loops(e: arith.Expr, ranges: Ranges) -> bool:
     return bool(terms.index_vars(e) - ranges.sizes) or boxes.is_loaded(e)
 
 
-def _open_guards(
-    write: Access,
-    read: Access,
+def _remaining_guards(
+    write: BufferAccess,
+    read: BufferAccess,
     inner: Mapping[str, ir.For],
     inner_read: Mapping[str, ir.For],
-    shared: int,
+    common: int,
     ranges: Ranges,
 ) -> tuple[ir.Expr, ...] | None:
-    """The write's guards that its box must be cut by; None where one cannot be accounted for."""
+    """Guards of the write that clip its box; None where a guard does not bound an index."""
     left: list[ir.Expr] = []
     for guard in write.guards:
         if guard in read.guards and not terms.value_vars(guard) & (
             inner.keys() | inner_read.keys()
         ):
             continue
-        if _is_first_pass(guard, write, write.loops[:shared], ranges):
+        if _is_first_iteration(guard, write, write.loops[:common], ranges):
             continue
         if not any(_clip(guard, i, inner, ranges) for i in write.indices):
             return None
@@ -150,11 +152,11 @@ def _open_guards(
     return tuple(left)
 
 
-def _is_first_pass(
-    guard: ir.Expr, write: Access, loops: tuple[ir.For, ...], ranges: Ranges
+def _is_first_iteration(
+    guard: ir.Expr, write: BufferAccess, loops: tuple[ir.For, ...], ranges: Ranges
 ) -> bool:
-    """`expr == 0` that holds when the loops both accesses share begin, on an element that does not
-    depend on them: written then, it stays written."""
+    """Is the guard `expr == 0`, true in the first iteration of the common loops, and the element
+    independent of them? Once written, it stays written."""
     match guard:
         case ir.Compare(op="eq", a=ir.Index(expr=e), b=ir.Index(expr=zero)):
             used = terms.index_vars(e)
@@ -163,31 +165,31 @@ def _is_first_pass(
     starts = {f.var: f.start for f in loops}
     if not used <= starts.keys() or ranges.simplify(arith.substitute(e - zero, starts)) != 0:
         return False
-    touched = {v for i in write.indices for v in terms.index_vars(i)}
-    touched |= {
+    accessed = {v for i in write.indices for v in terms.index_vars(i)}
+    accessed |= {
         v for f in write.loops for v in terms.index_vars(f.start) | terms.index_vars(f.stop)
     }
-    return not used & touched
+    return not used & accessed
 
 
 def _clipped(
-    access: Access,
+    access: BufferAccess,
     d: int,
     inner: Mapping[str, ir.For],
     guards: tuple[ir.Expr, ...],
     ranges: Ranges,
 ) -> Span | None:
-    """The span of dimension `d`, cut by the guards that speak about it."""
+    """The span of dimension `d`, clipped by the guards that bound it."""
     span = boxes.span_of(access.indices[d], inner, ranges)
     if span is None:
         return None
     low, high = span
     for guard in guards:
-        cut = _clip(guard, access.indices[d], inner, ranges)
-        if cut is not None and cut[0] == "high":
-            high = arith.minimum(high, cut[1])
-        elif cut is not None:
-            low = arith.maximum(low, cut[1])
+        clip = _clip(guard, access.indices[d], inner, ranges)
+        if clip is not None and clip[0] == "high":
+            high = arith.minimum(high, clip[1])
+        elif clip is not None:
+            low = arith.maximum(low, clip[1])
     return ranges.simplify(low), ranges.simplify(high)
 
 
@@ -215,13 +217,13 @@ def _clip(
     return None
 
 
-def _factor(index: arith.Expr, part: arith.Expr, ranges: Ranges) -> arith.Expr | None:
-    """c where `part` is index // c: then a bound on the part is one on the whole."""
-    for name in sorted(terms.index_vars(part)):
-        whole, mine = ranges.affine(index, name), ranges.affine(part, name)
-        if whole is None or mine is None or mine[0] != 1 or not ranges.is_positive(whole[0]):
+def _factor(index: arith.Expr, quotient: arith.Expr, ranges: Ranges) -> arith.Expr | None:
+    """c where `quotient` is index // c: a bound on the quotient then bounds the index."""
+    for name in sorted(terms.index_vars(quotient)):
+        whole, own = ranges.affine(index, name), ranges.affine(quotient, name)
+        if whole is None or own is None or own[0] != 1 or not ranges.is_positive(whole[0]):
             continue
-        rest = ranges.simplify(index - whole[0] * part)
-        is_digit = ranges.at_least(rest, 0) and ranges.is_at_most(rest, whole[0] - 1)
-        return whole[0] if is_digit else None
+        rest = ranges.simplify(index - whole[0] * quotient)
+        is_remainder = ranges.at_least(rest, 0) and ranges.is_at_most(rest, whole[0] - 1)
+        return whole[0] if is_remainder else None
     return None

@@ -1,7 +1,7 @@
-"""Legalize over a whole program: separate nests, make each kernel legal, share equal kernels.
+"""Legalize over a whole program: split kernels into nests, legalize each, dedupe equal kernels.
 
 In: a program whose kernels are scheduled. Out: one whose kernels a printer can print. Called by
-pipeline.STAGES["separate" | "legalize" | "share"].
+pipeline.STAGES["split_kernels" | "legalize" | "dedupe_kernels"].
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Callable
 
 from ingot.arith import expr as arith
 from ingot.legalize import legalize_kernel
-from ingot.legalize.open_scratch import lift, open_sizes
-from ingot.legalize.separate import separate
+from ingot.legalize.dynamic_scratch import data_dependent_sizes, hoist_allocs
+from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir as loops
 from ingot.loops.canonical import digest
 from ingot.program import ir
 from ingot.target import Target
 
 
-def separate_nests(program: ir.Program) -> ir.Program:
+def split_kernels(program: ir.Program) -> ir.Program:
     """launch k  →  launch k_0; launch k_1; …   one for each top-level nest of k"""
-    parts = {name: separate(kernel) for name, kernel in program.kernels}
+    split = {name: split_kernel(kernel) for name, kernel in program.kernels}
     buffers = dict(program.buffer_map)
     kernels: dict[str, loops.Kernel] = {}
 
     def expand(s: ir.Launch) -> ir.Stmt:
-        whole, pieces = program.kernel_map[s.kernel], parts[s.kernel]
-        homes = dict(zip((p.name for p in whole.params), s.args))
+        whole, nests = program.kernel_map[s.kernel], split[s.kernel]
+        args_by_name = dict(zip((p.name for p in whole.params), s.args))
         sizes = dict(zip((size.name for size in whole.sizes), s.sizes))
-        for temp in pieces.temporaries:
-            homes[temp.name] = _temporary(f"{s.kernel}.{temp.name}", temp, sizes, buffers)
+        for temp in nests.temporaries:
+            args_by_name[temp.name] = _temporary(f"{s.kernel}.{temp.name}", temp, sizes, buffers)
         launches = []
-        for piece in pieces.kernels:
-            kernels[piece.name] = piece
-            args = tuple(homes[p.name] for p in piece.params)
-            given = tuple(sizes[size.name] for size in piece.sizes)
-            launches.append(ir.Launch(piece.name, args, given, origin=s.origin))
+        for nest in nests.kernels:
+            kernels[nest.name] = nest
+            args = tuple(args_by_name[p.name] for p in nest.params)
+            nest_sizes = tuple(sizes[size.name] for size in nest.sizes)
+            launches.append(ir.Launch(nest.name, args, nest_sizes, origin=s.origin))
         return ir.seq(*launches)
 
     body = map_launches(program.body, expand)
@@ -56,23 +56,23 @@ def _temporary(
 
 
 def legalize_program(program: ir.Program, target: Target) -> ir.Program:
-    """Every kernel legal, and each launch told how many parallel iterations there are."""
-    sizes_of = open_sizes(program)
+    """Legalize every kernel, and set the parallel extent of each launch."""
+    sizes_of = data_dependent_sizes(program)
     kernels = {
-        name: lift(legalize_kernel(kernel, target), sizes_of[name])
+        name: hoist_allocs(legalize_kernel(kernel, target), sizes_of[name])
         for name, kernel in program.kernels
     }
     buffers = dict(program.buffer_map)
 
-    def fitted(s: ir.Launch) -> ir.Stmt:
+    def with_extent(s: ir.Launch) -> ir.Stmt:
         kernel = kernels[s.kernel]
         sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-        lifted = kernel.params[: len(kernel.params) - len(s.args)]
-        made = [_temporary(f"{s.kernel}.{p.name}", p, sizes, buffers) for p in lifted]
+        hoisted = kernel.params[: len(kernel.params) - len(s.args)]
+        temporaries = [_temporary(f"{s.kernel}.{p.name}", p, sizes, buffers) for p in hoisted]
         extent = arith.substitute(parallel_extent(kernel), sizes)
-        return ir.replace(s, args=(*made, *s.args), extent=extent)
+        return ir.replace(s, args=(*temporaries, *s.args), extent=extent)
 
-    body = map_launches(program.body, fitted)
+    body = map_launches(program.body, with_extent)
     return ir.replace(
         program, body=body, kernels=tuple(kernels.items()), buffers=tuple(buffers.values())
     )
@@ -88,9 +88,9 @@ def parallel_extent(kernel: loops.Kernel) -> arith.Expr:
     return arith.Const(1)
 
 
-def share_kernels(program: ir.Program) -> ir.Program:
-    """Kernels equal but for names become one: before scheduling, so that each is scheduled once,
-    and again when they are legal."""
+def dedupe_kernels(program: ir.Program) -> ir.Program:
+    """Merge kernels that are equal up to names: before scheduling, so that each is scheduled once,
+    and again after legalization."""
     first: dict[tuple[str, str], str] = {}
     names = {
         name: first.setdefault((kernel.family, digest(kernel)), name)

@@ -1,7 +1,7 @@
-"""What is known of a kernel's variables: one simplifier for the whole kernel.
+"""Value ranges of a kernel's variables: one simplifier for the whole kernel.
 
-Names are unique within a kernel, so one table can hold every loop's range, and an expression
-simplified once under it stays simplified.
+Names are unique within a kernel, so that one table can hold the range of every loop, and an
+expression is simplified under it only once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ranges:
         self._known = simplifier(self.env, limits)
 
     def bounds(self, e: arith.Expr) -> Interval:
-        return self._known.sharp(self._known.normal(e))
+        return self._known.tight(self._known.normal(e))
 
     def simplify(self, e: arith.Expr) -> arith.Expr:
         return e if isinstance(e, arith.Const) else self._known.simplify(e)
@@ -41,7 +41,7 @@ class Ranges:
         return self._known.at_least(self._known.normal(e), number)
 
     def affine(self, e: arith.Expr, var: str) -> tuple[arith.Expr, arith.Expr] | None:
-        """(c, rest) with e = c·var + rest, neither mentioning `var`; None where there are none."""
+        """(c, rest) with e = c·var + rest, both independent of `var`; None if e is not affine."""
         factor: sums.Sum = {}
         rest: sums.Sum = {}
         for product, weight in self._known.normal(e).items():

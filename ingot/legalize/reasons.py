@@ -1,4 +1,4 @@
-"""A kernel's error reasons: printers and planners share them, in loops/frame.py."""
+"""A kernel's failure reasons: re-exported from loops/frame.py, for printers and planners."""
 
 from ingot.loops.frame import reasons
 

@@ -1,4 +1,4 @@
-"""A kernel's scratch memory: printers and planners share it, in loops/frame.py."""
+"""A kernel's scratch layout: re-exported from loops/frame.py, for printers and planners."""
 
 from ingot.loops.frame import Scratch, scratch_layout
 

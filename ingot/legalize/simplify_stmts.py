@@ -1,19 +1,19 @@
-"""What earlier steps left over goes: dead branches, empty loops, loops that run once.
+"""Removes dead branches and empty loops, and inlines loops that run once.
 
-The last step of legalize; one walk down and up.
+The last legalize pass; one walk down and up.
 """
 
 from __future__ import annotations
 
 from ingot.arith import expr as arith
 from ingot.legalize import terms
-from ingot.legalize.context import Context
+from ingot.legalize.context import PassContext
 from ingot.legalize.terms import EMPTY
 from ingot.loops import ir, visit
 from ingot.loops.ir import Kernel, LoopKind, Stmt
 
 
-def simplify_stmts(kernel: Kernel, ctx: Context) -> Kernel:
+def simplify_stmts(kernel: Kernel, ctx: PassContext) -> Kernel:
     return ir.replace(kernel, body=_Simplify().stmt(kernel.body))
 
 

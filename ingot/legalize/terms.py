@@ -1,4 +1,4 @@
-"""Small questions about statements and values that several steps ask. Pure functions."""
+"""Small queries on statements and values that several passes use. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EMPTY = ir.Seq(())
 
 @lru_cache(maxsize=1 << 16)
 def index_vars(i: arith.Expr) -> frozenset[str]:
-    """Loop variables and sizes an index mentions, inside its opaque values too."""
+    """Loop variables and sizes that an index uses, also inside its opaque values."""
     match i:
         case arith.Var(name=name):
             return frozenset((name,))
@@ -27,7 +27,7 @@ def index_vars(i: arith.Expr) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 16)
 def value_vars(e: ir.Expr) -> frozenset[str]:
-    """Loop variables and sizes a value mentions."""
+    """Loop variables and sizes that a value uses."""
     found: set[str] = set()
 
     def on_expr(x: ir.Expr) -> ir.Expr:
@@ -43,7 +43,7 @@ def value_vars(e: ir.Expr) -> frozenset[str]:
 
 
 def stmt_vars(s: ir.Stmt) -> set[str]:
-    """Loop variables and sizes a statement mentions, its own loops' variables included."""
+    """Loop variables and sizes that a statement uses, its own loop variables included."""
     found: set[str] = set()
 
     def stmt(x: ir.Stmt) -> ir.Stmt:
@@ -68,7 +68,7 @@ def has_load(e: ir.Expr) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def refs(e: ir.Expr) -> frozenset[str]:
-    """Names of the Lets a value mentions."""
+    """Names of the Lets that a value uses."""
     return frozenset(x.name for x in visit.walk_exprs(e) if isinstance(x, ir.Ref))
 
 
@@ -80,7 +80,7 @@ def is_empty(s: ir.Stmt) -> bool:
     return isinstance(s, ir.Seq) and not s.stmts
 
 
-def touched(s: ir.Stmt) -> set[str]:
+def accessed(s: ir.Stmt) -> set[str]:
     """Names of buffers read or written anywhere in `s`."""
     return visit.read(s) | visit.written(s)
 

@@ -1,31 +1,31 @@
-"""UNROLL loops written out. A step; names bound in the copies are new.
+"""Unrolls UNROLL loops. A legalize pass; names bound in the copies are fresh.
 
-Serial loops whose variable indexes a REGISTER buffer are written out too: such a buffer is a set of
-machine registers, so every index into it must be a number in the end, and must exist.
+It also unrolls serial loops whose variable indexes a REGISTER buffer: such a buffer is a set of
+machine registers, so every index into it must become a constant.
 """
 
 from __future__ import annotations
 
 from ingot.arith import expr as arith
 from ingot.legalize import terms
-from ingot.legalize.context import Context
+from ingot.legalize.context import PassContext
 from ingot.legalize.copies import copy_stmt
 from ingot.loops import ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind, Stmt
 from ingot.support.errors import IngotError
 
-MAX_COPIES = 512  # beyond this the text outweighs what a branch costs
+MAX_COPIES = 512  # iterations; beyond this, code size costs more than the loop branch; heuristic
 
 
-def unroll(kernel: Kernel, ctx: Context) -> Kernel:
-    _check_rooms(kernel, ctx)
-    wanted = _register_vars(kernel.body)
+def unroll(kernel: Kernel, ctx: PassContext) -> Kernel:
+    _check_capacity(kernel, ctx)
+    register_vars = _register_vars(kernel.body)
 
     def on_stmt(s: Stmt) -> Stmt:
         if not isinstance(s, For):
             return s
-        if s.kind is LoopKind.UNROLL or (s.kind is LoopKind.SERIAL and s.var in wanted):
-            return _written_out(s, ctx, kernel.name)
+        if s.kind is LoopKind.UNROLL or (s.kind is LoopKind.SERIAL and s.var in register_vars):
+            return _unrolled(s, ctx, kernel.name)
         return s
 
     new = ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
@@ -33,18 +33,18 @@ def unroll(kernel: Kernel, ctx: Context) -> Kernel:
     return new
 
 
-def _written_out(loop: For, ctx: Context, where: str) -> Stmt:
+def _unrolled(loop: For, ctx: PassContext, where: str) -> Stmt:
     count = arith.as_int(loop.extent)
     if count is None or count > MAX_COPIES:
         if loop.kind is LoopKind.UNROLL:
-            ctx.notes.append(f"{where}: the loop {loop.var} of {loop.extent} is not written out")
+            ctx.remarks.append(f"{where}: the loop {loop.var} of {loop.extent} is not unrolled")
         return ir.replace(loop, kind=LoopKind.SERIAL)
     copies: list[Stmt] = []
     for n in range(count):
         env = {loop.var: loop.start + n}
-        last = n == count - 1  # keeps the names
+        is_last = n == count - 1  # the last copy keeps the names
         copies.append(
-            visit.substitute(loop.body, env) if last else copy_stmt(loop.body, env, ctx.names)
+            visit.substitute(loop.body, env) if is_last else copy_stmt(loop.body, env, ctx.names)
         )
     return ir.seq(*copies)
 
@@ -73,28 +73,29 @@ def _check_registers(kernel: Kernel) -> None:
         if not isinstance(index, arith.Const):
             raise IngotError(
                 "bad-schedule",
-                f"{buffer.name} is in registers, but is indexed by {index}",
+                f"register buffer {buffer.name} is indexed by {index}",
                 where=f"kernel {kernel.name}",
-                why="registers have no addresses: after unrolling every index must be a number",
-                hint="unroll the loops around it, or leave the buffer in the thread's memory",
+                why="registers have no addresses: after unrolling every index must be a constant",
+                hint="unroll the loops around it, or give the buffer thread scope",
             )
 
 
-def _check_rooms(kernel: Kernel, ctx: Context) -> None:
-    """Before any loop is written out for a buffer that does not fit."""
-    room = ctx.target.vector_registers * ctx.target.vector_bits // 8
+def _check_capacity(kernel: Kernel, ctx: PassContext) -> None:
+    """Check before unrolling, so that no loop is unrolled for a buffer that does not fit."""
+    capacity_bytes = ctx.target.vector_registers * ctx.target.vector_bits // 8
     for s in visit.walk_stmts(kernel.body):
         if isinstance(s, ir.Alloc) and s.buffer.scope == ir.REGISTER:
-            _check_room(s.buffer, room, kernel.name)
+            _check_buffer(s.buffer, capacity_bytes, kernel.name)
 
 
-def _check_room(buffer: ir.Buffer, room: int, where: str) -> None:
+def _check_buffer(buffer: ir.Buffer, capacity_bytes: int, where: str) -> None:
     count = arith.as_int(arith.product(list(buffer.shape)))
-    if count is None or count * buffer.dtype.storage_bytes > room:
+    if count is None or count * buffer.dtype.storage_bytes > capacity_bytes:
         raise IngotError(
             "bad-schedule",
             f"{buffer.name} does not fit into registers",
             where=f"kernel {where}",
-            why=f"it has {buffer.shape} elements of {buffer.dtype}, there are {room} bytes",
-            hint="choose smaller tiles",
+            why=f"it has {buffer.shape} elements of {buffer.dtype}; the vector registers hold "
+            f"{capacity_bytes} bytes",
+            hint="choose smaller register tiles",
         )

@@ -1,23 +1,23 @@
-"""VECTOR loops → wide statements. A step; in: flat kernel. Out: the same without VECTOR loops.
+"""Vectorises VECTOR loops. A legalize pass; in: flat kernel. Out: the same without VECTOR loops.
 
     for j vector in 8: C[i*n + j] = A[i*n + j] * s[0]
     →  C[i*n : +8] = A[i*n : +8] * broadcast(s[0])
 
-Loops inside stay and their bodies become wide. A loop whose body cannot be wide runs its lanes one
-after the other instead, and a note says why.
+Inner loops stay, and their bodies become vector statements. A loop whose body cannot be vectorised
+becomes a serial loop, and a remark says why.
 """
 
 from __future__ import annotations
 
 from ingot.arith import expr as arith
-from ingot.legalize.context import Context
+from ingot.legalize.context import PassContext
 from ingot.legalize.ranges import Ranges
 from ingot.legalize.widen import NotVector, Widen
 from ingot.loops import ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind, Stmt
 
 
-def vectorize(kernel: Kernel, ctx: Context) -> Kernel:
+def vectorize(kernel: Kernel, ctx: PassContext) -> Kernel:
     if not any(_is_vector(s) for s in visit.walk_stmts(kernel.body)):
         return kernel
     ranges = Ranges(kernel)
@@ -36,14 +36,16 @@ def _is_vector(s: Stmt) -> bool:
     return isinstance(s, For) and s.kind is LoopKind.VECTOR
 
 
-def _widen(loop: For, ctx: Context, ranges: Ranges, private: frozenset[str], where: str) -> Stmt:
+def _widen(
+    loop: For, ctx: PassContext, ranges: Ranges, private: frozenset[str], where: str
+) -> Stmt:
     width = arith.as_int(ranges.simplify(loop.extent))
     try:
         if width is None:
-            raise NotVector(f"its extent {loop.extent} is not a number")
+            raise NotVector(f"its extent {loop.extent} is not a constant")
         if width <= 1:
             return ir.replace(loop, kind=LoopKind.SERIAL)
         return Widen(loop, width, ctx.names, ranges, private).body()
     except NotVector as reason:
-        ctx.notes.append(f"{where}: the vector loop {loop.var} runs lane by lane: {reason}")
+        ctx.remarks.append(f"{where}: the vector loop {loop.var} is not vectorised: {reason}")
         return ir.replace(loop, kind=LoopKind.SERIAL)

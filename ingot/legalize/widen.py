@@ -1,7 +1,7 @@
-"""The body of one vector loop, made wide: statements here, values in widen_values.py.
+"""Vectorises the body of one VECTOR loop: statements here, values in widen_values.py.
 
-A condition that differs between lanes becomes a mask on loads and stores. A store to one element
-from all lanes is a reduction over the lanes. What has no wide form raises `NotVector`.
+A condition that varies over the lanes becomes a mask on loads and stores. A store of all lanes to
+one element is a lane reduction. A statement without a vector form raises `NotVector`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.loops.ir import Stmt
 
 __all__ = ["NotVector", "Widen"]
 
-MAX_COPIED = 40  # statements of a guarded body that is written twice, with masks and without
+MAX_COPIED = 40  # statements of a guarded body that is versioned with and without masks; heuristic
 LANE_REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 
 
@@ -39,25 +39,25 @@ class Widen(WidenValues):
                     self.wide_lets.add(name)
                 return ir.Let(name, wide, self.stmt(body))
             case ir.Alloc(buffer=buffer, body=body):
-                return ir.Alloc(self.own_buffer(buffer), self.stmt(body))
+                return ir.Alloc(self.per_lane_buffer(buffer), self.stmt(body))
             case ir.If():
                 return self.branch(s)
             case ir.Prefetch():
-                return terms.EMPTY  # lanes lie side by side: the loop outside may ask for them
+                return terms.EMPTY  # the lanes are adjacent: a loop outside may prefetch them
             case _:
-                raise NotVector(f"a {type(s).__name__} statement has no wide form")
+                raise NotVector(f"a {type(s).__name__} statement has no vector form")
 
     def inner_loop(self, s: ir.For) -> Stmt:
         if any(self.varies(i) for i in (s.start, s.stop)):
-            raise NotVector(f"the bounds of the loop {s.var} differ between lanes")
+            raise NotVector(f"the bounds of the loop {s.var} vary over the lanes")
         return ir.replace(
             s, start=self.uniform(s.start), stop=self.uniform(s.stop), body=self.stmt(s.body)
         )
 
     def branch(self, s: ir.If) -> Stmt:
-        parts = visit.conjuncts(s.cond)
-        differing = [c for c in parts if self.value_varies(c)]
-        if not differing:
+        conjuncts = visit.conjuncts(s.cond)
+        varying = [c for c in conjuncts if self.value_varies(c)]
+        if not varying:
             orelse = None if s.orelse is None else self.stmt(s.orelse)
             return ir.If(self.wide(s.cond), self.stmt(s.then), orelse)
         for x in visit.walk_stmts(s):
@@ -65,41 +65,41 @@ class Widen(WidenValues):
                 raise NotVector("it may fail in one lane alone")
         if s.orelse is not None:
             return self.by_masks(s)
-        agreed = visit.conjoin(self.wide(c) for c in parts if c not in differing)
-        inner = visit.conjoin(differing)
+        uniform = visit.conjoin(self.wide(c) for c in conjuncts if c not in varying)
+        inner = visit.conjoin(varying)
         assert inner is not None
-        return terms.guarded(agreed, self.by_ends(ir.If(inner, s.then), differing))
+        return terms.guarded(uniform, self.by_end_lanes(ir.If(inner, s.then), varying))
 
-    def by_ends(self, s: ir.If, conditions: list[ir.Expr]) -> Stmt:
-        """Conditions that turn false once along the lanes: the first or last lane tells whether
-        all are on, and then no mask is needed."""
+    def by_end_lanes(self, s: ir.If, conditions: list[ir.Expr]) -> Stmt:
+        """Conditions that are monotonic over the lanes: the first or last lane decides whether all
+        lanes are active, and then no mask is needed."""
         ends = [self.ends(c) for c in conditions]
         is_small = sum(1 for _ in visit.walk_stmts(s)) <= MAX_COPIED
-        always_masked = ir.MASKED in self.loop.annotations  # the schedule wants no branch
+        always_masked = ir.MASKED in self.loop.annotations  # the schedule avoids the branch
         if self.mask is not None or None in ends or not is_small or always_masked:
             return self.by_masks(s)
         every = visit.conjoin(end[0] for end in ends if end)
         some = visit.conjoin(end[1] for end in ends if end)
         assert every is not None and some is not None
-        whole = self.stmt(copy_stmt(s.then, {}, self.names))
-        self.some_on = len(ends) == 1  # else each condition holds somewhere, maybe in no one lane
-        part = self.by_masks(s)
-        self.some_on = False
-        return ir.If(every, whole, ir.If(some, part))
+        unmasked = self.stmt(copy_stmt(s.then, {}, self.names))
+        self.some_active = len(ends) == 1  # else each condition may hold in a different lane
+        under_mask = self.by_masks(s)
+        self.some_active = False
+        return ir.If(every, unmasked, ir.If(some, under_mask))
 
     def by_masks(self, s: ir.If) -> Stmt:
         cond = self.wide(s.cond)
         name = self.names.fresh("mask")
         mask = ir.Ref(name, dtypes.bool_, self.width)
-        parts = [self._under(mask, s.then)]
+        branches = [self._under(mask, s.then)]
         if s.orelse is not None:
-            parts.append(self._under(ir.Unary("not", mask), s.orelse))
-        return ir.Let(name, cond, ir.seq(*parts))
+            branches.append(self._under(ir.Unary("not", mask), s.orelse))
+        return ir.Let(name, cond, ir.seq(*branches))
 
     def _under(self, mask: ir.Expr, body: Stmt) -> Stmt:
-        """`body` for the lanes of `mask`, which has a name: every access inside uses it."""
-        outer, some_on = self.mask, self.some_on
-        self.some_on = some_on and outer is None  # what is on inside may be no lane at all
+        """`body` for the lanes of `mask`, a Ref: every access inside uses it."""
+        outer, some_active = self.mask, self.some_active
+        self.some_active = some_active and outer is None  # a nested mask may have no active lane
         joined = self.both(outer, mask)
         assert joined is not None
         if isinstance(joined, ir.Ref):
@@ -109,14 +109,14 @@ class Widen(WidenValues):
             name = self.names.fresh("mask")
             self.mask = ir.Ref(name, dtypes.bool_, self.width)
             new = ir.Let(name, joined, self.stmt(body))
-        self.mask, self.some_on = outer, some_on
+        self.mask, self.some_active = outer, some_active
         return new
 
     def store(self, s: ir.Store) -> Stmt:
         if s.value.lanes > 1:
-            raise NotVector("its body is wide already")
+            raise NotVector("its body is already vectorised")
         mask = self.both(self.mask, None if s.mask is None else self.wide(s.mask))
-        buffer, index = self.place(s.buffer, s.indices[0])
+        buffer, index = self.translate(s.buffer, s.indices[0])
         if not self.varies(index):
             return self.store_to_one(s, self.uniform(index), mask)
         value = terms.broadcast(self.wide(s.value), self.width)
@@ -127,30 +127,30 @@ class Widen(WidenValues):
         if mask is None:
             return ir.Store(buffer, (base,), value, stride)
         mask = terms.broadcast(mask, self.width)
-        if self.is_safe(buffer, base, stride):  # nobody else sees it, and registers have no masks
+        if self.is_safe(buffer, base, stride):  # private; registers have no masked stores
             value = ir.Select(mask, value, ir.Load(buffer, (base,), self.width, stride))
             return ir.Store(buffer, (base,), value, stride)
         return ir.Store(buffer, (base,), value, stride, mask)
 
     def scatter(self, s: ir.Store, index: arith.Expr, value: ir.Expr, mask: ir.Expr | None) -> Stmt:
-        """Element by element, in the order of the lanes; value and mask are computed once, wide."""
+        """One scalar store for each lane, in lane order; value and mask are vectors."""
         if mask is not None and not isinstance(mask, ir.Ref):
-            on = self.names.fresh("mask")
-            named = ir.Ref(on, dtypes.bool_, mask.lanes)
-            return ir.Let(on, mask, self.scatter(s, index, value, named))
+            name = self.names.fresh("mask")
+            named = ir.Ref(name, dtypes.bool_, mask.lanes)
+            return ir.Let(name, mask, self.scatter(s, index, value, named))
         name = self.names.fresh("lanes")
         ref = ir.Ref(name, value.dtype, self.width)
-        buffer = self.own.get(s.buffer.name, s.buffer)
+        buffer = self.per_lane.get(s.buffer.name, s.buffer)
         stores: list[Stmt] = []
         for lane in range(self.width):
-            at = (self.index_at(index, lane),)  # of an own buffer too: `index` is placed already
+            at = (self.index_at(index, lane),)  # `index` is into the per-lane buffer already
             one = ir.Store(buffer, at, terms.extract(ref, lane))
             guard = None if mask is None else terms.extract(mask, lane)
             stores.append(terms.guarded(guard, one))
         return ir.Let(name, value, ir.seq(*stores))
 
     def store_to_one(self, s: ir.Store, index: arith.Expr, mask: ir.Expr | None) -> Stmt:
-        """All lanes store to one element: a reduction over the lanes, or the same value by each."""
+        """All lanes store to one element: a lane reduction, or the same value from every lane."""
         if not self._reads_itself(s):
             value = self.wide(s.value)
             if value.lanes > 1 or (mask is not None and mask.lanes > 1):
@@ -163,7 +163,7 @@ class Widen(WidenValues):
         if mask is not None and mask.lanes > 1:
             neutral = terms.broadcast(_neutral(op, wide.dtype), self.width)
             wide = ir.Select(mask, wide, neutral)
-            mask = None if self.some_on and s.mask is None else self.any_of(mask)
+            mask = None if self.some_active and s.mask is None else self.any_of(mask)
         total = self.lane_reduce(op, wide)
         old = masked(ir.Load(s.buffer, (index,)), mask)
         return ir.Store(s.buffer, (index,), ir.Binary(op, old, total), mask=mask)
@@ -182,7 +182,7 @@ class Widen(WidenValues):
                     is_old = isinstance(old, ir.Load) and old.buffer.name == s.buffer.name
                     if is_old and old.indices == s.indices and not self._mentions(term, s.buffer):  # type: ignore[attr-defined]
                         return op, term
-        raise NotVector(f"its lanes update one element of {s.buffer.name} in no way that is known")
+        raise NotVector(f"its lanes update one element of {s.buffer.name} in an unsupported way")
 
     def _mentions(self, e: ir.Expr, buffer: ir.Buffer) -> bool:
         loads = (x for x in visit.walk_exprs(e) if isinstance(x, ir.Load))
@@ -190,5 +190,5 @@ class Widen(WidenValues):
 
 
 def _neutral(op: str, dtype: dtypes.DType) -> ir.Lit:
-    # -0.0, not 0.0: adding it leaves every value as it is, -0.0 too
+    # -0.0, not 0.0: adding it changes no value, not even -0.0
     return ir.Lit(-0.0, dtype) if op == "add" and dtype.is_float else identity(op, dtype)

@@ -1,7 +1,7 @@
-"""Values of a vector loop's body, made wide. Used by widen.py.
+"""Vectorises the values of a VECTOR loop's body. Used by widen.py.
 
-A value that is the same in every lane stays scalar until a wide operand meets it (`broadcast`).
-Affine indices give strided vectors, anything else is gathered lane by lane.
+A value that is uniform over the lanes stays scalar until it meets a vector operand (`broadcast`).
+Affine indices give strided vectors, other indices are gathered lane by lane.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.legalize import terms
 from ingot.legalize.conditions import as_index
-from ingot.legalize.context import Names
+from ingot.legalize.context import FreshNames
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 
 
 class NotVector(Exception):
-    """The loop has no wide form; the message is the reason."""
+    """The loop cannot be vectorised; the message is the reason."""
 
 
 class WidenValues:
     def __init__(
-        self, loop: ir.For, width: int, names: Names, ranges: Ranges, private: frozenset[str]
+        self, loop: ir.For, width: int, names: FreshNames, ranges: Ranges, private: frozenset[str]
     ):
-        self.private = private  # buffers of this thread alone
+        self.private = private  # buffers in thread or register scope
         self.loop, self.width = loop, width
         self.names, self.ranges = names, ranges
         self.start = loop.start
         self.lane = arith.Var(loop.var) - loop.start  # 0 … width-1
-        self.mask: ir.Expr | None = None  # lanes that are on; None where all are
-        self.some_on = False  # with a mask: at least one lane is on
+        self.mask: ir.Expr | None = None  # active lanes; None where all are active
+        self.some_active = False  # with a mask: at least one lane is active
         self.wide_lets: set[str] = set()
-        self.own: dict[str, ir.Buffer] = {}  # allocated inside: each lane has its own elements
+        self.per_lane: dict[str, ir.Buffer] = {}  # buffers allocated inside, a copy for each lane
 
-    # --- which things differ between lanes ----------------------------------------------------
+    # --- uniform or varying over the lanes ------------------------------------------------------
 
     def varies(self, index: arith.Expr) -> bool:
         if self.loop.var in terms.index_vars(index):
@@ -45,8 +45,8 @@ class WidenValues:
     def value_varies(self, e: ir.Expr) -> bool:
         if self.loop.var in terms.value_vars(e) or terms.refs(e) & self.wide_lets:
             return True
-        return bool(self.own) and any(
-            isinstance(x, ir.Load) and x.buffer.name in self.own for x in visit.walk_exprs(e)
+        return bool(self.per_lane) and any(
+            isinstance(x, ir.Load) and x.buffer.name in self.per_lane for x in visit.walk_exprs(e)
         )
 
     def affine(self, index: arith.Expr) -> tuple[arith.Expr, arith.Expr] | None:
@@ -59,16 +59,16 @@ class WidenValues:
         stride, rest = form
         return stride, self.uniform(self.ranges.simplify(rest + stride * self.start))
 
-    def own_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
-        """A buffer of each lane: elements of all lanes lie side by side."""
+    def per_lane_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
+        """A buffer with a copy for each lane, the lanes innermost."""
         made = ir.replace(buffer, shape=(buffer.shape[0] * self.width,))
-        self.own[buffer.name] = made
+        self.per_lane[buffer.name] = made
         return made
 
-    def place(self, buffer: ir.Buffer, index: arith.Expr) -> tuple[ir.Buffer, arith.Expr]:
-        if buffer.name not in self.own:
+    def translate(self, buffer: ir.Buffer, index: arith.Expr) -> tuple[ir.Buffer, arith.Expr]:
+        if buffer.name not in self.per_lane:
             return buffer, index
-        return self.own[buffer.name], index * self.width + self.lane
+        return self.per_lane[buffer.name], index * self.width + self.lane
 
     # --- one lane ------------------------------------------------------------------------------
 
@@ -86,14 +86,14 @@ class WidenValues:
         )
         if not isinstance(new, ir.Load):
             return new
-        if new.buffer.name in self.own:
+        if new.buffer.name in self.per_lane:
             at = (new.indices[0] * self.width + lane,)
-            new = ir.replace(new, buffer=self.own[new.buffer.name], indices=at)
+            new = ir.replace(new, buffer=self.per_lane[new.buffer.name], indices=at)
         on = None if self.mask is None else terms.extract(self.mask, lane)
         return masked(new, self.both(on, new.mask))
 
     def uniform(self, index: arith.Expr) -> arith.Expr:
-        """An index that is the same in all lanes; loads inside it are guarded as all others are."""
+        """An index that is uniform over the lanes; loads inside it are masked like all others."""
         if not isinstance(index, arith.Binary | arith.Opaque):
             return index
         return arith.substitute(index, {}, lambda p: ir.index_of(self.wide(p)))
@@ -101,21 +101,20 @@ class WidenValues:
     # --- all lanes -----------------------------------------------------------------------------
 
     def wide(self, e: ir.Expr) -> ir.Expr:
-        """`e` for all lanes: a vector, or a scalar where the lanes agree."""
+        """`e` for all lanes: a vector, or a scalar if it is uniform."""
         match e:
             case ir.Lit():
                 return e
             case ir.Ref(name=name, width=width):
                 if width > 1:
-                    raise NotVector("its body is wide already")
+                    raise NotVector("its body is already vectorised")
                 return ir.replace(e, width=self.width) if name in self.wide_lets else e
             case ir.Index(expr=index):
                 return self.wide_index(index)
             case ir.Load():
                 return self.load(e)
             case ir.Select(cond=cond, a=a, b=b):
-                parts = self.together(cond, a, b)
-                return ir.Select(parts[0], parts[1], parts[2])
+                return ir.Select(*self.together(cond, a, b))
             case ir.Unary(a=a) | ir.Cast(a=a) | ir.Bitcast(a=a):
                 return ir.replace(e, a=self.wide(a))
             case ir.Binary(a=a, b=b) | ir.Compare(a=a, b=b):
@@ -126,13 +125,13 @@ class WidenValues:
             case ir.Math(args=args):
                 return ir.replace(e, args=tuple(self.together(*args)))
             case ir.Ramp() | ir.Broadcast() | ir.Lanes() | ir.Shuffle() | ir.LaneReduce():
-                raise NotVector("its body is wide already")
+                raise NotVector("its body is already vectorised")
             case _:
                 assert_never(e)  # type: ignore[arg-type]
 
-    def together(self, *parts: ir.Expr) -> list[ir.Expr]:
-        """The parts, all wide or all scalar."""
-        new = [self.wide(x) for x in parts]
+    def together(self, *operands: ir.Expr) -> list[ir.Expr]:
+        """The operands, all vectors or all scalars."""
+        new = [self.wide(x) for x in operands]
         lanes = max(x.lanes for x in new)
         return [terms.broadcast(x, lanes) for x in new]
 
@@ -146,11 +145,11 @@ class WidenValues:
 
     def load(self, e: ir.Load) -> ir.Expr:
         if e.width > 1:
-            raise NotVector("its body is wide already")
+            raise NotVector("its body is already vectorised")
         own_mask = None if e.mask is None else self.wide(e.mask)
         mask = self.both(self.mask, own_mask)
         other = None if e.other is None else self.wide(e.other)
-        buffer, index = self.place(e.buffer, e.indices[0])
+        buffer, index = self.translate(e.buffer, e.indices[0])
         other_varies = other is not None and other.lanes > 1
         own_varies = own_mask is not None and own_mask.lanes > 1
         if not self.varies(index) and not other_varies and not own_varies:
@@ -166,19 +165,19 @@ class WidenValues:
             return self._one_for_some(ir.Load(buffer, (base,)), wide_mask, wide_other)
         new = ir.Load(buffer, (base,), self.width, stride, None, wide_other)
         if own_mask is None and self.is_safe(buffer, base, stride):
-            return new  # lanes that are off get whatever is there, and nobody looks
+            return new  # inactive lanes load values that are never used
         return masked(new, wide_mask)
 
     def is_safe(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Expr) -> bool:
-        """May lanes that are off be touched? In a thread's own buffer, where all are in range."""
-        if buffer.name not in self.private and buffer.name not in self.own:
+        """May inactive lanes access memory? Only in a private buffer, where all are in bounds."""
+        if buffer.name not in self.private and buffer.name not in self.per_lane:
             return False
         ends = (base, base + stride * (self.width - 1))
         last = buffer.shape[0] - 1
         return all(self.ranges.at_least(e, 0) and self.ranges.is_at_most(e, last) for e in ends)
 
     def ends(self, cond: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
-        """(holds in all lanes, holds in some) as scalars, for a condition on affine indices."""
+        """(true in all lanes, true in some lane) as scalars, for a condition on affine indices."""
         if not isinstance(cond, ir.Compare) or cond.op not in ("lt", "le", "gt", "ge"):
             return None
         a, b = as_index(cond.a), as_index(cond.b)
@@ -195,8 +194,8 @@ class WidenValues:
         return ir.Compare(op, ir.Index(self.index_at(a, lane)), ir.Index(self.index_at(b, lane)))
 
     def load_one(self, e: ir.Load, mask: ir.Expr | None, other: ir.Expr | None) -> ir.Expr:
-        """One element for all lanes, touched only if some lane is on."""
-        some = None if self.mask is None or self.some_on else self.any_of(self.mask)
+        """One element for all lanes, loaded only if some lane is active."""
+        some = None if self.mask is None or self.some_active else self.any_of(self.mask)
         return masked(ir.replace(e, other=other), self.both(some, mask))
 
     def _one_for_some(self, e: ir.Load, mask: ir.Expr, other: ir.Expr) -> ir.Expr:
@@ -209,7 +208,7 @@ class WidenValues:
 
     def lane_reduce(self, op: str, e: ir.Expr) -> ir.Expr:
         if self.width & (self.width - 1):
-            raise NotVector(f"{self.width} lanes do not halve into one")
+            raise NotVector(f"{self.width} lanes are not a power of two")
         return ir.LaneReduce(op, e)
 
     def both(self, a: ir.Expr | None, b: ir.Expr | None) -> ir.Expr | None:
@@ -220,7 +219,7 @@ class WidenValues:
 
 
 def masked(e: ir.Load, mask: ir.Expr | None) -> ir.Load:
-    """The load under a mask; lanes that are off are zero where nothing else was said."""
+    """The load under a mask; inactive lanes are `other`, or zero."""
     if mask is None:
         return ir.replace(e, mask=None, other=None)
     zero = ir.Lit(0.0 if e.dtype.is_float else False if e.dtype is dtypes.bool_ else 0, e.dtype)

@@ -1,7 +1,7 @@
-"""Strides that a schedule has asked for. In: blocks with the note of `storage_align`. Out: shapes.
+"""Stride alignment of buffers. In: blocks annotated by `storage_align`. Out: padded shapes.
 
-A buffer is dense and row-major, so a stride is changed by making the next dimension longer. The
-note stays on the blocks that write the buffer, for whoever shrinks the buffer later.
+A buffer is dense and row-major, so a stride is changed by padding the next dimension. The
+annotation stays on the blocks that write the buffer, for passes that shrink the buffer later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ingot.arith import expr as arith
 from ingot.loops import visit
 from ingot.loops.ir import Stmt
 
-NOTE = "storage_align "  # followed by the buffer's name
+ANNOTATION = "storage_align "  # followed by the buffer's name
 
 
 class Align(NamedTuple):
@@ -24,7 +24,7 @@ class Align(NamedTuple):
     offset: int
 
     def shape(self, shape: Sequence[arith.Expr]) -> tuple[arith.Expr, ...] | None:
-        """The shape with dimension `dim + 1` as little longer as possible; None if none will do."""
+        """The shape with the least padding of dimension `dim + 1`; None if no padding aligns it."""
         next_ = self.dim + 1
         inner = arith.product(list(shape[next_ + 1 :]))
         size, rest = arith.as_int(shape[next_]), arith.as_int(inner)
@@ -40,10 +40,10 @@ class Align(NamedTuple):
 
 
 def alignments(body: Stmt) -> dict[str, Align]:
-    """What the notes of the blocks ask for, by buffer."""
+    """The alignments that the blocks' annotations request, by buffer."""
     found: dict[str, Align] = {}
     for block in visit.blocks(body):
         for key, value in block.annotations:
-            if key.startswith(NOTE):
-                found[key.removeprefix(NOTE)] = Align(*value)
+            if key.startswith(ANNOTATION):
+                found[key.removeprefix(ANNOTATION)] = Align(*value)
     return found

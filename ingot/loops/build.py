@@ -6,8 +6,8 @@
     Z = b.compute("Z", (128, 32), lambda i, j: relu(Y[i, j]))
     kernel = b.finish([Z])
 
-Each call appends one stage: a serial loop nest around one block that writes one new buffer. Stages
-say nothing about speed; schedules do.
+Each call appends a serial loop nest around one block that writes one new buffer. The nests say
+nothing about speed; schedules do.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ def identity(op: str, dtype: DType) -> ir.Lit:
 
 
 class Build:
-    """Collects stages; `finish` closes them into a kernel.
+    """Collects loop nests; `finish` makes a kernel of them.
 
-    `taken` are names of sizes that formulas may mention before any shape does. `ranges` is what is
-    known of them: an operator may leave out a guard that they make needless.
+    `reserved` are names of sizes that formulas may mention before any shape does. `ranges` are the
+    known ranges of sizes: an operator may omit a guard that they prove redundant.
     """
 
     def __init__(
-        self, name: str, taken: Iterable[str] = (), ranges: Mapping[str, Interval] | None = None
+        self, name: str, reserved: Iterable[str] = (), ranges: Mapping[str, Interval] | None = None
     ):
         self.name = name
         self.ranges = dict(ranges or {})
         self.params: list[Buffer] = []
         self.locals: list[Buffer] = []
-        self.stages: list[Stmt] = []
-        self._given: set[str] = set(taken)
+        self.nests: list[Stmt] = []
+        self._names: set[str] = set(reserved)
         self._count: Counter[str] = Counter()
 
     def fresh(self, base: str) -> str:
-        """A name not given before by this builder."""
+        """A name that this builder has not used yet."""
         base = base if ir.is_name(base) else "v"
         name = base
-        while name in self._given:
+        while name in self._names:
             self._count[base] += 1
             name = f"{base}_{self._count[base] + 1}"
-        self._given.add(name)
+        self._names.add(name)
         return name
 
     def _dims(self, dims: Sequence[IndexLike]) -> tuple[arith.Expr, ...]:
-        """Extents as index expressions; the sizes they mention are names taken from now on."""
+        """Extents as index expressions; the names of the sizes they mention become reserved."""
         made = tuple(ir.index_of(d) for d in dims)
         for dim in made:
-            self._given |= arith.free_vars(dim)
+            self._names |= arith.free_vars(dim)
         return made
 
     def param(self, name: str, dtype: DType, shape: Sequence[IndexLike]) -> Buffer:
@@ -80,8 +80,8 @@ class Build:
         return made
 
     def emit(self, stmt: Stmt) -> None:
-        """Append a hand-made stage."""
-        self.stages.append(stmt)
+        """Append a statement built by the caller."""
+        self.nests.append(stmt)
 
     def compute(
         self,
@@ -127,7 +127,7 @@ class Build:
         init: Sequence[Expr],
         fn: Callable[..., Sequence[Expr]],
     ) -> list[Buffer]:
-        """A reduction of a tuple, updated at once: accs = fn(i, …, k, …, *accs), from `init`."""
+        """A reduction of a tuple, updated together: accs = fn(i, …, k, …, *accs), from `init`."""
         spatial = self._axes(shape, AxisKind.SPATIAL, "i")
         reduced = self._axes(over, AxisKind.REDUCE, "k")
         point = tuple(arith.Var(axis.var) for axis in spatial)
@@ -158,17 +158,17 @@ class Build:
     ) -> ir.Kernel:
         """The kernel: params are the inputs, then `outputs`; other intermediates are allocated."""
         names = {buffer.name for buffer in outputs}
-        body = ir.seq(*self.stages)
+        body = ir.seq(*self.nests)
         for buffer in reversed(self.locals):
             if buffer.name not in names:
                 body = ir.Alloc(buffer, body)
         kernel = ir.Kernel(self.name, (*self.params, *outputs), tuple(sizes), body, origin)
-        return self._apart(kernel)
+        return self._without_clashes(kernel)
 
-    def _apart(self, kernel: ir.Kernel) -> ir.Kernel:
-        """A buffer named before a size of the same name was seen makes way for it."""
+    def _without_clashes(self, kernel: ir.Kernel) -> ir.Kernel:
+        """Rename buffers that have the name of a size which was declared later."""
         sizes = {size.name for size in kernel.sizes}
-        self._given |= sizes
+        self._names |= sizes
         clashing = [b.name for b in (*self.params, *self.locals) if b.name in sizes]
         return rename.rename_buffers(kernel, {name: self.fresh(name) for name in clashing})
 
@@ -180,7 +180,7 @@ class Build:
     def _store_together(
         self, outs: Sequence[Buffer], point: tuple[arith.Expr, ...], values: Sequence[Expr]
     ) -> Stmt:
-        """All values are computed before any is stored, as a tuple assignment is."""
+        """All values are computed before any is stored, as in a tuple assignment."""
         if len(outs) == 1:
             return ir.Store(outs[0], point, values[0])
         names = [self.fresh("t") for _ in outs]

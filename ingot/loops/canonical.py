@@ -18,7 +18,7 @@ from ingot.loops.script_print import show
 
 def canonical(kernel: ir.Kernel) -> ir.Kernel:
     """Names in order of appearance: sizes n0 …, params p0 …, buffers b0 …, loops i0 …, axes v0 …,
-    lets t0 …; instructions keep their names, their meanings are canonical too."""
+    lets t0 …; instructions keep their names, and their meanings become canonical too."""
     stmts = list(visit.walk_stmts(kernel.body))
     axes = (axis.var for s in stmts if isinstance(s, ir.Block) for axis in s.axes)
     allocs = (s.buffer.name for s in stmts if isinstance(s, ir.Alloc))

@@ -1,9 +1,9 @@
-"""Is every element of a parameter stored to? In: a kernel and a name. Out: True if it can be shown.
-Called by the operator that wraps a kernel, which fills with zeros what may be left out.
+"""Does a kernel store to every element of a parameter? In: a kernel and a name. Out: True if that
+is proved. Called by the operator that wraps a kernel, which zero-fills the output otherwise.
 
-A store covers its buffer if it is reached in every iteration of the loops around it and each of its
-indices runs over its whole dimension with loops of its own: c₁·i₁ + c₂·i₂ + … where no step is
-larger than what the loops before it have filled.
+A store covers its buffer if it runs in every iteration of the loops around it, and each of its
+indices is an affine sum c₁·i₁ + c₂·i₂ + … of loops of its own that takes every value of its
+dimension: no coefficient is larger than the range that the smaller ones have covered.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ingot.arith.bounds import Interval, prove
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Stmt
 
-Stops = dict[str, arith.Expr]  # loops that count from 0, and where they stop
+Stops = dict[str, arith.Expr]  # the loops from 0, and their ends
 
 
 def covers(kernel: ir.Kernel, name: str) -> bool:
-    """Whether some store is known to reach every element of the parameter called so."""
+    """Whether some store provably writes every element of the parameter."""
     env = {s.name: Interval(s.low, s.high) for s in kernel.sizes}
     return any(
         _fills(store, stops, guards, env)
@@ -36,7 +36,7 @@ Found = tuple[ir.Store, Stops, tuple[Expr, ...]]
 def _stores(
     s: Stmt, stops: Stops, axes: Mapping[str, arith.Expr], guards: tuple[Expr, ...]
 ) -> Iterator[Found]:
-    """Stores of single elements, in terms of loops only, with the guards around them."""
+    """Scalar stores with indices over loop variables only, and the guards around them."""
     match s:
         case ir.Seq() | ir.Let() | ir.Alloc():
             for inner in visit.sub_stmts(s):
@@ -67,7 +67,7 @@ def _fills(
     store: ir.Store, stops: Stops, guards: tuple[Expr, ...], env: Mapping[str, Interval]
 ) -> bool:
     dims = list(zip(store.indices, store.buffer.shape))
-    if not all(_keeps_inside(term, dims, env) for term in guards):
+    if not all(_excludes_only_out_of_range(term, dims, env) for term in guards):
         return False
     used: set[str] = set()
     for index, dim in dims:
@@ -75,14 +75,14 @@ def _fills(
         if own & used or not _is_dense(index, {v: stops[v] for v in own}, dim, env):
             return False
         used |= own
-    # a loop that moves no index only stores again, unless it may not run at all
+    # a loop that no index uses repeats the store; it must run at least once
     return all(prove("ge", stops[v], 1, env) for v in stops.keys() - used)
 
 
-def _keeps_inside(
+def _excludes_only_out_of_range(
     term: Expr, dims: list[tuple[arith.Expr, arith.Expr]], env: Mapping[str, Interval]
 ) -> bool:
-    """Does the guard turn away only what is out of range anyway?"""
+    """Does the guard skip only elements that are out of range?"""
     match term:
         case ir.Compare(op="lt", a=ir.Index(expr=a), b=(ir.Index() | ir.Lit()) as b):
             top = ir.index_of(b)
@@ -99,10 +99,10 @@ def _is_dense(
     form = affine(index, tuple(stops), env)
     if form is None or not arith.is_const(form.rest, 0):
         return False
-    steps = sorted((arith.as_int(c) or 0, v) for v, c in form.coeff.items())
-    reach: arith.Expr = arith.Const(0)  # 0 … reach are taken
-    for step, var in steps:
-        if step < 1 or not prove("le", step, reach + 1, env):
+    coefficients = sorted((arith.as_int(c) or 0, v) for v, c in form.coeff.items())
+    covered: arith.Expr = arith.Const(0)  # the index takes all of 0 … covered
+    for step, var in coefficients:
+        if step < 1 or not prove("le", step, covered + 1, env):
             return False
-        reach = reach + (stops[var] - 1) * step
-    return prove("ge", reach + 1, dim, env)
+        covered = covered + (stops[var] - 1) * step
+    return prove("ge", covered + 1, dim, env)

@@ -1,6 +1,6 @@
-"""Who writes what another reads, and what a loop's iterations owe each other. In: statements.
-Out: blocks, and the dependences a loop carries, each with its reason. Conservative: a dependence
-that cannot be ruled out is reported. Asked by schedule's checks.
+"""Dependence analysis: producers and consumers of blocks, and loop-carried dependences. In:
+statements. Out: blocks, and the dependences that a loop carries, each with its reason. It is
+conservative: it reports a dependence that it cannot rule out. Called by schedule's checks.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ingot.arith.simplify import simplifier
 from ingot.arith.sums import Product
 from ingot.loops import ir, regions, visit
 from ingot.loops.ir import AxisKind, Block, Stmt
-from ingot.loops.regions import Access, Env
+from ingot.loops.regions import Env, RegionAccess
 
 
 def top_blocks(root: Stmt) -> list[Block]:
-    """The blocks of `root` in program order, those inside another block left out."""
+    """The outermost blocks of `root` in program order."""
     found, todo = [], [root]
     while todo:
         stmt = todo.pop()
@@ -39,24 +39,24 @@ def readers(root: Stmt, buffer: str) -> list[Block]:
 def producers(root: Stmt, block: Block) -> list[Block]:
     """Blocks before `block` in program order that write something it reads."""
     before, _ = _around(root, block)
-    needs = visit.read(block)
-    return [other for other in before if visit.written(other) & needs]
+    read = visit.read(block)
+    return [other for other in before if visit.written(other) & read]
 
 
 def consumers(root: Stmt, block: Block) -> list[Block]:
     """Blocks after `block` in program order that read something it writes."""
     _, after = _around(root, block)
-    gives = visit.written(block)
-    return [other for other in after if visit.read(other) & gives]
+    written = visit.written(block)
+    return [other for other in after if visit.read(other) & written]
 
 
 def _around(root: Stmt, block: Block) -> tuple[list[Block], list[Block]]:
     blocks = top_blocks(root)
-    place = next(n for n, other in enumerate(blocks) if other is block)
-    return blocks[:place], blocks[place + 1 :]
+    position = next(n for n, other in enumerate(blocks) if other is block)
+    return blocks[:position], blocks[position + 1 :]
 
 
-# --- what a loop carries ------------------------------------------------------------------------
+# --- loop-carried dependences -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Carried:
 
 
 def carried(loop: ir.For, root: Stmt | None = None, env: Env | None = None) -> list[Carried]:
-    """What iterations of `loop` may owe each other; empty: they are independent.
+    """The dependences between iterations of `loop`; none if they are independent.
 
-    A buffer of thread or register scope that only this loop uses (in `root`) and that is written
-    first is each iteration's own.
+    A buffer of thread or register scope that is used only in this loop (of `root`) and is written
+    before it is read is private to each iteration.
     """
     found = _declared(loop)
-    by_buffer: dict[str, list[Access]] = {}
+    by_buffer: dict[str, list[RegionAccess]] = {}
     for access in regions.accesses(loop.body):
         by_buffer.setdefault(access.buffer.name, []).append(access)
     for name, uses in by_buffer.items():
@@ -86,25 +86,25 @@ def carried(loop: ir.For, root: Stmt | None = None, env: Env | None = None) -> l
         if _is_reduction(uses, loop):
             found.append(Carried(name, f"{name} is reduced over {loop.var}", True))
         else:
-            what = f"two iterations of {loop.var} may touch the same element of {name}"
+            what = f"two iterations of {loop.var} may access the same element of {name}"
             found.append(Carried(name, what))
     return found
 
 
-def touched_apart(loop: ir.For, buffer: str, env: Env | None = None) -> bool:
-    """Whether any two iterations of `loop` surely touch different elements of the buffer."""
+def accesses_are_disjoint(loop: ir.For, buffer: str, env: Env | None = None) -> bool:
+    """Whether any two iterations of `loop` provably access different elements of the buffer."""
     uses = [access for access in regions.accesses(loop.body) if access.buffer.name == buffer]
     return not uses or _differs(uses, loop, env or {})
 
 
 def may_reorder(loop: ir.For, root: Stmt | None = None, env: Env | None = None) -> str | None:
-    """None if the iterations may run in any order or at once, reductions aside; else the reason."""
+    """None if the iterations may run in any order or in parallel, reductions aside; else why."""
     blocking = [c for c in carried(loop, root, env) if not c.is_reduction]
     return blocking[0].reason if blocking else None
 
 
 def _declared(loop: ir.For) -> list[Carried]:
-    """Ordered and opaque axes that the loop drives."""
+    """Ordered and opaque axes that are bound to the loop."""
     found = []
     for block in top_blocks(loop.body):
         for axis in block.axes:
@@ -115,7 +115,7 @@ def _declared(loop: ir.For) -> list[Carried]:
     return found
 
 
-def _is_private(uses: Sequence[Access], loop: ir.For, root: Stmt | None) -> bool:
+def _is_private(uses: Sequence[RegionAccess], loop: ir.For, root: Stmt | None) -> bool:
     buffer = uses[0].buffer
     if root is None or buffer.scope not in (ir.THREAD, ir.REGISTER):
         return False
@@ -124,8 +124,8 @@ def _is_private(uses: Sequence[Access], loop: ir.For, root: Stmt | None) -> bool
     return inside == everywhere and uses[0].writes and not uses[0].is_guarded
 
 
-def _all_accesses(root: Stmt) -> list[Access]:
-    """Accesses to every buffer, those that `root` allocates included."""
+def _all_accesses(root: Stmt) -> list[RegionAccess]:
+    """Accesses to every buffer, including those that `root` allocates."""
     return list(regions.accesses(_without_allocs(root)))
 
 
@@ -133,8 +133,8 @@ def _without_allocs(root: Stmt) -> Stmt:
     return visit.map_stmt(root, lambda s: s.body if isinstance(s, ir.Alloc) else s)
 
 
-def _is_reduction(uses: Sequence[Access], loop: ir.For) -> bool:
-    """All uses are by one block that declares the loop to drive its reduction."""
+def _is_reduction(uses: Sequence[RegionAccess], loop: ir.For) -> bool:
+    """All uses are by one block with a reduce axis bound to the loop."""
     block = uses[0].block
     if block is None or any(access.block is not block for access in uses):
         return False
@@ -144,11 +144,11 @@ def _is_reduction(uses: Sequence[Access], loop: ir.For) -> bool:
     )
 
 
-def _differs(uses: Sequence[Access], loop: ir.For, env: Env) -> bool:
-    """Whether any two iterations surely touch different elements.
+def _differs(uses: Sequence[RegionAccess], loop: ir.For, env: Env) -> bool:
+    """Whether any two iterations provably access different elements.
 
-    Each dimension whose box moves with the loop by at least its own extent tells a digit of the
-    loop variable; together the digits must tell the variable itself.
+    A dimension whose box moves with the loop by at least its own extent determines a digit of the
+    loop variable, (var // d) % c. Together the digits must determine the variable.
     """
     digits: set[tuple[int, int | None]] = set()
     for d in range(uses[0].buffer.rank):
@@ -157,7 +157,7 @@ def _differs(uses: Sequence[Access], loop: ir.For, env: Env) -> bool:
         digit = None if dim is None else _digit(dim, loop.var, env)
         if digit is not None:
             digits.add(digit)
-    return _tells(1, digits)
+    return _determines(1, digits)
 
 
 def _digit(dim: regions.Dim, var: str, env: Env) -> tuple[int, int | None] | None:
@@ -172,16 +172,16 @@ def _digit(dim: regions.Dim, var: str, env: Env) -> tuple[int, int | None] | Non
     product, weight = moving[0]
     if len(product) != 1 or not 0 < extent <= abs(weight):
         return None
-    return _place(product, var)
+    return _digit_of(product, var)
 
 
-def _place(product: Product, var: str) -> tuple[int, int | None] | None:
+def _digit_of(product: Product, var: str) -> tuple[int, int | None] | None:
     """A variable's digit as (divisor, modulus); a quotient has no modulus."""
     match product[0]:
         case arith.Var(name=name):
             return (1, None) if name == var else None
         case arith.FloorDiv(a=a, b=arith.Const(value=by)) if by > 0:
-            inner = _place((a,), var)
+            inner = _digit_of((a,), var)
             if inner is None:
                 return None
             divisor, modulus = inner
@@ -189,13 +189,15 @@ def _place(product: Product, var: str) -> tuple[int, int | None] | None:
                 return divisor * by, None
             return (divisor * by, modulus // by) if modulus % by == 0 else None
         case arith.Mod(a=a, b=arith.Const(value=by)) if by > 0:
-            inner = _place((a,), var)
+            inner = _digit_of((a,), var)
             return (inner[0], by) if inner is not None and inner[1] is None else None
     return None
 
 
-def _tells(divisor: int, digits: set[tuple[int, int | None]]) -> bool:
-    """Whether var // divisor is known from the digits."""
+def _determines(divisor: int, digits: set[tuple[int, int | None]]) -> bool:
+    """Whether the digits determine var // divisor."""
     if (divisor, None) in digits:
         return True
-    return any(_tells(d * c, digits) for d, c in digits if d == divisor and c is not None and c > 1)
+    return any(
+        _determines(d * c, digits) for d, c in digits if d == divisor and c is not None and c > 1
+    )

@@ -1,11 +1,12 @@
-"""How a printer spells an instruction. In: the `emit` text of an `ir.Instruction`. Out: its parts.
+"""Emit templates: how a printer emits an instruction. In: the `emit` text of an `ir.Instruction`.
+Out: the parsed template.
 
     llvm[avx2]: C += llvm.x86.avx2.pmadd.wd(A*8, B)
 
-reads: the LLVM printer, on targets with the feature avx2, calls that intrinsic on the elements of A
-eight times over and on those of B, each as one vector, and adds the result to C (`=` stores it).
-Operands are the meaning's parameters; a parameter of one element is a scalar. Asked by legalize
-(may the call stay?) and by the printer; `schedule.instruction` checks the text when it is written.
+means: on targets with the feature avx2 the LLVM printer calls this intrinsic on two vectors, the
+elements of A repeated 8 times and the elements of B, and adds the result to C (`=` stores it).
+Operands are the meaning's parameters; a parameter of one element is a scalar. Legalize uses it to
+decide whether a call stays, and the printer to emit it; `schedule.instruction` checks the text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OPERAND = re.compile(r"\s*(\w+)\s*(?:\*\s*(\d+))?\s*")
 
 @dataclass(frozen=True)
 class Emit:
-    """result = name(operands), or result += …; an operand is a parameter, and how often."""
+    """result = name(operands), or result += …; an operand is a parameter and a repeat count."""
 
     printer: str
     features: tuple[str, ...]
@@ -38,11 +39,11 @@ class Emit:
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Emit | None:
-    """The parts of the text, or None if it has another form: some other printer's affair."""
+    """The parsed template, or None if the text has the form of another printer."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None
-    operands = [_OPERAND.fullmatch(part) for part in found["operands"].split(",")]
+    operands = [_OPERAND.fullmatch(operand) for operand in found["operands"].split(",")]
     if not all(operands):
         return None
     return Emit(
@@ -56,7 +57,7 @@ def parse(text: str) -> Emit | None:
 
 
 def fault(text: str, meaning: ir.Kernel) -> str:
-    """What is wrong with the text for an instruction of that meaning; empty if nothing is."""
+    """The error in the text for an instruction of that meaning; empty if there is none."""
     emit = parse(text)
     if emit is None:
         return 'it is not of the form "llvm[feature]: C += intrinsic(A, B*4)"'
@@ -71,5 +72,5 @@ def fault(text: str, meaning: ir.Kernel) -> str:
 
 
 def count_of(buffer: ir.Buffer) -> int | None:
-    """How many elements the buffer has, where that is known."""
+    """The number of elements of the buffer; None for a dynamic shape."""
     return arith.as_int(arith.product(list(buffer.shape)))

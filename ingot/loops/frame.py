@@ -1,6 +1,6 @@
-"""What a legal kernel needs from its caller besides its arguments: scratch memory and error words.
+"""What a legal kernel needs from its caller besides arguments: scratch memory, failure reasons.
 
-The printer and the planner must agree on both, so they are computed here, from the kernel alone.
+The printer and the planner must agree on both, so they are derived here from the kernel alone.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 
-ALIGNMENT = 64
+ALIGNMENT = 64  # bytes, of each buffer in scratch: a cache line
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes of a thread's scratch, and where each buffer too large for the stack lies in it."""
+    """Size of a thread's scratch, and byte offsets of the buffers that do not fit the stack."""
 
     size_bytes: arith.Expr
     offsets: dict[str, arith.Expr]
 
 
 def scratch_layout(kernel: ir.Kernel, stack_limit_bytes: int) -> Scratch:
-    """Buffers stay on the stack while their sum is within the limit; the others go to scratch."""
+    """Buffers stay on the stack while their total is within the limit; the others use scratch."""
     total: arith.Expr = arith.Const(0)
     offsets: dict[str, arith.Expr] = {}
     on_stack = 0
@@ -40,7 +40,7 @@ def scratch_layout(kernel: ir.Kernel, stack_limit_bytes: int) -> Scratch:
 
 
 def reasons(kernel: ir.Kernel) -> tuple[str, ...]:
-    """The distinct reasons of the kernel's Fails, in order of appearance: an error's number is its
-    place here."""
+    """The distinct reasons of the kernel's Fail statements, in order of appearance; an error's
+    number is its index here plus one."""
     fails = (s.reason for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Fail))
     return tuple(dict.fromkeys(fails))

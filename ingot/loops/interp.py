@@ -1,11 +1,11 @@
-"""The meaning of loop IR, executable: slow, obvious, numpy-backed. In: a kernel and arrays, written
-in place. Out: nothing, or an `IngotError`. The oracle of schedules, legalize and code generation.
+"""The loop IR interpreter: slow, simple, numpy-backed. In: a kernel and arrays, written in place.
+Out: nothing, or an `IngotError`. The reference for schedules, legalize and code generation.
 
-It runs any legal kernel, before and after scheduling and legalization. The tree is compiled once
-to Python closures over a frame (a list with a slot for each name); nothing is matched at run time.
-`interp_values` has the expressions and `numeric` the arithmetic. Parallel loops run in order;
-where their iterations meet at a Sync they run in lockstep.
-Uninitialised memory holds NaN or a poison pattern, and an access out of range raises.
+It runs any kernel that `verify` accepts, before and after scheduling and legalize. The tree is
+compiled once to Python closures over a frame (a list with a slot for each name), so that no node is
+matched at run time. `interp_values` has the expressions and `numeric` the arithmetic. Iterations of
+a parallel loop run in order, or in lockstep if the body has a Sync. Uninitialised memory holds NaN
+or a poison pattern, and an access out of range raises.
 """
 
 from __future__ import annotations
@@ -19,19 +19,26 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.loops import ir, visit
+from ingot.loops.interp_memory import (
+    FlatArray,
+    RunState,
+    out_of_range,
+    poisoned,
+    read_box,
+    write_box,
+)
 from ingot.loops.interp_values import STATE, Frame, Value, ValueCompiler
 from ingot.loops.ir import LoopKind, Stmt
-from ingot.loops.memory import Memory, Pending, out_of_range, poisoned, read_box, write_box
 from ingot.support.errors import IngotError
 
-Step = Callable[[Frame], None]
-Threads = Callable[[Frame], Iterator[None]]
+CompiledStmt = Callable[[Frame], None]
+ThreadBody = Callable[[Frame], Iterator[None]]
 
 
 def run(
     kernel: ir.Kernel, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None
 ) -> None:
-    """Execute `kernel` on one array for each parameter; sizes not given are read off the shapes."""
+    """Execute `kernel` on one array for each parameter; missing sizes are inferred from shapes."""
     program = _compiled(kernel)
     known = _sizes(kernel, arrays, dict(sizes or {}))
     with np.errstate(all="ignore"):
@@ -42,10 +49,10 @@ def _execute(
     program: _Program, kernel: ir.Kernel, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]
 ) -> None:
     frame: Frame = [None] * len(program.slots)
-    frame[STATE] = Pending(kernel)
+    frame[STATE] = RunState(kernel)
     for size in kernel.sizes:
         frame[program.slots[size.name]] = sizes[size.name]
-    copies: list[tuple[np.ndarray, Memory]] = []
+    copies: list[tuple[np.ndarray, FlatArray]] = []
     for param, array in zip(kernel.params, arrays):
         memory = _argument(kernel, param, array, sizes)
         frame[program.slots[param.name]] = memory
@@ -63,16 +70,16 @@ def _execute(
 
 def _argument(
     kernel: ir.Kernel, param: ir.Buffer, array: np.ndarray, sizes: Mapping[str, int]
-) -> Memory:
+) -> FlatArray:
     shape = tuple(arith.evaluate(d, sizes) for d in param.shape)
     if array.dtype != param.dtype.numpy:
         what = f"{param.name} is {param.dtype}, the array given is {array.dtype}"
         raise IngotError("bad-input", what, where=kernel.name)
-    # a legal kernel's buffers are flat: any array of that many elements will do
+    # a legal kernel's buffers are flat: they accept any array of the same size
     if array.shape != shape and not (len(shape) == 1 and array.size == shape[0]):
         what = f"{param.name} has shape {shape}, the array given has {array.shape}"
         raise IngotError("bad-input", what, where=kernel.name)
-    return Memory(np.ascontiguousarray(array).reshape(-1), shape)
+    return FlatArray(np.ascontiguousarray(array).reshape(-1), shape)
 
 
 def _sizes(
@@ -109,20 +116,20 @@ class _Program(ValueCompiler):
 
     # --- statements ---
 
-    def stmt(self, s: Stmt) -> Step:
-        steps = self.steps(s)
-        if len(steps) == 1:
-            return steps[0]
+    def stmt(self, s: Stmt) -> CompiledStmt:
+        compiled = self.flat(s)
+        if len(compiled) == 1:
+            return compiled[0]
 
         def each(frame: Frame) -> None:
-            for step in steps:
-                step(frame)
+            for run_stmt in compiled:
+                run_stmt(frame)
 
         return each
 
-    def steps(self, s: Stmt) -> list[Step]:
-        """A statement as closures in order; Seq, Let and Alloc lie flat, however deep they nest."""
-        found: list[Step] = []
+    def flat(self, s: Stmt) -> list[CompiledStmt]:
+        """A statement as a list of closures: nested Seq, Let and Alloc are flattened."""
+        found: list[CompiledStmt] = []
         rest = [s]
         while rest:
             item = rest.pop()
@@ -133,10 +140,10 @@ class _Program(ValueCompiler):
                     found.append(self.bind(item))
                     rest.append(item.body)
                 case _:
-                    found.append(self.step(item))
+                    found.append(self.single(item))
         return found
 
-    def bind(self, s: ir.Let | ir.Alloc) -> Step:
+    def bind(self, s: ir.Let | ir.Alloc) -> CompiledStmt:
         if isinstance(s, ir.Let):
             slot, bound = self.slot(s.name), self.value(s.value)
 
@@ -152,7 +159,7 @@ class _Program(ValueCompiler):
 
         return alloc
 
-    def step(self, s: Stmt) -> Step:
+    def single(self, s: Stmt) -> CompiledStmt:
         match s:
             case ir.For():
                 return self.loop(s)
@@ -186,7 +193,7 @@ class _Program(ValueCompiler):
             case _:
                 assert_never(s)  # type: ignore[arg-type]
 
-    def store(self, s: ir.Store) -> Step:
+    def store(self, s: ir.Store) -> CompiledStmt:
         slot, value = self.slot(s.buffer.name), self.value(s.value)
         mask = None if s.mask is None else self.value(s.mask)
         if s.value.lanes > 1:
@@ -198,15 +205,15 @@ class _Program(ValueCompiler):
                 frame[slot].flat[positions(frame, chosen)] = kept
 
             return wide
-        place = self.place(s.buffer, s.indices)
+        position = self.flat_index(s.buffer, s.indices)
 
         def one(frame: Frame) -> None:
             if mask is None or mask(frame):
-                frame[slot].flat[place(frame)] = value(frame)
+                frame[slot].flat[position(frame)] = value(frame)
 
         return one
 
-    def loop(self, s: ir.For) -> Step:
+    def loop(self, s: ir.For) -> CompiledStmt:
         if _is_threads(s) and _has_sync(s.body):
             threads = self.lockstep(s)
 
@@ -226,7 +233,7 @@ class _Program(ValueCompiler):
         return loop
 
     def enter(self, s: ir.Block) -> Callable[[Frame], bool]:
-        """Bind the axes; false where the instance is skipped."""
+        """Bind the axes; false if the block instance is skipped."""
         axes = [(self.slot(a.var), self.index(a.binding), self.index(a.extent)) for a in s.axes]
         where = None if s.where is None else self.value(s.where)
 
@@ -248,7 +255,7 @@ class _Program(ValueCompiler):
         slots = [self.slot(a.var) for a in s.axes if a.kind is ir.AxisKind.REDUCE]
         return lambda frame: not any(frame[slot] for slot in slots)
 
-    def block(self, s: ir.Block) -> Step:
+    def block(self, s: ir.Block) -> CompiledStmt:
         enter, body = self.enter(s), self.stmt(s.body)
         init = None if s.init is None else self.stmt(s.init)
         first = self.is_first(s)
@@ -261,11 +268,11 @@ class _Program(ValueCompiler):
 
         return block
 
-    def box(self, box: ir.Slice) -> Callable[[Frame], tuple[Memory, tuple[slice, ...]]]:
+    def box(self, box: ir.Slice) -> Callable[[Frame], tuple[FlatArray, tuple[slice, ...]]]:
         slot, name = self.slot(box.buffer.name), box.buffer.name
         dims = [(self.index(o), self.index(n)) for o, n in zip(box.offsets, box.extents)]
 
-        def found(frame: Frame) -> tuple[Memory, tuple[slice, ...]]:
+        def found(frame: Frame) -> tuple[FlatArray, tuple[slice, ...]]:
             ranges = [(o(frame), n(frame)) for o, n in dims]
             memory = frame[slot]
             for (offset, extent), dim in zip(ranges, memory.shape):
@@ -276,31 +283,31 @@ class _Program(ValueCompiler):
 
         return found
 
-    def call(self, instruction: ir.Instruction, args: Sequence[ir.Slice]) -> Step:
+    def call(self, instruction: ir.Instruction, args: Sequence[ir.Slice]) -> CompiledStmt:
         """Run the meaning on copies of the boxes, then write back what it wrote."""
         meaning = instruction.meaning
         program, boxes = _compiled(meaning), [self.box(a) for a in args]
         stores = [param.name in program.written for param in meaning.params]
 
         def call(frame: Frame) -> None:
-            places = [box(frame) for box in boxes]
-            arrays = [read_box(*place) for place in places]
+            regions = [box(frame) for box in boxes]
+            arrays = [read_box(*region) for region in regions]
             sizes = _match(meaning, args, arrays)
             shaped = [
                 a.reshape([arith.evaluate(d, sizes) for d in p.shape])
                 for a, p in zip(arrays, meaning.params)
             ]
             _execute(program, meaning, shaped, sizes)
-            for stored, place, array in zip(stores, places, shaped):
+            for stored, region, array in zip(stores, regions, shaped):
                 if stored:
-                    write_box(*place, array)
+                    write_box(*region, array)
 
         return call
 
-    # --- lockstep: threads that meet at a Sync ---
+    # --- lockstep: threads with a Sync ---
 
-    def lockstep(self, s: Stmt) -> Threads:
-        """`s` as a generator that yields wherever all threads must have come."""
+    def lockstep(self, s: Stmt) -> ThreadBody:
+        """`s` as a generator that yields at each Sync."""
         if not _has_sync(s):
             plain = self.stmt(s)
 
@@ -312,10 +319,10 @@ class _Program(ValueCompiler):
             return run_through
         match s:
             case ir.Sync():
-                return _meet
+                return _sync
             case ir.Seq(stmts=stmts):
-                parts = [self.lockstep(x) for x in stmts]
-                return lambda frame: (None for part in parts for _ in part(frame))
+                inner_stmts = [self.lockstep(x) for x in stmts]
+                return lambda frame: (None for inner in inner_stmts for _ in inner(frame))
             case ir.Let() | ir.Alloc():
                 bind, body = self.bind(s), self.lockstep(s.body)
                 return lambda frame: _after(bind, body, frame)
@@ -332,7 +339,7 @@ class _Program(ValueCompiler):
                 return self.lockstep_loop(s)
         raise AssertionError(f"no Sync can be inside {s}")
 
-    def lockstep_block(self, s: ir.Block) -> Threads:
+    def lockstep_block(self, s: ir.Block) -> ThreadBody:
         enter, first, body = self.enter(s), self.is_first(s), self.lockstep(s.body)
         init = self.lockstep(s.init or ir.Seq(()))
 
@@ -344,9 +351,9 @@ class _Program(ValueCompiler):
 
         return block
 
-    def lockstep_loop(self, s: ir.For) -> Threads:
+    def lockstep_loop(self, s: ir.For) -> ThreadBody:
         start, stop, slot = self.index(s.start), self.index(s.stop), self.slot(s.var)
-        body, apart = self.lockstep(s.body), _is_threads(s)
+        body, is_parallel = self.lockstep(s.body), _is_threads(s)
 
         def serial(frame: Frame) -> Iterator[None]:
             for i in range(start(frame), stop(frame)):
@@ -364,7 +371,7 @@ class _Program(ValueCompiler):
                 if running:
                     yield
 
-        return threads if apart else serial
+        return threads if is_parallel else serial
 
 
 @lru_cache(maxsize=256)
@@ -375,8 +382,8 @@ def _compiled(kernel: ir.Kernel) -> _Program:
 def _match(
     meaning: ir.Kernel, args: Sequence[ir.Slice], arrays: Sequence[np.ndarray]
 ) -> dict[str, int]:
-    """The sizes of an instruction, read off its boxes; extents written as 1 may be missing or
-    extra."""
+    """The sizes of an instruction, inferred from its boxes; dimensions of constant extent 1 may be
+    missing or extra."""
     sizes: dict[str, int] = {}
     for param, box, array in zip(meaning.params, args, arrays):
         dims, found = param.shape, list(array.shape)
@@ -389,14 +396,14 @@ def _match(
     return sizes
 
 
-def _branch(cond: Value, then: Step, orelse: Step) -> Step:
+def _branch(cond: Value, then: CompiledStmt, orelse: CompiledStmt) -> CompiledStmt:
     return lambda frame: then(frame) if cond(frame) else orelse(frame)
 
 
-def _fail(reason: str, values: Sequence[Value]) -> Step:
+def _fail(reason: str, values: Sequence[Value]) -> CompiledStmt:
     def fail(frame: Frame) -> None:
         numbers = [int(v(frame)) for v in values]
-        if "{0}" in reason:  # the reason says where its numbers go
+        if "{0}" in reason:  # the reason has placeholders for the values
             what = reason.format(*numbers)
         else:
             what = f"{reason} ({', '.join(map(str, numbers))})" if numbers else reason
@@ -413,15 +420,15 @@ def _has_sync(s: Stmt) -> bool:
     return any(isinstance(x, ir.Sync) for x in visit.walk_stmts(s))
 
 
-def _meet(frame: Frame) -> Iterator[None]:
+def _sync(frame: Frame) -> Iterator[None]:
     yield
 
 
-def _after(bind: Step, body: Threads, frame: Frame) -> Iterator[None]:
+def _after(bind: CompiledStmt, body: ThreadBody, frame: Frame) -> Iterator[None]:
     bind(frame)
     yield from body(frame)
 
 
-def _repeat(test: Value, again: Threads, frame: Frame) -> Iterator[None]:
+def _repeat(test: Value, again: ThreadBody, frame: Frame) -> Iterator[None]:
     while test(frame):
         yield from again(frame)

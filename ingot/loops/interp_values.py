@@ -1,7 +1,7 @@
 """Index expressions and values → closures: the expression half of the interpreter.
 
 In: `arith` and `ir` expressions. Out: functions of a frame, a list with a slot for each name; its
-first slot holds what belongs to the whole run. The base class of `interp`'s statement compiler.
+first slot holds the run's state. The base class of `interp`'s statement compiler.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 
 from ingot.arith import expr as arith
 from ingot.loops import ir, numeric
+from ingot.loops.interp_memory import out_of_range
 from ingot.loops.ir import Expr
-from ingot.loops.memory import out_of_range
 
 Frame = list[Any]
 Value = Callable[[Frame], Any]
 Number = Callable[[Frame], int]
 
-STATE = 0  # the slot of what belongs to the whole run
+STATE = 0  # the slot of the RunState
 
 
 class ValueCompiler:
-    """Compiles expressions; gives each name its slot."""
+    """Compiles expressions; assigns a slot to each name."""
 
     def __init__(self) -> None:
         self.slots: dict[str, int] = {"": STATE}
@@ -50,23 +50,23 @@ class ValueCompiler:
                 return _index_binary(arith.FOLD[type(i)], type(i), self.index(a), self.index(b))
         raise TypeError(f"not an index: {i!r}")
 
-    def place(self, buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> Number:
-        """The flat position of one element; out of range in any dimension raises."""
+    def flat_index(self, buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> Number:
+        """The flat index of one element; an index out of range in any dimension raises."""
         slot, name = self.slot(buffer.name), buffer.name
-        parts = [self.index(i) for i in indices]
-        if len(parts) == 1:
-            part = parts[0]
+        compiled = [self.index(i) for i in indices]
+        if len(compiled) == 1:
+            only = compiled[0]
 
             def one(frame: Frame) -> int:
-                i = part(frame)
+                i = only(frame)
                 if 0 <= i < frame[slot].shape[0]:
                     return i
                 raise out_of_range(name, (i,), frame[slot].shape, frame[STATE].where)
 
             return one
 
-        if len(parts) == 2:
-            row, column = parts
+        if len(compiled) == 2:
+            row, column = compiled
 
             def two(frame: Frame) -> int:
                 i, j = row(frame), column(frame)
@@ -80,10 +80,10 @@ class ValueCompiler:
         def many(frame: Frame) -> int:
             shape = frame[slot].shape
             position = 0
-            for part, dim in zip(parts, shape):
-                i = part(frame)
+            for index, dim in zip(compiled, shape):
+                i = index(frame)
                 if not 0 <= i < dim:
-                    point = tuple(p(frame) for p in parts)
+                    point = tuple(p(frame) for p in compiled)
                     raise out_of_range(name, point, shape, frame[STATE].where)
                 position = position * dim + i
             return position
@@ -93,21 +93,21 @@ class ValueCompiler:
     def lanes(
         self, x: ir.Load | ir.Store, width: int
     ) -> Callable[[Frame, np.ndarray | None], np.ndarray]:
-        """The flat positions of a wide access, those under a false mask left out."""
+        """The flat indices of a vector access, without the lanes whose mask is false."""
         slot, name = self.slot(x.buffer.name), x.buffer.name
-        parts = [self.index(i) for i in x.indices]
+        compiled = [self.index(i) for i in x.indices]
         stride = self.index(x.stride)
-        steps = np.arange(width)
+        lane = np.arange(width)
 
         def positions(frame: Frame, mask: np.ndarray | None) -> np.ndarray:
             memory = frame[slot]
             first = 0
-            for part, dim in zip(parts, memory.shape):
-                first = first * dim + part(frame)
-            found = first + stride(frame) * steps
+            for index, dim in zip(compiled, memory.shape):
+                first = first * dim + index(frame)
+            found = first + stride(frame) * lane
             found = found if mask is None else found[mask]
             if len(found) and not (found.min() >= 0 and found.max() < len(memory.flat)):
-                point = tuple(p(frame) for p in parts)
+                point = tuple(p(frame) for p in compiled)
                 raise out_of_range(name, point, memory.shape, frame[STATE].where)
             return found
 
@@ -162,7 +162,7 @@ class ValueCompiler:
         if e.cond.lanes > 1:
             return lambda frame: np.where(cond(frame), a(frame), b(frame))
 
-        def choose(frame: Frame) -> Any:  # both sides are evaluated, as the grammar says
+        def choose(frame: Frame) -> Any:  # both sides are evaluated: the semantics of Select
             yes, no = a(frame), b(frame)
             return yes if cond(frame) else no
 
@@ -185,11 +185,11 @@ class ValueCompiler:
         slot = self.slot(e.buffer.name)
         if e.width > 1:
             return self.wide_load(e)
-        place = self.place(e.buffer, e.indices)
+        position = self.flat_index(e.buffer, e.indices)
         if e.mask is None:
-            return lambda frame: frame[slot].flat[place(frame)]
+            return lambda frame: frame[slot].flat[position(frame)]
         mask, other = self.value(e.mask), self.other(e)
-        return lambda frame: frame[slot].flat[place(frame)] if mask(frame) else other(frame)
+        return lambda frame: frame[slot].flat[position(frame)] if mask(frame) else other(frame)
 
     def wide_load(self, e: ir.Load) -> Value:
         slot, positions = self.slot(e.buffer.name), self.lanes(e, e.width)
@@ -205,7 +205,7 @@ class ValueCompiler:
         return guarded
 
     def other(self, e: ir.Load) -> Value:
-        """What a guarded load yields where its mask is false: zero unless it says otherwise."""
+        """The value of a masked load where its mask is false: zero unless `other` is given."""
         if e.other is not None:
             return self.value(e.other)
         zero = np.zeros(e.width, e.dtype.numpy)
@@ -213,7 +213,7 @@ class ValueCompiler:
 
 
 def _index_binary(fold: Callable[[int, int], int], kind: type, a: Number, b: Number) -> Number:
-    # the common cases are spelled out: a call less for each node of an index
+    # special cases for speed: one call less for each Add and Mul
     if kind is arith.Add:
         return lambda frame: a(frame) + b(frame)
     if kind is arith.Mul:

@@ -1,4 +1,4 @@
-"""The grammar of the loop IR, whole, on one page. In: nothing. Out: the nodes everyone matches on.
+"""The grammar of the loop IR on one page: the node classes that all passes match on.
 
     kernel ::= Kernel(name, params: Buffer*, sizes: Size*, body: stmt)
     stmt   ::= For(var, start, stop, body, kind, tag) | While(cond, body) | If(cond, then, orelse)
@@ -9,11 +9,11 @@
     expr   ::= Lit | Index | Ref | Unary | Binary | Compare | Math | Select | Cast | Bitcast | Fma
              | Load | Ramp | Broadcast | Lanes | Shuffle | LaneReduce
 
-Index arithmetic is `arith`: the indices of a Load or Store are integer expressions; a value enters
-one through `arith.Opaque(expr)`, and an index becomes a value through `Index`. The sum types are
-closed: every consumer matches exhaustively and ends in `assert_never`. `docs/loops.md` gives the
-meaning of each node; `loops/interp.py` is that meaning, executable. Memory and expressions are in
-loops/values.py; this file has their names too.
+Indices of a Load or Store are `arith` integer expressions. `arith.Opaque(expr)` puts a value into
+an index, and `Index` makes a value of an index. The sum types are closed: every consumer matches
+exhaustively and ends in `assert_never`. `docs/loops.md` gives the semantics of each node and
+`loops/interp.py` executes them. loops/values.py defines buffers and expressions; this file
+re-exports them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Any
 
 from ingot.arith import expr as arith
-from ingot.loops.values import *  # noqa: F403  one grammar in two files: this one has all names
+from ingot.loops.values import *  # noqa: F403  one grammar in two files: this one exports all names
 from ingot.loops.values import Buffer, Expr, IndexLike, Size, Slice, index_of
 from ingot.support.node import Node, node
 
@@ -32,7 +32,7 @@ _ids = itertools.count(1)
 
 
 def fresh_id() -> int:
-    """An identity for a loop or block: what schedule handles hold, outside equality."""
+    """An identity for a loop or block: schedule handles hold it; equality ignores it."""
     return next(_ids)
 
 
@@ -45,21 +45,21 @@ class Stmt(Node):
 
 class LoopKind(Enum):
     SERIAL = "serial"
-    PARALLEL = "parallel"  # iterations are independent; threads share them out
-    VECTOR = "vector"  # iterations become lanes
-    UNROLL = "unroll"  # iterations are written out
+    PARALLEL = "parallel"  # iterations are independent and run on several threads
+    VECTOR = "vector"  # iterations become vector lanes
+    UNROLL = "unroll"  # fully unrolled
     BOUND = "bound"  # to a GPU index: `tag` names it (blockIdx.x, threadIdx.y, …)
 
 
 Annotations = tuple[tuple[str, Any], ...]
-ACCUMULATES = "accumulates"  # the note of a reduce block whose initial values are stored elsewhere
-STEPS = "steps"  # the note of a serial loop: how many iterations the printer may write out at once
-MASKED = ("tail", "mask")  # the note of a loop whose guarded vectors are masked, never branched on
+ACCUMULATES = "accumulates"  # annotation of a reduce block whose init is in another block
+K_UNROLL = "k_unroll"  # annotation of a serial loop: the unroll factor, applied by LLVM
+MASKED = ("tail", "mask")  # annotation of a loop: guards become masks, not branches
 
 
 @node
 class For(Stmt):
-    """`body` for var = start … stop-1. `stop <= start` means not at all."""
+    """`body` for var = start … stop-1; no iteration if stop <= start."""
 
     var: str
     start: arith.Expr
@@ -107,7 +107,7 @@ class Alloc(Stmt):
 
 @node
 class Store(Stmt):
-    """As Load: `value.lanes` elements from `indices` on, `stride` apart, where `mask` is true."""
+    """Store `value.lanes` elements from `indices` on, `stride` apart, where `mask` is true."""
 
     buffer: Buffer
     indices: tuple[arith.Expr, ...]
@@ -118,14 +118,14 @@ class Store(Stmt):
 
 class AxisKind(Enum):
     SPATIAL = "spatial"  # instances are independent
-    REDUCE = "reduce"  # instances combine; any order within the declared reduction
+    REDUCE = "reduce"  # instances combine in any order
     ORDERED = "ordered"  # instances run in order (cumsum, recurrences)
     OPAQUE = "opaque"  # nothing is known (sort, NMS)
 
 
 @node
 class Axis(Node):
-    """A block's own variable, its domain 0 … extent-1, and its value in terms of outer loops."""
+    """A block's iteration variable: its domain 0 … extent-1, and its value over the outer loops."""
 
     var: str
     kind: AxisKind
@@ -135,7 +135,7 @@ class Axis(Node):
 
 @node
 class Block(Stmt):
-    """One unit of computation, seen only through its axes: the body mentions no outer loop.
+    """One unit of computation (as in TensorIR): the body uses the axes and no outer loop.
 
     `init` runs before the body at the first instance of the reduce axes. `where` skips instances.
     """
@@ -156,7 +156,7 @@ class Seq(Stmt):
 
 @node
 class Instruction(Node):
-    """A machine operation with its meaning as a kernel; `emit` is the printer's spelling of it."""
+    """A machine instruction: its semantics as a kernel, and `emit`, its template for printers."""
 
     name: str
     meaning: Kernel
@@ -165,7 +165,7 @@ class Instruction(Node):
 
 @node
 class Call(Stmt):
-    """Run an instruction on boxes of buffers."""
+    """Execute an instruction on boxes of buffers."""
 
     instruction: Instruction
     args: tuple[Slice, ...]
@@ -173,14 +173,14 @@ class Call(Stmt):
 
 @node
 class Sync(Stmt):
-    """All threads of `scope` ("threads", "shared", …) have come here before any goes on."""
+    """A barrier for all threads of `scope` ("threads", "shared", …)."""
 
     scope: str
 
 
 @node
 class CopyAsync(Stmt):
-    """Start a copy; it has happened once `token` has been waited for."""
+    """Start an asynchronous copy; Wait(token) completes it."""
 
     dst: Slice
     src: Slice
@@ -194,7 +194,7 @@ class Wait(Stmt):
 
 @node
 class Prefetch(Stmt):
-    """A hint: this box will be read (or written) soon. It touches nothing, and means nothing."""
+    """A cache prefetch of a box that will be read (or written) soon. Results do not change."""
 
     box: Slice
     writes: bool = False
@@ -210,18 +210,18 @@ class Fail(Stmt):
 
 @node
 class Kernel(Node):
-    """One function over buffers. Parameters are global; which are written is seen in the body."""
+    """One function over buffers. Parameters are global; the body determines which are written."""
 
     name: str = field(compare=False)
     params: tuple[Buffer, ...]
     sizes: tuple[Size, ...]
     body: Stmt
     origin: str = field(default="", compare=False)
-    family: str = field(default="", compare=False)  # of the anchor: names the schedule rule
+    family: str = field(default="", compare=False)  # of the anchor: selects the schedule rule
 
 
 def seq(*stmts: Stmt | None) -> Stmt:
-    """A sequence, flattened; one statement stays itself."""
+    """A flattened sequence; a single statement is returned as it is."""
     flat: list[Stmt] = []
     for stmt in stmts:
         if isinstance(stmt, Seq):

@@ -1,4 +1,4 @@
-"""What each operator of the loop IR computes, exactly, on numpy scalars and 1-D arrays of lanes.
+"""Exact semantics of the loop IR's operators, on numpy scalars and 1-D arrays of lanes.
 
 In: operator names and element types. Out: functions of values. Called by `interp`, once for each
 node it compiles. Every float operation rounds to its own type; integers wrap; conversions round
@@ -38,7 +38,7 @@ _INT_UNARY: dict[str, Fn] = {"neg": operator.neg, "not": operator.invert, "abs":
 
 
 def wrap_int(number: int, dtype: DType) -> int:
-    """`number` reduced into an integer type, as two's complement does."""
+    """`number` wrapped into an integer type: two's complement."""
     number &= (1 << dtype.bits) - 1
     top = 1 << (dtype.bits - 1)
     return number - (1 << dtype.bits) if dtype.is_signed and number & top else number
@@ -80,11 +80,11 @@ def compare(op: str, dtype: DType, lanes: int) -> Fn:
     fn = _COMPARE[op]
     if lanes > 1 or dtype.numpy.kind != "V":
         return fn
-    return lambda a, b: np.bool_(fn(a, b))  # ml_dtypes' scalars answer with Python's bool
+    return lambda a, b: np.bool_(fn(a, b))  # ml_dtypes' scalars return Python's bool
 
 
 def _minimum(a: Any, b: Any) -> Any:
-    return a if a <= b or a != a else b  # a comparison with NaN is false, so a NaN in b stays
+    return a if a <= b or a != a else b  # a comparison with NaN is false, so a NaN in b is returned
 
 
 def _maximum(a: Any, b: Any) -> Any:
@@ -110,7 +110,7 @@ def _guarded(fn: Callable[[int, int], int]) -> Callable[[int, int], int]:
             raise IngotError(
                 "run-failed",
                 "integer division by zero",
-                why="a kernel guards a division whose divisor may be zero with a Fail before it",
+                why="a kernel must guard a divisor that may be zero with a Fail before it",
             )
         return fn(a, b)
 
@@ -123,7 +123,7 @@ def _shift(op: str, dtype: DType) -> Callable[[int, int], int]:
 
 
 def _by_int(fn: Callable[..., int], dtype: DType) -> Fn:
-    """Exact on Python's integers, then wrapped into the type."""
+    """Computed on Python integers, then wrapped into the type."""
     make = dtype.numpy.type
     return _each(lambda *xs: make(wrap_int(fn(*map(int, xs)), dtype)), dtype)
 
@@ -140,15 +140,15 @@ def _each(fn: Fn, dtype: DType) -> Fn:
 
 
 def lane_reduce(op: str, dtype: DType) -> Fn:
-    """A balanced tree by halves: lane i meets lane i + ceil(n / 2); an odd middle waits."""
+    """A balanced tree: lane i is combined with lane i + ceil(n / 2); an odd middle is kept."""
     combine = binary(op, dtype, 2)
 
     def reduce(lanes: np.ndarray) -> Any:
         while len(lanes) > 1:
             half = (len(lanes) + 1) // 2
             low, high = lanes[:half], lanes[half:]
-            met = combine(low[: len(high)], high)
-            lanes = np.concatenate([met, low[len(high) :]]).astype(dtype.numpy)
+            combined = combine(low[: len(high)], high)
+            lanes = np.concatenate([combined, low[len(high) :]]).astype(dtype.numpy)
         return lanes[0]
 
     return reduce
@@ -161,7 +161,7 @@ def round_float(x: Any, dtype: DType) -> Any:
     """float64 → `dtype`, rounded once, to nearest even."""
     if dtype.name in _NATIVE_FLOATS:
         return x.astype(dtype.numpy)
-    return _odd_f32(x).astype(dtype.numpy)  # ml_dtypes goes through float32
+    return _odd_f32(x).astype(dtype.numpy)  # ml_dtypes converts through float32
 
 
 def _odd_f32(x: Any) -> Any:
@@ -174,12 +174,12 @@ def _odd_f32(x: Any) -> Any:
         inexact & (np.abs(back) > np.abs(wide)), np.nextafter(near, np.float32(0)), near
     )
     odd = (near.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
-    # an underflow to zero keeps its sign when the last bit is set, so nothing else is needed
+    # setting the last bit keeps the sign of an underflow to zero
     return odd if isinstance(x, np.ndarray) and x.ndim else odd[0]
 
 
 def cast(src: DType, dst: DType, mode: str) -> Fn:
-    """The conversion of `ir.Cast`; see docs/loops.md for what saturates and when."""
+    """The conversion of `ir.Cast`; docs/loops.md says which conversions saturate."""
     if src is dst:
         return lambda x: x
     if dst.is_bool:
@@ -230,11 +230,11 @@ def _int_to_float(dst: DType) -> Fn:
 
 
 def _odd_53(number: int) -> int:
-    """An integer cut to 53 bits, rounded to odd, so that float64 holds it."""
+    """An integer rounded to odd at 53 bits, so that float64 represents it."""
     size = abs(number)
-    cut = max(0, size.bit_length() - 53)
-    if size & ((1 << cut) - 1):
-        size = ((size >> cut) | 1) << cut
+    dropped = max(0, size.bit_length() - 53)
+    if size & ((1 << dropped) - 1):
+        size = ((size >> dropped) | 1) << dropped
     return size if number >= 0 else -size
 
 
@@ -292,7 +292,7 @@ def _fma_f64(a: Any, b: Any, c: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    """C's pow. numpy takes a lone exponent of 0.5 for a square root, which is NaN for -inf."""
+    """C's pow. numpy computes a scalar exponent of 0.5 as a square root, which is NaN for -inf."""
     found = np.power(np.atleast_1d(x), np.atleast_1d(y))
     return found if isinstance(x, np.ndarray) and x.ndim else found[0]
 
@@ -311,6 +311,6 @@ _MATH: dict[str, Fn] = {
 
 
 def math_function(fn: str, dtype: DType) -> Fn:
-    """The function in float64, rounded to the type."""
+    """The function computed in float64, then rounded to the type."""
     compute = _MATH[fn]
     return lambda *xs: round_float(compute(*(x.astype(np.float64) for x in xs)), dtype)

@@ -1,9 +1,9 @@
-"""Which part of each buffer a statement touches. In: a statement and ranges of outer variables.
-Out: boxes (offset and extent in each dimension) over the variables bound outside it.
+"""Region analysis: the box of each buffer that a statement accesses. In: a statement and ranges of
+outer variables. Out: boxes (offset and extent in each dimension) over the variables bound outside.
 
-A box holds every element that may be touched, never fewer; guards and masks are not looked at, so
-a guarded access may give a box that reaches outside its buffer. Where an index is not affine or
-depends on data, the whole extent stands for it. Asked by schedule, legalize and plan.
+A box contains every element that may be accessed. Guards and masks are ignored, so the box of a
+guarded access may extend outside its buffer. An index that is not affine or depends on data gives
+the whole dimension. Used by schedule, legalize and plan.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
 Env = Mapping[str, Interval]
-Span = tuple[arith.Expr, arith.Expr]  # lowest and highest value, both included
+Span = tuple[arith.Expr, arith.Expr]  # least and greatest value, inclusive
 Dim = tuple[arith.Expr, arith.Expr]  # offset and extent
 Loops = Mapping[str, tuple[arith.IntLike, arith.IntLike]]  # start and stop, outermost first
 
-_LANE = "lane of a wide access"  # no loop can have this name
+_LANE = "lane of a vector access"  # not an identifier, so no loop has this name
 
 
 @dataclass(frozen=True)
 class Region:
-    """A box of a buffer; `is_whole` where some dimension could not be narrowed."""
+    """A box of a buffer; `is_whole` if some dimension could not be narrowed."""
 
     buffer: Buffer
     box: tuple[Dim, ...]
@@ -40,11 +40,11 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Access:
-    """One access, its indices over loop variables: axes are replaced by their bindings.
+class RegionAccess:
+    """One access, with indices over loop variables: axes are replaced by their bindings.
 
     `spans` has the first and last index in each dimension (they differ for boxes and vectors),
-    `loops` the loops around it inside the statement asked about, `block` the innermost block.
+    `loops` the loops around it inside the analysed statement, `block` the innermost block.
     """
 
     buffer: Buffer
@@ -60,9 +60,9 @@ class Access:
 
 
 def regions(stmt: Stmt, env: Env | None = None) -> tuple[dict[str, Region], dict[str, Region]]:
-    """What `stmt` reads and what it writes, by buffer; buffers it allocates itself are left out."""
-    reads: dict[str, list[Access]] = {}
-    writes: dict[str, list[Access]] = {}
+    """The regions that `stmt` reads and writes, by buffer, without buffers it allocates itself."""
+    reads: dict[str, list[RegionAccess]] = {}
+    writes: dict[str, list[RegionAccess]] = {}
     for access in accesses(stmt):
         (writes if access.writes else reads).setdefault(access.buffer.name, []).append(access)
     return (
@@ -74,7 +74,7 @@ def regions(stmt: Stmt, env: Env | None = None) -> tuple[dict[str, Region], dict
 def box_of(
     indices: Sequence[tuple[arith.Expr, ...]], inner: Loops, env: Env | None = None
 ) -> list[Dim] | None:
-    """The box that holds all of `indices` while the loops `inner` run; None where unknown."""
+    """The box that contains all of `indices` over the loops `inner`; None if unknown."""
     box = []
     for column in zip(*indices):
         spans = [_span((index, index), inner, env or {}) for index in column]
@@ -88,7 +88,7 @@ def box_of(
 # --- boxes --------------------------------------------------------------------------------------
 
 
-def _region(found: Sequence[Access], env: Env) -> Region:
+def _region(found: Sequence[RegionAccess], env: Env) -> Region:
     buffer = found[0].buffer
     box, whole = [], False
     for d, size in enumerate(buffer.shape):
@@ -99,13 +99,13 @@ def _region(found: Sequence[Access], env: Env) -> Region:
     return Region(buffer, tuple(box), whole)
 
 
-def span_of(access: Access, dimension: int, env: Env | None = None) -> Span | None:
-    """The indices an access takes in one dimension while its own loops run."""
+def span_of(access: RegionAccess, dimension: int, env: Env | None = None) -> Span | None:
+    """The range of an access's index in one dimension over its loops."""
     return _span(access.spans[dimension], access.inner, env or {})
 
 
 def union_of(spans: Sequence[Span | None], env: Env | None = None) -> Dim | None:
-    """The offset and extent that hold all the spans; None if one is unknown."""
+    """The offset and extent that contain all spans; None if one is unknown."""
     return _union(spans, env or {})
 
 
@@ -155,7 +155,7 @@ def _span(ends: Span, inner: Loops, env: Env) -> Span | None:
 
 
 def _ranges(inner: Loops, env: Env) -> dict[str, Interval]:
-    """Ranges of the inner loops' variables, as far as numbers tell."""
+    """Constant ranges of the inner loops' variables, where known."""
     found: dict[str, Interval] = {}
     for var, (start, stop) in inner.items():
         known = {**env, **found}
@@ -165,7 +165,7 @@ def _ranges(inner: Loops, env: Env) -> dict[str, Interval]:
 
 
 def _end(e: arith.Expr, var: str, ends: Span, upper: bool, env: Env) -> arith.Expr | None:
-    """The highest (or lowest) value of `e` while `var` goes from one end to the other."""
+    """The greatest (or least) value of `e` over the range of `var`."""
     if var not in arith.free_vars(e):
         return e
     form = affine(e, (var,), env)
@@ -205,9 +205,9 @@ def _scaled(
 
 
 def _sign(e: arith.Expr, env: Env) -> int | None:
-    """1 or -1 where `e` is known never to be of the other sign.
+    """1 if `e` is never negative, -1 if never positive, None if unknown.
 
-    A divisor that is not negative is taken as positive: a zero one is never evaluated.
+    A divisor that is never negative counts as positive: a zero divisor is never evaluated.
     """
     range_ = bounds_of(e, env)
     if range_.low is not None and range_.low >= 0:
@@ -216,14 +216,14 @@ def _sign(e: arith.Expr, env: Env) -> int | None:
 
 
 def _is_loaded(e: arith.Expr) -> bool:
-    return any(isinstance(part, arith.Opaque) for part in arith.walk(e))
+    return any(isinstance(sub, arith.Opaque) for sub in arith.walk(e))
 
 
 # --- accesses -----------------------------------------------------------------------------------
 
 
-def accesses(stmt: Stmt) -> Iterator[Access]:
-    """Every access of `stmt` in program order, those to buffers it allocates left out."""
+def accesses(stmt: Stmt) -> Iterator[RegionAccess]:
+    """Every access of `stmt` in program order, without those to buffers it allocates."""
     local = {s.buffer.name for s in visit.walk_stmts(stmt) if isinstance(s, ir.Alloc)}
     return _Walk(local).stmt(stmt)
 
@@ -236,8 +236,8 @@ class _Walk:
         self.block: ir.Block | None = None
         self.guards = 0
 
-    def stmt(self, s: Stmt) -> Iterator[Access]:
-        if not isinstance(s, ir.Block):  # a block's `where` sees its axes
+    def stmt(self, s: Stmt) -> Iterator[RegionAccess]:
+        if not isinstance(s, ir.Block):  # a block's `where` uses its axes
             yield from self.loads(visit.own_exprs(s))
         match s:
             case ir.Store():
@@ -261,7 +261,7 @@ class _Walk:
                 for child in visit.sub_stmts(s):
                     yield from self.stmt(child)
 
-    def inside(self, s: ir.Block) -> Iterator[Access]:
+    def inside(self, s: ir.Block) -> Iterator[RegionAccess]:
         before = self.axes, self.block
         self.axes = self.axes | {axis.var: self.outside(axis.binding) for axis in s.axes}
         self.block = s
@@ -275,24 +275,24 @@ class _Walk:
     def outside(self, i: arith.Expr) -> arith.Expr:
         return arith.substitute(i, self.axes)
 
-    def loads(self, values: Sequence[Expr]) -> Iterator[Access]:
-        for e in (part for value in values for part in visit.walk_exprs(value)):
+    def loads(self, values: Sequence[Expr]) -> Iterator[RegionAccess]:
+        for e in (sub for value in values for sub in visit.walk_exprs(value)):
             if isinstance(e, ir.Load):
                 yield from self.access(e.buffer, self.wide(e, e.width), False, e.mask)
 
     def wide(self, x: ir.Load | ir.Store, width: int) -> tuple[Span, ...]:
-        """Lanes run along the last dimension; where they may spill into the next row: unknown."""
+        """Lanes extend along the last dimension; unknown if they may cross into the next row."""
         indices = [self.outside(i) for i in x.indices]
         spans: list[Span] = [(i, i) for i in indices]
         if width == 1 or not indices:
             return tuple(spans)
-        reach = self.outside(x.stride) * (width - 1)
+        length = self.outside(x.stride) * (width - 1)
         last = indices[-1]
-        forward = _sign(reach, {})
-        if forward is None or (len(indices) > 1 and not self.stays_in_row(last + reach, x.buffer)):
+        forward = _sign(length, {})
+        if forward is None or (len(indices) > 1 and not self.stays_in_row(last + length, x.buffer)):
             unknown = arith.Opaque(_LANE)
             return ((unknown, unknown),) * len(indices)
-        spans[-1] = (last, last + reach) if forward > 0 else (last + reach, last)
+        spans[-1] = (last, last + length) if forward > 0 else (last + length, last)
         return tuple(spans)
 
     def stays_in_row(self, last: arith.Expr, buffer: Buffer) -> bool:
@@ -300,16 +300,16 @@ class _Walk:
         span = _span((last, last), ends, {})
         return span is not None and prove("lt", span[1], buffer.shape[-1])
 
-    def boxes(self, s: ir.Call | ir.CopyAsync) -> Iterator[Access]:
+    def boxes(self, s: ir.Call | ir.CopyAsync) -> Iterator[RegionAccess]:
         if isinstance(s, ir.CopyAsync):
-            parts = [(s.src, False), (s.dst, True)]
+            operands = [(s.src, False), (s.dst, True)]
         else:
             meaning = s.instruction.meaning
             pairs = list(zip(meaning.params, s.args))
             read, written = visit.read(meaning.body), visit.written(meaning.body)
-            parts = [(box, False) for param, box in pairs if param.name in read]
-            parts += [(box, True) for param, box in pairs if param.name in written]
-        for box, writes in parts:
+            operands = [(box, False) for param, box in pairs if param.name in read]
+            operands += [(box, True) for param, box in pairs if param.name in written]
+        for box, writes in operands:
             spans = []
             for offset, extent in zip(box.offsets, box.extents):
                 first = self.outside(offset)
@@ -318,7 +318,7 @@ class _Walk:
 
     def access(
         self, buffer: Buffer, spans: tuple[Span, ...], writes: bool, mask: Expr | None
-    ) -> Iterator[Access]:
+    ) -> Iterator[RegionAccess]:
         if buffer.name not in self.local:
             guarded = self.guards > 0 or mask is not None
-            yield Access(buffer, spans, writes, self.loops, self.block, guarded)
+            yield RegionAccess(buffer, spans, writes, self.loops, self.block, guarded)

@@ -1,7 +1,7 @@
-"""Renaming what a kernel or statement binds, exactly: nothing is folded or simplified on the way.
+"""Renaming of bound names. Nothing else changes: no expression is folded or simplified.
 
-In: a kernel or statement and maps of names. Out: the same with other names. Called by `build`,
-`canonical`, and by whoever duplicates a statement (`copy_of`), since names are unique in a kernel.
+In: a kernel or statement and maps of names. Out: the same with new names. Called by `build` and
+`canonical`, and by passes that duplicate a statement (`copy_of`): names are unique in a kernel.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Expr, Stmt
 
-Names = Mapping[str, str]
+NameMap = Mapping[str, str]
 
 
 def bound_names(s: Stmt) -> Iterator[str]:
     """Names bound by allocs, loops, lets and axes, in order of appearance."""
-    for part in visit.walk_stmts(s):
-        match part:
+    for sub in visit.walk_stmts(s):
+        match sub:
             case ir.For(var=name) | ir.Let(name=name) | ir.Alloc(buffer=Buffer(name=name)):
                 yield name
             case ir.Block(axes=axes):
@@ -28,24 +28,24 @@ def bound_names(s: Stmt) -> Iterator[str]:
 
 
 def copy_of(s: Stmt, fresh: Callable[[str], str]) -> Stmt:
-    """`s` with fresh names for everything it binds: a second copy that may stand beside it."""
+    """A copy of `s` with fresh names for everything it binds."""
     names = {name: fresh(name) for name in bound_names(s)}
     return Renamer(variables=names, lets=names, buffers=names).stmt(s)
 
 
-def rename_buffers(kernel: ir.Kernel, names: Names) -> ir.Kernel:
+def rename_buffers(kernel: ir.Kernel, names: NameMap) -> ir.Kernel:
     return Renamer(buffers=names).kernel(kernel) if names else kernel
 
 
 @dataclass(frozen=True)
 class Renamer:
-    """Names are looked up by what they name; one that is not in its map stays."""
+    """One map for each kind of name; a name that is not in its map stays."""
 
-    variables: Names = field(default_factory=dict)  # sizes, loops and axes
-    lets: Names = field(default_factory=dict)
-    buffers: Names = field(default_factory=dict)
-    blocks: Names = field(default_factory=dict)
-    tokens: Names = field(default_factory=dict)
+    variables: NameMap = field(default_factory=dict)  # sizes, loops and axes
+    lets: NameMap = field(default_factory=dict)
+    buffers: NameMap = field(default_factory=dict)
+    blocks: NameMap = field(default_factory=dict)
+    tokens: NameMap = field(default_factory=dict)
 
     def kernel(self, k: ir.Kernel) -> ir.Kernel:
         sizes = tuple(ir.replace(s, name=self.variables.get(s.name, s.name)) for s in k.sizes)
@@ -75,24 +75,24 @@ class Renamer:
                 return ir.replace(new, buffer=self.buffer(buffer))
         return new
 
-    def note(self, item: Any) -> Any:
-        """Sizes in annotations."""
+    def annotation(self, item: Any) -> Any:
+        """Rename the sizes in an annotation."""
         if isinstance(item, tuple):
-            return tuple(self.note(part) for part in item)
+            return tuple(self.annotation(x) for x in item)
         return self.index(item) if isinstance(item, arith.Expr) else item
 
     def box(self, box: ir.Slice) -> ir.Slice:
         return ir.replace(box, buffer=self.buffer(box.buffer))
 
     def stmt(self, s: Stmt) -> Stmt:
-        """Children first, keeping their shape (a Seq is not flattened), then what `s` binds."""
+        """Children first, without flattening a Seq, then the names that `s` binds."""
         if isinstance(s, ir.Seq):
             return ir.Seq(tuple(self.stmt(x) for x in s.stmts))
         new = visit.rebuild_stmt(s, self.stmt, self.value, self.index)
         match new:
             case ir.For(var=name, annotations=annotations):
                 var = self.variables.get(name, name)
-                return ir.replace(new, var=var, annotations=self.note(annotations))
+                return ir.replace(new, var=var, annotations=self.annotation(annotations))
             case ir.Let(name=name):
                 return ir.replace(new, name=self.lets.get(name, name))
             case ir.Alloc(buffer=buffer) | ir.Store(buffer=buffer):
@@ -100,8 +100,8 @@ class Renamer:
             case ir.Block(name=name, axes=axes, annotations=annotations):
                 renamed = tuple(ir.replace(a, var=self.variables.get(a.var, a.var)) for a in axes)
                 name = self.blocks.get(name, name)
-                notes = self.note(annotations)
-                return ir.replace(new, name=name, axes=renamed, annotations=notes)
+                annotations = self.annotation(annotations)
+                return ir.replace(new, name=name, axes=renamed, annotations=annotations)
             case ir.Call(args=args):
                 return ir.replace(new, args=tuple(self.box(a) for a in args))
             case ir.CopyAsync(dst=dst, src=src, token=token):

@@ -1,8 +1,8 @@
-"""The scope a script is read in, and helper functions, which are written out where they are called.
+"""The scope of a script, and helper functions, which are inlined at their calls.
 
-In: calls as Python `ast` nodes. Out: the helper's expression, in a scope where its parameters are
-the arguments. An argument is read where the call stands and the helper's own words where the helper
-stands, each with its file for errors. The base class of script_values.
+In: calls as Python `ast` nodes. Out: the helper's expression, in a scope that binds its parameters
+to the arguments. An argument is evaluated in the caller's scope and the helper's body in its own,
+each with its file for errors. The base class of script_values.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ingot.loops.script_scope import (
 
 
 class Scoped:
-    """The text at hand, the names in sight, and the Python around them."""
+    """The current source text, the names in scope, and the enclosing Python names."""
 
     def __init__(self, source: Source, outside: Mapping[str, Any], folds: bool = False):
         self.source = source
         self.outside = outside
         self.folds = folds
         self.names: dict[str, Binding] = {}
-        self.calls: list[ast.FunctionDef] = []  # the helpers being written out
+        self.calls: list[ast.FunctionDef] = []  # the helpers being inlined
 
     def fail(self, node: ast.AST, what: str, hint: str = "") -> NoReturn:
         raise self.source.error(node, what, hint)
 
-    # --- where a piece of syntax is read ---
+    # --- the current scope ---
 
     @property
     def env(self) -> Env:
@@ -53,12 +53,12 @@ class Scoped:
         self.source, self.names, self.outside = before
 
     def alias(self, node: ast.expr) -> Alias | None:
-        """The argument that a helper's parameter stands for."""
+        """The argument that a helper's parameter is bound to."""
         found = self.names.get(node.id) if isinstance(node, ast.Name) else None
         return found if isinstance(found, Alias) else None
 
     def python(self, node: ast.expr) -> Any:
-        """The Python object that a name the script does not bind stands for, or MISSING."""
+        """The Python object of a name that the script does not bind, or MISSING."""
         root = node
         while isinstance(root, ast.Attribute):
             root = root.value
@@ -68,7 +68,7 @@ class Scoped:
     # --- helpers ---
 
     def helper(self, node: ast.Call) -> Helper | None:
-        """The function to write out in place of a call, if it calls one of the user's."""
+        """The function to inline, if the call is to one of the user's functions."""
         if isinstance(node.func, ast.Name) and node.func.id in self.names:
             found = self.names[node.func.id]
             return found if isinstance(found, Helper) else None
@@ -80,14 +80,14 @@ class Scoped:
 
     @contextmanager
     def inlined(self, node: ast.Call, helper: Helper) -> Iterator[ast.expr]:
-        """The helper's result as syntax, in a scope where its parameters are the arguments."""
+        """The helper's result as syntax, in a scope that binds its parameters to the arguments."""
         f, a = helper.function, helper.function.args
         names = [arg.arg for arg in a.args]
         if f in self.calls:
-            self.fail(node, f"{f.name} calls itself: a helper is written out where it is called")
+            self.fail(node, f"{f.name} calls itself: helpers are inlined and cannot be recursive")
         if node.keywords or len(node.args) != len(names):
             wanted = ", ".join(names)
-            self.fail(node, f"{f.name} takes {len(names)} arguments by position: {wanted}")
+            self.fail(node, f"{f.name} takes {len(names)} positional arguments: {wanted}")
         aliases = {name: Alias(arg, self.env) for name, arg in zip(names, node.args)}
         inner = Env(helper.env.source, {**helper.env.names, **aliases}, helper.env.outside)
         with self.within(inner):
@@ -96,7 +96,7 @@ class Scoped:
             self.calls.pop()
 
     def result(self, f: ast.FunctionDef) -> ast.expr:
-        """What a helper returns; it has nothing else in it."""
+        """The expression that a helper returns; it may have no other statement."""
         a = f.args
         if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or a.defaults:
             self.fail(f, "a helper has plain parameters only: no defaults, *args or keyword-only")

@@ -1,8 +1,8 @@
 """Python source → loop IR, the inverse of `script_print`. In: text of one function. Out: a Kernel.
 
-The text is read by Python's own `ast` and never executed. Nodes are built exactly as written: an
-index `0 + i` stays an addition, so that `parse(show(k)) == k`. What cannot be understood is an
-`IngotError("bad-text")` with its line and column; whether the kernel is legal is `verify`'s matter.
+The text is parsed by Python's `ast` and never executed. Nodes are built exactly as written: an
+index `0 + i` stays an addition, so that `parse(show(k)) == k`. A syntax error is an
+`IngotError("bad-text")` with its line and column; `verify` checks whether the kernel is legal.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _AUGMENTED: dict[type[ast.operator], str] = {
 
 
 def parse(text: str, constants: Mapping[str, Any] | None = None) -> ir.Kernel:
-    """The kernel that `text` defines, exactly as written; `constants` are numbers and element
-    types it may mention by name."""
+    """The kernel that `text` defines, without folding; `constants` are numbers and element types
+    that it may use by name."""
     source = textwrap.dedent(text)
     try:
         tree = ast.parse(source)
@@ -50,26 +50,26 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> ir.Kernel:
 
 @dataclass(frozen=True)
 class Script:
-    """A kernel as a user wrote it, and where each of its statements stands."""
+    """A kernel as the user wrote it, with the source position of each statement."""
 
     kernel: ir.Kernel
     source: Source
-    places: Mapping[int, ast.stmt]  # by the id() of the statement, which the kernel keeps alive
+    nodes: Mapping[int, ast.stmt]  # by the id() of the statement, which the kernel keeps alive
 
-    def place(self, s: Stmt | None) -> ast.stmt | None:
-        return self.places.get(id(s))
+    def node_of(self, s: Stmt | None) -> ast.stmt | None:
+        return self.nodes.get(id(s))
 
 
 def parse_script(
     function: ast.FunctionDef, source: Source, outside: Mapping[str, Any], options: dict[str, str]
 ) -> Script:
-    """A user's function: numbers are worked out, helpers written out, and a name that is bound
-    again gets another one, since names are unique within a kernel."""
+    """A user's function: constants are folded, helpers inlined, and a name that is bound again is
+    renamed, since names are unique within a kernel."""
     parser = _Parser(source, outside, folds=True)
     made = parser.kernel(function)
     name, origin, family = (options.get(word, "") for word in ("name", "origin", "family"))
     named = ir.replace(made, name=name or made.name, origin=origin, family=family)
-    return Script(named, source, parser.places)
+    return Script(named, source, parser.nodes)
 
 
 class _Parser(Values):
@@ -79,8 +79,8 @@ class _Parser(Values):
         super().__init__(source, outside, folds)
         self.instructions: dict[str, ir.Instruction] = {}
         self.taken: set[str] = set()
-        self.own: set[str] = set()  # names bound by the suite at hand
-        self.places: dict[int, ast.stmt] = {}
+        self.own: set[str] = set()  # names bound by the current suite
+        self.nodes: dict[int, ast.stmt] = {}
 
     @contextmanager
     def scope(self, names: Mapping[str, Binding] | None = None):
@@ -90,13 +90,13 @@ class _Parser(Values):
         self.names, self.own = before
 
     def declare(self, node: ast.AST, name: str, may_hide: bool = False) -> str:
-        """The kernel's name for one that is bound here. Python would go on with the new value
-        after the suite, the kernel with the old: so a name of an enclosing suite stays."""
+        """The kernel's name for a name that is bound here. A name of an enclosing suite cannot be
+        rebound: after the suite Python would have the new value, the kernel the old one."""
         if not self.folds:
             return name
         if name in self.names and name not in self.own and not may_hide:
-            hint = "choose another name; what changes is kept in a buffer: alloc(f32[1])"
-            self.fail(node, f"{name} is bound already, outside this suite", hint)
+            hint = "choose another name; keep a value that changes in a buffer: alloc(f32[1])"
+            self.fail(node, f"{name} is already bound outside this suite", hint)
         made, count = name, 1
         while made in self.taken:
             count += 1
@@ -110,7 +110,7 @@ class _Parser(Values):
     # --- functions ---
 
     def kernel(self, f: ast.FunctionDef) -> ir.Kernel:
-        # a script's decorator has run already: its options are the caller's matter
+        # a script's decorator has already run, and the caller handles its options
         allowed = ("name", "origin", "family")
         options = {} if self.folds else self.decorator(f, "kernel", allowed)
         self.no_more_arguments(f)
@@ -133,7 +133,7 @@ class _Parser(Values):
             self.fail(f, "a kernel has plain parameters only: no defaults, *args or keyword-only")
 
     def nested(self, node: ast.FunctionDef) -> None:
-        """A helper, or with a decorator an instruction."""
+        """A helper function, or an instruction if it has a decorator."""
         if node.decorator_list:
             self.instruction(node)
         else:
@@ -163,40 +163,40 @@ class _Parser(Values):
         return options
 
     def is_size(self, a: ast.arg) -> bool:
-        note = self.annotation(a)
-        head = note.func if isinstance(note, ast.Call) else note
+        type_ = self.annotation(a)
+        head = type_.func if isinstance(type_, ast.Call) else type_
         return isinstance(head, ast.Name) and head.id == "size"
 
     def annotation(self, a: ast.arg) -> ast.expr | None:
-        """The parameter's type; it may stand in quotes, as any annotation of Python's."""
+        """The parameter's type; it may be a string, as any Python annotation."""
         match a.annotation:
             case ast.Constant(value=str() as text):
                 try:
                     inside = ast.parse(text.strip(), mode="eval").body
                 except SyntaxError as error:
                     self.fail(a.annotation, f"not Python: {error.msg}")
-                for part in ast.walk(inside):
-                    ast.copy_location(part, a.annotation)
+                for sub in ast.walk(inside):
+                    ast.copy_location(sub, a.annotation)
                 return inside
         return a.annotation
 
     def size(self, a: ast.arg) -> ir.Size:
-        note = self.annotation(a)
-        if not isinstance(note, ast.Call):
+        type_ = self.annotation(a)
+        if not isinstance(type_, ast.Call):
             return ir.Size(a.arg)
-        args, options = self.call(note, "size", (0, 2), ("divisor",))
+        args, options = self.call(type_, "size", (0, 2), ("divisor",))
         low, high, *_ = [*map(self.integer, args), *(None,) * 2][:2]
         divisor = self.integer(options["divisor"]) if "divisor" in options else 1
         return ir.Size(a.arg, low or 0, high, divisor)
 
     def param(self, a: ast.arg) -> ir.Buffer:
-        note = self.annotation(a)
-        if note is None:
+        type_ = self.annotation(a)
+        if type_ is None:
             self.fail(a, f"parameter {a.arg} needs a type, such as f32[128, 64] or size")
-        if isinstance(note, ast.Call):
-            args, _ = self.call(note, "buffer", (2, 2))
+        if isinstance(type_, ast.Call):
+            args, _ = self.call(type_, "buffer", (2, 2))
             return self.buffer(a.arg, args[0], self.string(args[1]))
-        return self.buffer(a.arg, note, ir.GLOBAL)
+        return self.buffer(a.arg, type_, ir.GLOBAL)
 
     def buffer(self, name: str, node: ast.expr, scope: str) -> ir.Buffer:
         if not isinstance(node, ast.Subscript):
@@ -207,7 +207,7 @@ class _Parser(Values):
     # --- statements ---
 
     def suite(self, nodes: list[ast.stmt]) -> Stmt:
-        """The statements of an indented block; what follows a flat Let or Alloc is its body."""
+        """The statements of an indented block; those after a flat Let or Alloc are its body."""
         with self.scope():
             return self.flat(nodes)
 
@@ -217,7 +217,7 @@ class _Parser(Values):
         for node in nodes:
             match node:
                 case ast.Assign(targets=[ast.Name() as target], value=bound):
-                    wraps.append(self.placed(node, self.binder(target, bound)))
+                    wraps.append(self.located(node, self.binder(target, bound)))
                     groups.append([])
                 case _:
                     groups[-1].append(self.stmt(node))
@@ -226,18 +226,18 @@ class _Parser(Values):
             body = _seq([*groups.pop(), wrap(body)])
         return body
 
-    def placed(self, node: ast.stmt, wrap: Callable[[Stmt], Stmt]) -> Callable[[Stmt], Stmt]:
-        """`wrap`, with the place of the statement it makes kept."""
+    def located(self, node: ast.stmt, wrap: Callable[[Stmt], Stmt]) -> Callable[[Stmt], Stmt]:
+        """`wrap`, recording the source node of the statement it makes."""
 
         def close(body: Stmt) -> Stmt:
             made = wrap(body)
-            self.places[id(made)] = node
+            self.nodes[id(made)] = node
             return made
 
         return close
 
     def binder(self, target: ast.expr, node: ast.expr):
-        """Bind a name from here on; gives the function that closes the statement over its body."""
+        """Bind a name; returns the function that makes the Let or Alloc around its body."""
         name = self.name(target)
         if isinstance(node, ast.Call) and self.head(node) == "alloc":
             args, _ = self.call(node, "alloc", (1, 2))
@@ -254,7 +254,7 @@ class _Parser(Values):
 
     def stmt(self, node: ast.stmt) -> Stmt:
         made = self.any_stmt(node)
-        self.places[id(made)] = node
+        self.nodes[id(made)] = node
         return made
 
     def any_stmt(self, node: ast.stmt) -> Stmt:
@@ -268,13 +268,13 @@ class _Parser(Values):
                 return ir.If(self.value(test), self.suite(body), other)
             case ast.With(items=[item], body=body):
                 return self.with_stmt(item, body)
-            case ast.Assign(targets=[ast.Subscript() as place], value=stored):
-                buffer, indices = self.place(place)
+            case ast.Assign(targets=[ast.Subscript() as element], value=stored):
+                buffer, indices = self.subscript(element)
                 return ir.Store(buffer, indices, self.value(stored, buffer.dtype))
-            case ast.AugAssign(target=ast.Subscript() as place, op=op, value=by):
+            case ast.AugAssign(target=ast.Subscript() as element, op=op, value=by):
                 if type(op) not in _AUGMENTED:
-                    self.fail(node, "only +=, -=, *= and /= update a place")
-                buffer, indices = self.place(place)
+                    self.fail(node, "only +=, -=, *= and /= update an element")
+                buffer, indices = self.subscript(element)
                 new = self.value(by, buffer.dtype)
                 old = ir.Load(buffer, indices)
                 return ir.Store(buffer, indices, ir.Binary(_AUGMENTED[type(op)], old, new))
@@ -291,7 +291,7 @@ class _Parser(Values):
                 return self.store(node)
             case "call":
                 if not node.args or not isinstance(node.args[0], ast.Name):
-                    self.fail(node, "call(…) starts with an instruction's name")
+                    self.fail(node, "the first argument of call(…) is an instruction's name")
                 name = node.args[0].id
                 if name not in self.instructions:
                     self.fail(node, f"there is no instruction {name} in this kernel")
@@ -316,7 +316,7 @@ class _Parser(Values):
 
     def store(self, node: ast.Call) -> Stmt:
         args, options = self.call(node, "store", (2, 2), ("stride", "mask"))
-        buffer, indices = self.place(args[0])
+        buffer, indices = self.subscript(args[0])
         stride = self.index(options["stride"]) if "stride" in options else arith.Const(1)
         mask = self.value(options["mask"]) if "mask" in options else None
         return ir.Store(buffer, indices, self.value(args[1], buffer.dtype), stride, mask)
@@ -335,7 +335,7 @@ class _Parser(Values):
                 body = self.suite(node.body)
             for var, stop in reversed(list(zip(made.values(), stops))):
                 body = ir.For(var.name, arith.Const(0), stop, body)
-                self.places[id(body)] = node
+                self.nodes[id(body)] = node
             return body
         if word not in _LOOP_KINDS or len(names) != 1:
             self.fail(node.iter, f"{word}(…) is not a kind of loop for {len(names)} variables")
@@ -345,7 +345,7 @@ class _Parser(Values):
         self, node: ast.For, var: str, kind: LoopKind, word: str, call: ast.Call
     ) -> ir.For:
         bound = kind is LoopKind.BOUND
-        args, options = self.call(call, word, (1 + bound, 2 + bound), ("tag", "notes"))
+        args, options = self.call(call, word, (1 + bound, 2 + bound), ("tag", "annotations"))
         tag = self.string(args.pop(0)) if bound else ""
         tag = self.string(options["tag"]) if "tag" in options else tag
         stop = self.index(args[-1])
@@ -354,7 +354,7 @@ class _Parser(Values):
         made = self.variables(node.target, [var], [implied])
         with self.scope(made):
             body = self.suite(node.body)
-        return ir.For(made[var].name, start, stop, body, kind, tag, self.notes(options))
+        return ir.For(made[var].name, start, stop, body, kind, tag, self.annotations(options))
 
     def with_stmt(self, item: ast.withitem, body: list[ast.stmt]) -> Stmt:
         node = item.context_expr
@@ -382,13 +382,13 @@ class _Parser(Values):
     # --- blocks ---
 
     def block(self, node: ast.Call, target: ast.expr | None, body: list[ast.stmt]) -> ir.Block:
-        words = ("axes", "notes", *_AXIS_KINDS)
+        words = ("axes", "annotations", *_AXIS_KINDS)
         args, options = self.call(node, "block", (1, 1), words)
         made = [pair for word, group in options.items() for pair in self.axes(word, group)]
         names = [] if target is None else [self.name(t) for t in self.elements(target)]
         if len(names) != len(made):
-            self.fail(node, f"the block has {len(made)} axes and names {len(names)}")
-        # an axis may be called as the loop it is bound to: inside, it is the same number
+            self.fail(node, f"the block has {len(made)} axes but {len(names)} names")
+        # an axis may have the name of the loop it is bound to: it has the same value
         variables = [self.declare(node, name, may_hide=True) for name in names]
         axes = tuple(ir.Axis(name, *rest) for name, rest in zip(variables, made))
         where = init = None
@@ -401,10 +401,10 @@ class _Parser(Values):
                 init = self.suite(inner)
                 rest.pop(0)
             stmt = self.suite(rest)
-        return ir.Block(self.string(args[0]), axes, stmt, init, where, self.notes(options))
+        return ir.Block(self.string(args[0]), axes, stmt, init, where, self.annotations(options))
 
     def axes(self, word: str, node: ast.expr) -> list[tuple[AxisKind, arith.Expr, arith.Expr]]:
-        if word == "notes":
+        if word == "annotations":
             return []
         if word != "axes":
             return [(_AXIS_KINDS[word], *self.axis(a, "axis")) for a in self.elements(node)]
@@ -428,20 +428,20 @@ class _Parser(Values):
             known = [v for v in self.names.values() if isinstance(v, Variable)]
             extent = next((v.stop for v in known if v.name == binding.name), None)
         if extent is None:
-            self.fail(node, f"the extent is not known here: write {word}({ast.unparse(node)}, n)")
+            self.fail(node, f"the extent is unknown here: write {word}({ast.unparse(node)}, n)")
         return extent, binding
 
-    def notes(self, options: Mapping[str, ast.expr]) -> ir.Annotations:
-        node = options.get("notes")
+    def annotations(self, options: Mapping[str, ast.expr]) -> ir.Annotations:
+        node = options.get("annotations")
         if node is None:
             return ()
         if not isinstance(node, ast.Dict):
-            self.fail(node, "notes are a dict of names and values")
+            self.fail(node, "annotations are a dict of names and values")
         pairs = []
         for key, item in zip(node.keys, node.values):
             if key is None:
-                self.fail(node, "notes are a dict of names and values")
-            pairs.append((self.string(key), self.note(item)))
+                self.fail(node, "annotations are a dict of names and values")
+            pairs.append((self.string(key), self.annotation_value(item)))
         return tuple(pairs)
 
 

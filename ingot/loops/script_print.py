@@ -1,10 +1,9 @@
 """Loop IR → Python source. In: a kernel, statement or expression. Out: text that `script_parse`
-reads back into an equal kernel. Called by dumps, errors, `canonical.digest` and everyone's tests.
+parses into an equal kernel. Called by dumps, error messages, `canonical.digest` and tests.
 
-The spelling is by position: a call such as `max(a, b)` is always the operator and a bare name is
-always a variable, so a buffer may be called `max`. A number is written bare where its type is that
-of its neighbours (or of the buffer it is stored to) and as `f32(1.0)` elsewhere. `docs/loops.md`
-shows each form.
+A call such as `max(a, b)` is always an operator, and a name that is not called is a variable, so a
+buffer may be named `max`. A number is untyped where its type is that of the other operands (or of
+the buffer it is stored to) and `f32(1.0)` elsewhere. `docs/loops.md` shows each form.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ingot.loops import ir, visit
 from ingot.loops.ir import AxisKind, Expr, LoopKind, Stmt
 from ingot.support.errors import IngotError
 
-# Operator symbols with Python's own precedence, loosest first; comparison is below them all.
+# Operator symbols with Python's precedence, lowest first; comparisons are lower than all.
 INFIX: dict[str, tuple[str, int]] = {
     "or": ("|", 1), "xor": ("^", 2), "and": ("&", 3), "shl": ("<<", 4), "shr": (">>", 4),
     "add": ("+", 5), "sub": ("-", 5),
@@ -28,7 +27,12 @@ INFIX: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNARY = {"neg": "-", "not": "~"}
-AUGMENTED = ("add", "sub", "mul", "div")  # written `+=`, …, where a store updates its own place
+AUGMENTED = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+)  # printed as `+=` … where a store updates its element
 LOOPS = {
     LoopKind.SERIAL: "serial",
     LoopKind.PARALLEL: "parallel",
@@ -65,7 +69,7 @@ def show(n: ir.Kernel | Stmt | Expr | arith.Expr) -> str:
 
 
 def value(e: Expr, expect: DType | None = None, outer: int = 0) -> str:
-    """`e` as source; `expect` is the type a bare number would get here, `outer` the precedence."""
+    """`e` as source; `expect` is the type of an untyped number here, `outer` the precedence."""
     match e:
         case ir.Lit():
             return literal(e, expect)
@@ -118,7 +122,7 @@ def value(e: Expr, expect: DType | None = None, outer: int = 0) -> str:
 
 
 def literal(e: ir.Lit, expect: DType | None) -> str:
-    """A constant: bare where its type is expected, else called by its type."""
+    """A constant: untyped where its type is expected, else `f32(1.0)`."""
     if e.type.is_bool and e.value in (0, 1):
         return str(bool(e.value))
     text = _float(float(e.value)) if e.type.is_float else str(int(e.value))
@@ -126,12 +130,12 @@ def literal(e: ir.Lit, expect: DType | None) -> str:
 
 
 def reference(operands: Iterable[Expr], expect: DType | None) -> DType | None:
-    """The type that bare numbers among `operands` take: that of the first which is no literal."""
+    """The type of untyped numbers among `operands`: that of the first non-literal operand."""
     return next((e.dtype for e in operands if not isinstance(e, ir.Lit)), expect)
 
 
 def index(i: arith.Expr) -> str:
-    """An index expression; a loaded value stands there as itself, any other as `value(…)`."""
+    """An index expression; a load or Let is printed as it is, any other value as `value(…)`."""
     return arith.show(i, _opaque)
 
 
@@ -161,16 +165,16 @@ def _operands(
 
 
 def _load(e: ir.Load) -> str:
-    place = _place(e.buffer, e.indices)
+    element = _subscript(e.buffer, e.indices)
     more = [] if e.stride == _ONE else [f"stride={index(e.stride)}"]
     more += [] if e.mask is None else [f"mask={value(e.mask)}"]
     more += [] if e.other is None else [f"other={value(e.other, e.buffer.dtype)}"]
     if e.width == 1 and not more:
-        return place
-    return _call("load", place, *([] if e.width == 1 else [str(e.width)]), *more)
+        return element
+    return _call("load", element, *([] if e.width == 1 else [str(e.width)]), *more)
 
 
-def _place(buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> str:
+def _subscript(buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> str:
     return f"{buffer.name}[{', '.join(map(index, indices)) or '()'}]"
 
 
@@ -201,8 +205,8 @@ def _call(name: str, *args: str) -> str:
 
 
 def _tuple(items: Iterable[str]) -> str:
-    parts = list(items)
-    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    texts = list(items)
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def _wrap(text: str, level: int, outer: int) -> str:
@@ -214,7 +218,7 @@ def _text(string: str) -> str:
     return f'"{string}"' if plain else repr(string)
 
 
-def _note(item: object) -> str:
+def _annotation(item: object) -> str:
     """An annotation's value."""
     match item:
         case None | bool() | int():
@@ -224,7 +228,7 @@ def _note(item: object) -> str:
         case str():
             return _text(item)
         case tuple():
-            return _tuple(map(_note, item))
+            return _tuple(map(_annotation, item))
         case DType():
             return item.name
         case arith.Expr():
@@ -236,18 +240,18 @@ def _note(item: object) -> str:
     )
 
 
-def _notes(annotations: ir.Annotations) -> list[str]:
+def _annotations(annotations: ir.Annotations) -> list[str]:
     if not annotations:
         return []
-    items = ", ".join(f"{_text(name)}: {_note(item)}" for name, item in annotations)
-    return [f"notes={{{items}}}"]
+    items = ", ".join(f"{_text(name)}: {_annotation(item)}" for name, item in annotations)
+    return [f"annotations={{{items}}}"]
 
 
 # --- statements ---------------------------------------------------------------------------------
 
 
 class _Printer:
-    """Collects lines. `loops` maps each loop variable in sight to its stop, if it starts at 0."""
+    """Collects lines. `loops` maps each loop variable in scope to its stop, if it starts at 0."""
 
     def __init__(self, depth: int = 0) -> None:
         self.lines: list[str] = []
@@ -304,7 +308,7 @@ class _Printer:
         self.depth -= 1
 
     def suite(self, s: Stmt) -> None:
-        """A statement as the whole of an indented block; a trailing Let or Alloc stays flat."""
+        """A statement as an indented block; a trailing Let or Alloc is printed flat."""
         while True:
             items = s.stmts if isinstance(s, ir.Seq) and len(s.stmts) != 1 else (s,)
             if not items:
@@ -341,7 +345,7 @@ class _Printer:
                 self.block(s)
             case ir.Seq(stmts=()):
                 self.line("pass")
-            case ir.Seq(stmts=stmts):  # one inside another, or of one: keep the shape
+            case ir.Seq(stmts=stmts):  # nested or of one statement: keep the structure
                 self.line("with seq():")
                 self.depth += 1
                 for item in stmts:
@@ -384,7 +388,7 @@ class _Printer:
         self.loops = before
 
     def block(self, s: ir.Block) -> None:
-        options = [_text(s.name), *self.axes(s.axes), *_notes(s.annotations)]
+        options = [_text(s.name), *self.axes(s.axes), *_annotations(s.annotations)]
         names = _tuple(axis.var for axis in s.axes)
         self.line(f"with block({', '.join(options)}){f' as {names}' if s.axes else ''}:")
         self.depth += 1
@@ -396,7 +400,7 @@ class _Printer:
         self.depth -= 1
 
     def axes(self, axes: Sequence[ir.Axis]) -> list[str]:
-        """`spatial=(i, j), reduce=(k,)`; with `axes=` and a kind each where kinds alternate."""
+        """`spatial=(i, j), reduce=(k,)`; `axes=(spatial(i), …)` where kinds alternate."""
         runs: list[tuple[AxisKind, list[ir.Axis]]] = []
         for axis in axes:
             if not runs or runs[-1][0] is not axis.kind:
@@ -410,7 +414,7 @@ class _Printer:
         return [f"axes={_tuple(self.axis(AXES[a.kind], a, True) for a in axes)}"]
 
     def axis(self, word: str, axis: ir.Axis, always: bool) -> str:
-        """The binding alone where the extent is that of the loop it is bound to."""
+        """The binding alone if the axis has the extent of the loop it is bound to."""
         implied = self.loops.get(axis.binding.name) if isinstance(axis.binding, arith.Var) else None
         if implied == axis.extent:
             return _call(word, index(axis.binding)) if always else index(axis.binding)
@@ -423,7 +427,7 @@ def _instructions(body: Stmt) -> list[ir.Instruction]:
 
 
 def _grid(s: ir.For) -> list[ir.For]:
-    """The loops that one `grid` can say: plain ones from 0, none bounded by another of them."""
+    """The loops that one `grid` can express: serial, from 0, with independent bounds."""
     chain, outer = [s], {s.var}
     while _is_plain(chain[0]) and isinstance(body := chain[-1].body, ir.For):
         if not _is_plain(body) or visit.index_vars(body.stop) & outer or body.var in outer:
@@ -442,20 +446,20 @@ def _loop_range(s: ir.For) -> str:
     start = [] if arith.is_const(s.start, 0) else [index(s.start)]
     tag = [_text(s.tag)] if s.kind is LoopKind.BOUND else []
     more = [f"tag={_text(s.tag)}"] if s.tag and s.kind is not LoopKind.BOUND else []
-    return _call(LOOPS[s.kind], *tag, *start, index(s.stop), *more, *_notes(s.annotations))
+    return _call(LOOPS[s.kind], *tag, *start, index(s.stop), *more, *_annotations(s.annotations))
 
 
 def _store(s: ir.Store) -> str:
-    place = _place(s.buffer, s.indices)
+    element = _subscript(s.buffer, s.indices)
     more = [] if s.stride == _ONE else [f"stride={index(s.stride)}"]
     more += [] if s.mask is None else [f"mask={value(s.mask)}"]
     if more:
-        return _call("store", place, value(s.value, s.buffer.dtype), *more)
+        return _call("store", element, value(s.value, s.buffer.dtype), *more)
     match s.value:
         case ir.Binary(op=op, a=ir.Load() as old, b=b) if op in AUGMENTED:
             if old == ir.Load(s.buffer, s.indices):
-                return f"{place} {INFIX[op][0]}= {value(b, s.buffer.dtype)}"
-    return f"{place} = {value(s.value, s.buffer.dtype)}"
+                return f"{element} {INFIX[op][0]}= {value(b, s.buffer.dtype)}"
+    return f"{element} = {value(s.value, s.buffer.dtype)}"
 
 
 def _type(buffer: ir.Buffer) -> str:

@@ -1,8 +1,8 @@
-"""Where the words of a script come from: its file, and the Python names around it.
+"""Name resolution of scripts: source positions, and the Python names around a script.
 
 In: Python `ast` nodes and functions. Out: positions for errors, numbers, element types and the
-syntax trees of helper functions. Nothing of the user's is ever called: attributes are looked up
-statically and functions are only read. Used by script_values and script_parse.
+syntax trees of helper functions. User code is never executed: attributes are looked up statically
+and functions are only parsed. Used by script_values and script_parse.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ingot.loops import ir
 from ingot.support.errors import IngotError
 
 MISSING: Any = object()
-WORDS_MODULE = "ingot.script"  # its functions are the language's own words, never helpers
+SCRIPT_MODULE = "ingot.script"  # its functions are the language's keywords, never helpers
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text that syntax trees point into; `file` is "" for a bare string."""
+    """The source text of syntax trees; `file` is "" for a string."""
 
     lines: tuple[str, ...]
     file: str = ""
 
     def error(self, node: ast.AST, what: str, hint: str = "") -> IngotError:
-        """What is wrong, with the place; for a file also the line, marked below."""
+        """An error with its position; for a file also the line with a caret below it."""
         row, byte = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         line = self.lines[row - 1] if row <= len(self.lines) else ""
         column = len(line.encode()[:byte].decode(errors="ignore"))
@@ -47,12 +47,12 @@ class Source:
         marked = _marked(line, column, _width(node, line, byte))
         return IngotError("bad-text", what, where=where, why=marked, hint=hint)
 
-    def place(self, node: ast.AST) -> str:
+    def location(self, node: ast.AST) -> str:
         return self.error(node, "").where
 
 
 def shown_path(file: str) -> str:
-    """The path as short as it can be and still be found from here."""
+    """The path relative to the working directory, if it is below it."""
     try:
         short = os.path.relpath(file)
     except ValueError:  # another drive
@@ -61,15 +61,15 @@ def shown_path(file: str) -> str:
 
 
 def _width(node: ast.AST, line: str, byte: int) -> int:
-    """Characters of the node that stand on its first line."""
+    """The length of the node's text on its first line, in characters."""
     last = getattr(node, "end_lineno", None)
     end = getattr(node, "end_col_offset", None) if last == getattr(node, "lineno", 1) else None
-    part = line.encode()[byte:end].decode(errors="ignore")
-    return max(1, len(part.rstrip()))
+    text = line.encode()[byte:end].decode(errors="ignore")
+    return max(1, len(text.rstrip()))
 
 
 def _marked(line: str, column: int, width: int) -> str:
-    """The line and, below it, a mark; both begin where IngotError's text puts the why."""
+    """The line, and carets below it, indented as IngotError indents the `why`."""
     text = line.expandtabs(1).rstrip()
     indent = len(text) - len(text.lstrip())
     mark = " " * (column - min(indent, column)) + "^" * width
@@ -89,7 +89,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Env:
-    """What a piece of syntax is read in: its text, the names in sight, the Python around it."""
+    """A scope: the source text, the names in scope, and the enclosing Python names."""
 
     source: Source
     names: Mapping[str, Binding]
@@ -98,7 +98,7 @@ class Env:
 
 @dataclass(frozen=True, eq=False)
 class Alias:
-    """A helper's parameter: the argument's syntax, read where the call stands."""
+    """A helper's parameter: the argument's syntax and the caller's scope."""
 
     node: ast.expr
     env: Env
@@ -106,7 +106,7 @@ class Alias:
 
 @dataclass(frozen=True, eq=False)
 class Helper:
-    """A function of one return, written out where it is called."""
+    """A function with a single return statement, inlined at its calls."""
 
     function: ast.FunctionDef
     env: Env
@@ -115,11 +115,11 @@ class Helper:
 Binding = Variable | ir.Buffer | ir.Ref | Alias | Helper
 
 
-# --- Python's side --------------------------------------------------------------------------------
+# --- Python objects -----------------------------------------------------------------------------
 
 
 def look_up(node: ast.expr, outside: Mapping[str, Any]) -> Any:
-    """The object that a dotted name stands for outside the script, or MISSING."""
+    """The Python object of a dotted name outside the script, or MISSING."""
     match node:
         case ast.Name(id=name):
             return outside.get(name, MISSING)
@@ -130,7 +130,7 @@ def look_up(node: ast.expr, outside: Mapping[str, Any]) -> Any:
 
 
 def number_of(found: Any) -> int | float | None:
-    """A Python or numpy number as Python's; None for anything else, bool included."""
+    """A Python or numpy number as a Python number; None for other objects and for bool."""
     if isinstance(found, np.integer | np.floating):
         return found.item()
     if isinstance(found, int | float) and not isinstance(found, bool):
@@ -139,10 +139,10 @@ def number_of(found: Any) -> int | float | None:
 
 
 def dtype_of(found: Any) -> DType | None:
-    """An element type given as ours, as a word of ingot.script, or as numpy's."""
+    """An element type given as a DType, as a name of ingot.script, or as a numpy dtype."""
     if isinstance(found, DType):
         return found
-    inner = getattr(found, "dtype", None) if type(found).__module__ == WORDS_MODULE else None
+    inner = getattr(found, "dtype", None) if type(found).__module__ == SCRIPT_MODULE else None
     if isinstance(inner, DType):
         return inner
     if isinstance(found, np.dtype) or (isinstance(found, type) and issubclass(found, np.generic)):
@@ -154,11 +154,11 @@ def dtype_of(found: Any) -> DType | None:
 
 
 def is_helper(found: Any) -> bool:
-    return isinstance(found, FunctionType) and found.__module__ != WORDS_MODULE
+    return isinstance(found, FunctionType) and found.__module__ != SCRIPT_MODULE
 
 
 def scope_of(function: FunctionType) -> dict[str, Any]:
-    """The names a function sees: its module's, and those of enclosing functions that it uses."""
+    """The names visible in a function: its module's globals and its closure."""
     names = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
@@ -169,7 +169,7 @@ def scope_of(function: FunctionType) -> dict[str, Any]:
 
 
 def read_function(function: FunctionType) -> tuple[ast.FunctionDef, Source]:
-    """The syntax of a function, with positions in its file."""
+    """The syntax tree of a function, with positions in its file."""
     code = function.__code__
     try:
         lines, _ = inspect.findsource(function)
@@ -181,7 +181,9 @@ def read_function(function: FunctionType) -> tuple[ast.FunctionDef, Source]:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             if first == code.co_firstlineno:
                 return node, source
-    why = "it is no def" if code.co_name == "<lambda>" else "the file has changed since it was run"
+    why = (
+        "it is a lambda" if code.co_name == "<lambda>" else "the file has changed since it was run"
+    )
     raise _unreadable(function, why)
 
 

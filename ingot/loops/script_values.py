@@ -1,8 +1,9 @@
-"""Expressions, indices and small words of the text form. In: Python `ast` nodes. Out: loop values.
+"""Parser of expressions, indices and literals of the text form. In: Python `ast` nodes. Out: values
+and indices of the loop IR.
 
-The base class of `script_parse`'s statement parser, kept apart so that each half is one screenful
-of grammar. A bare number takes the type of its neighbours by the rule `script_print.reference`.
-With `folds`, as for a user's script, arithmetic on numbers alone is done here and now.
+The base class of `script_parse`'s statement parser. An untyped number takes the type of the other
+operands (`script_print.reference`). With `folds`, as for a user's script, the parser folds
+arithmetic on constants.
 """
 
 from __future__ import annotations
@@ -71,19 +72,19 @@ class Values(Scoped):
                 if type(op) in _COMPARE:
                     return ir.Compare(_COMPARE[type(op)], *self.operands((left, right), None))
             case ast.Subscript():
-                return ir.Load(*self.place(node))
+                return ir.Load(*self.subscript(node))
             case ast.Call():
                 return self.called(node, expect)
             case ast.BoolOp():
-                self.fail(node, "`and` and `or` are written & and | on bool values")
+                self.fail(node, "write & and | instead of `and` and `or`")
             case ast.IfExp():
-                self.fail(node, "a choice is written select(condition, a, b)")
+                self.fail(node, "write a conditional expression as select(condition, a, b)")
             case ast.BinOp(op=ast.Pow()):
-                self.fail(node, "a power is written pow(x, y)")
+                self.fail(node, "write a power as pow(x, y)")
         self.fail(node, "not a value of the loop IR")
 
     def operands(self, nodes: Sequence[ast.expr], expect: DType | None) -> list[Expr]:
-        """Operands of one type: bare numbers take that of the first which is no literal."""
+        """Operands of one type: untyped numbers take that of the first non-literal operand."""
         found = [None if self.is_number(n) else self.value(n, expect) for n in nodes]
         kind = script_print.reference((e for e in found if e is not None), expect)
         return [self.value(n, kind) if e is None else e for n, e in zip(nodes, found)]
@@ -150,7 +151,7 @@ class Values(Scoped):
 
     def load(self, node: ast.Call) -> Expr:
         args, options = self.call(node, "load", (1, 2), ("stride", "mask", "other"))
-        buffer, indices = self.place(args[0])
+        buffer, indices = self.subscript(args[0])
         width = self.integer(args[1]) if len(args) == 2 else 1
         stride = self.index(options["stride"]) if "stride" in options else arith.Const(1)
         mask = self.value(options["mask"]) if "mask" in options else None
@@ -176,7 +177,7 @@ class Values(Scoped):
         self.fail(
             node,
             f"{name} is a {type(found).__name__}",
-            hint="of Python's objects a kernel takes numbers, element types and helper functions",
+            hint="a kernel may use Python numbers, element types and helper functions",
         )
 
     # --- literals ---
@@ -185,7 +186,7 @@ class Values(Scoped):
         return self.number(node) is not None
 
     def number(self, node: ast.expr) -> int | float | None:
-        """A bare number with its sign, nan and inf included; None if `node` is anything else."""
+        """An untyped number with its sign, including nan and inf; None if `node` is not one."""
         if (alias := self.alias(node)) is not None:
             with self.within(alias.env):
                 return self.number(alias.node)
@@ -200,8 +201,8 @@ class Values(Scoped):
                 return struct.unpack("<d", bits.to_bytes(8, "little"))[0]
             case ast.Name() | ast.Attribute():
                 return number_of(self.python(node))
-            case ast.Subscript(value=base, slice=place):
-                return self.item(self.python(base), place)
+            case ast.Subscript(value=base, slice=at):
+                return self.item(self.python(base), at)
             case ast.BinOp(op=op) if self.folds and type(op) in _FOLD:
                 return self.folded(node)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
@@ -209,18 +210,18 @@ class Values(Scoped):
                 return None if below is None else -below
         return None
 
-    def item(self, holder: Any, place: ast.expr) -> int | float | None:
-        """An element of a tuple or list of Python's."""
-        at = self.number(place) if isinstance(holder, tuple | list) else None
+    def item(self, holder: Any, index: ast.expr) -> int | float | None:
+        """An element of a Python tuple or list."""
+        at = self.number(index) if isinstance(holder, tuple | list) else None
         if not isinstance(at, int):
             return None
         if not -len(holder) <= at < len(holder):
-            self.fail(place, f"there is no item {at} among {len(holder)}")
+            self.fail(index, f"there is no item {at} among {len(holder)}")
         return number_of(holder[at])
 
     def folded(self, node: ast.BinOp) -> int | float | None:
-        """Arithmetic on numbers alone, as Python does it. The right side is asked first: in a
-        long sum it is the short one."""
+        """Constant folding with Python's arithmetic. The right operand is folded first: in a long
+        sum it is the short one."""
         right = self.number(node.right)
         left = self.number(node.left) if right is not None else None
         if left is None:
@@ -233,7 +234,7 @@ class Values(Scoped):
 
     def literal(self, node: ast.expr, number: int | float, kind: DType | None) -> ir.Lit:
         if kind is None:
-            self.fail(node, f"the type of {ast.unparse(node)} is not known here: write f32(…)")
+            self.fail(node, f"the type of {ast.unparse(node)} is unknown here: write f32(…)")
         if kind.is_float:
             return ir.Lit(float(number), kind)
         if isinstance(number, float):
@@ -265,27 +266,27 @@ class Values(Scoped):
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
                 return arith.Const(-number)
             case ast.UnaryOp(op=ast.USub(), operand=a):
-                return self.join(arith.Sub, arith.Const(0), self.index(a))
+                return self.combine(arith.Sub, arith.Const(0), self.index(a))
             case ast.Name(id=name):
                 return self.index_name(node, name)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _INDEX:
-                return self.join(_INDEX[type(op)], self.index(left), self.index(right))
+                return self.combine(_INDEX[type(op)], self.index(left), self.index(right))
             case ast.Call() if (helper := self.helper(node)) is not None:
                 with self.inlined(node, helper) as result:
                     return self.index(result)
             case ast.Call() if self.head(node) in ("min", "max"):
                 args, _ = self.call(node, self.head(node), (2, 2))
                 make = arith.Min if self.head(node) == "min" else arith.Max
-                return self.join(make, self.index(args[0]), self.index(args[1]))
+                return self.combine(make, self.index(args[0]), self.index(args[1]))
             case ast.Call() if self.head(node) == "value":
                 args, _ = self.call(node, "value", (1, 1))
                 return arith.Opaque(self.value(args[0]))
             case ast.Subscript():
                 return ir.index_of(self.value(node))
-        self.fail(node, "not an index: write a value inside one as value(…)")
+        self.fail(node, "not an index: write a value inside an index as value(…)")
 
-    def join(self, make: type[arith.Binary], a: arith.Expr, b: arith.Expr) -> arith.Expr:
-        """The operation as it is written; for a script, with what is known worked out."""
+    def combine(self, make: type[arith.Binary], a: arith.Expr, b: arith.Expr) -> arith.Expr:
+        """The operation as written; folded for a user's script."""
         return arith.BUILD[make](a, b) if self.folds else make(a, b)
 
     def index_name(self, node: ast.expr, name: str) -> arith.Expr:
@@ -301,10 +302,10 @@ class Values(Scoped):
             return arith.Const(number)
         self.unbound(node, name)
 
-    def place(self, node: ast.expr) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
+    def subscript(self, node: ast.expr) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
         """`A[i, j]`: the buffer and the indices."""
         if not isinstance(node, ast.Subscript):
-            self.fail(node, "expected a place in a buffer, such as A[i, j]")
+            self.fail(node, "expected an element of a buffer, such as A[i, j]")
         return self.buffer_of(node), tuple(self.index(i) for i in self.items(node))
 
     def box(self, node: ast.expr) -> ir.Slice:
@@ -339,7 +340,7 @@ class Values(Scoped):
             self.fail(node, f"{ast.unparse(node)} is not a buffer here")
         return found
 
-    # --- words ---
+    # --- calls and literals ---
 
     def head(self, node: ast.Call) -> str:
         match node.func:
@@ -404,7 +405,7 @@ class Values(Scoped):
             self.fail(node, "expected an integer")
         return number
 
-    def note(self, node: ast.expr) -> object:
+    def annotation_value(self, node: ast.expr) -> object:
         """An annotation's value."""
         number = self.number(node)
         if number is not None:
@@ -413,7 +414,7 @@ class Values(Scoped):
             case ast.Constant(value=(str() | bool() | None) as found):
                 return found
             case ast.Tuple(elts=elts):
-                return tuple(self.note(e) for e in elts)
+                return tuple(self.annotation_value(e) for e in elts)
             case ast.Call() if self.head(node) == "index":
                 return self.index(self.call(node, "index", (1, 1))[0][0])
             case ast.Name(id=name) if name in dtypes.TABLE:

@@ -1,7 +1,7 @@
-"""A kernel seen from outside: what must be given, what it makes, and its sizes from shapes.
+"""A kernel's signature: its inputs and outputs, and its sizes inferred from argument shapes.
 
 In: a kernel, and shapes of arguments as integer expressions. Out: roles of the parameters and the
-values of its sizes. Called by the operator that wraps a kernel and by kernels that are called.
+values of its sizes. Used by the operator that wraps a kernel and by direct kernel calls.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Reference = Callable[..., np.ndarray | Sequence[np.ndarray]]
 class Signature:
     """Parameters by role, each in the kernel's order."""
 
-    inputs: tuple[Buffer, ...]  # whose content the kernel reads: to be given
-    outputs: tuple[Buffer, ...]  # that the kernel writes; one updated in place is both
+    inputs: tuple[Buffer, ...]  # the kernel reads their content: the caller passes them
+    outputs: tuple[Buffer, ...]  # the kernel writes them; one updated in place is also an input
 
     @property
-    def made(self) -> tuple[Buffer, ...]:
-        """Outputs that need not be given."""
+    def new_outputs(self) -> tuple[Buffer, ...]:
+        """Outputs that are not inputs too."""
         return tuple(p for p in self.outputs if p not in self.inputs)
 
 
 @lru_cache(maxsize=256)
 def signature(kernel: ir.Kernel) -> Signature:
-    written, first = visit.written(kernel.body), visit.read_first(kernel.body)
+    written, first = visit.written(kernel.body), visit.read_before_write(kernel.body)
     return Signature(
         tuple(p for p in kernel.params if p.name not in written or p.name in first),
         tuple(p for p in kernel.params if p.name in written),
@@ -48,8 +48,8 @@ def signature(kernel: ir.Kernel) -> Signature:
 
 
 def solve_sizes(kernel: ir.Kernel, shapes: Mapping[str, Shape]) -> dict[str, arith.Expr]:
-    """The sizes that the shapes of some parameters determine: a dimension `n` gives n, one such as
-    `2 * n + 1` gives it where the division has no rest. Whether all of them agree is not asked."""
+    """The sizes determined by the shapes of some parameters: a dimension `n` gives n; `2 * n + 1`
+    gives n where the division is exact. Consistency of all dimensions is not checked."""
     return solve(
         (dim, found)
         for param in kernel.params
@@ -62,8 +62,8 @@ def is_allowed(size: ir.Size, number: int) -> bool:
     return in_range and number % size.divisor == 0
 
 
-def demand(size: ir.Size) -> str:
-    """In words, what a size must be."""
+def describe_range(size: ir.Size) -> str:
+    """The constraint on a size, as text for messages."""
     span = f"{size.low} or more" if size.high is None else f"{size.low} to {size.high}"
     return span + (f", a multiple of {size.divisor}" if size.divisor != 1 else "")
 
@@ -74,8 +74,8 @@ _REFERENCES: dict[str, Reference] = {}
 
 
 def set_reference(kernel: ir.Kernel, reference: Reference) -> None:
-    """`reference(*inputs)` gives what the kernel makes, by numpy. It is never on the path of
-    compiled code: the graph interpreter and constant folding use it."""
+    """Register a numpy reference: `reference(*inputs)` returns the kernel's outputs. The graph
+    interpreter and constant folding use it; compiled code never does."""
     _REFERENCES[digest(kernel)] = reference
 
 

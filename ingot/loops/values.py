@@ -1,5 +1,5 @@
-"""Half of the grammar of the loop IR: memory, and expressions. loops/ir.py has the other half, the
-grammar as a whole, and every name of this file: import that.
+"""Buffers and expressions of the loop IR. loops/ir.py has the statements and the whole grammar, and
+re-exports every name of this file: import that.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ValueLike = Union[int, float, bool, "Expr"]
 
 # --- memory -------------------------------------------------------------------------------------
 
-GLOBAL = "global"  # visible to all threads; a parameter or a workspace the program plans
-THREAD = "thread"  # scratch of one thread, on its stack or in its share of the workspace
-REGISTER = "register"  # indices constant after legalize; lives in machine registers
-SHARED = "shared"  # of one GPU block; any other string is an accelerator's own memory
+GLOBAL = "global"  # visible to all threads: a parameter, or a workspace that plan/ allocates
+THREAD = "thread"  # private to a thread, on its stack or in its scratch memory
+REGISTER = "register"  # kept in machine registers: indices are constant after legalize
+SHARED = "shared"  # shared memory of a GPU block; other strings name an accelerator's memories
 
 
 @node
@@ -44,7 +44,7 @@ class Buffer(Node):
 
 @node
 class Slice(Node):
-    """A box of a buffer: what instructions and asynchronous copies work on."""
+    """A box of a buffer: the operand of instructions, asynchronous copies and prefetches."""
 
     buffer: Buffer
     offsets: tuple[arith.Expr, ...]
@@ -53,7 +53,7 @@ class Slice(Node):
 
 @node
 class Size(Node):
-    """A symbolic size given at the call: its range, and a divisor it is known to have."""
+    """A dynamic dimension, passed at the call: its range, and a known divisor."""
 
     name: str
     low: int = 0
@@ -65,7 +65,7 @@ class Size(Node):
 
 
 class Expr(Node):
-    """A value: `dtype` of each lane, `lanes` of them. Arithmetic operators build nodes."""
+    """A scalar or vector value of `lanes` elements of `dtype`. Python operators build nodes."""
 
     __slots__ = ()
 
@@ -115,7 +115,7 @@ class Expr(Node):
 
 
 class LikeOperand(Expr):
-    """A value of its operand's type and width, unless a node says otherwise."""
+    """A value with its operand's type and width, unless a subclass overrides them."""
 
     __slots__ = ()
     a: Expr
@@ -129,15 +129,15 @@ class LikeOperand(Expr):
         return self.a.lanes
 
 
-# What each operator means is in docs/loops.md and interp.py. Integers wrap; min and max propagate
+# docs/loops.md and interp.py define each operator. Integers wrap; min and max propagate
 # NaN; "div" on integers truncates, "floordiv" and "mod" floor, "rem" has the dividend's sign;
-# "and", "or", "xor", "not" are bitwise and therefore logical on bool; integer division by zero must
-# be guarded by a Fail before it, never assumed away; shifts by the width or more are zero.
+# "and", "or", "xor", "not" are bitwise, hence logical on bool; shifts by the width or more give 0.
+# A kernel must guard integer division by zero with a Fail: passes may not assume it away.
 UNARY = ("neg", "not", "abs", "floor", "ceil", "round", "trunc", "sqrt", "isnan")
 BINARY = ("add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max",
           "and", "or", "xor", "shl", "shr")  # fmt: skip
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
-MATH = {  # arity; expanded by legalize into the nodes above, one polynomial each
+MATH = {  # name → arity; legalize expands each into the nodes above (a polynomial)
     "exp": 1, "exp2": 1, "log": 1, "log2": 1, "log1p": 1, "expm1": 1, "tanh": 1, "erf": 1,
     "sigmoid": 1, "rsqrt": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
     "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1, "pow": 2, "fmod": 2,
@@ -146,7 +146,7 @@ MATH = {  # arity; expanded by legalize into the nodes above, one polynomial eac
 
 @node
 class Lit(Expr):
-    """A constant. Floats compare by bits, so that NaN equals itself and -0.0 is not 0.0."""
+    """A constant. Floats compare by their bits: NaN equals itself, -0.0 differs from 0.0."""
 
     value: int | float | bool
     type: DType
@@ -235,7 +235,7 @@ class Math(Expr):
 
 @node
 class Select(LikeOperand):
-    """`a` where `cond`, else `b`. Both sides are evaluated: guard a load that may not be."""
+    """`a` where `cond`, else `b`. Both sides are evaluated: mask a load that may be invalid."""
 
     cond: Expr
     a: Expr
@@ -244,8 +244,8 @@ class Select(LikeOperand):
 
 @node
 class Cast(LikeOperand):
-    """Conversion of value. Float→int saturates (NaN→0) unless `wrap`; int→int always wraps;
-    anything→bool is `!= 0`; float→float rounds to nearest even, and saturates only if asked."""
+    """Value conversion. Float→int saturates (NaN→0) unless `wrap`; int→int always wraps;
+    anything→bool is `!= 0`; float→float rounds to nearest even; 8-bit floats saturate too."""
 
     a: Expr
     type: DType
@@ -279,9 +279,9 @@ class Fma(LikeOperand):
 
 @node
 class Load(Expr):
-    """`width` elements, the first at `indices`, each `stride` elements after the one before.
+    """`width` elements from `indices` on, `stride` elements apart.
 
-    A guarded load (`mask` given) touches no memory where the mask is false and yields `other`.
+    A masked load accesses no memory where the mask is false, and yields `other` there.
     """
 
     buffer: Buffer
@@ -302,7 +302,7 @@ class Load(Expr):
 
 @node
 class Ramp(Expr):
-    """base, base + stride, … as i64 lanes: an index that varies over a vector."""
+    """base, base + stride, … as i64 lanes: a vector of indices."""
 
     base: arith.Expr
     stride: arith.Expr
@@ -348,7 +348,7 @@ class Lanes(Expr):
 
 @node
 class Shuffle(Expr):
-    """Lanes picked from `a` followed by `b`."""
+    """Lanes `picks` of the concatenation of `a` and `b`."""
 
     a: Expr
     b: Expr
@@ -365,7 +365,7 @@ class Shuffle(Expr):
 
 @node
 class LaneReduce(Expr):
-    """One value from all lanes: op is add, mul, min, max, and, or. The order is a balanced tree."""
+    """Horizontal reduction of the lanes by add, mul, min, max, and, or, as a balanced tree."""
 
     op: str
     a: Expr
@@ -379,7 +379,7 @@ class LaneReduce(Expr):
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can name a buffer or variable: an identifier that the text form can say."""
+    """Whether `text` can name a buffer or variable: an identifier that is no keyword."""
     return text.isidentifier() and not keyword.iskeyword(text) and text not in ("nan", "inf")
 
 

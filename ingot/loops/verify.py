@@ -1,9 +1,10 @@
-"""The laws of the loop IR. In: a kernel. Out: nothing, or `IngotError("bad-loops")` with the
-statement that breaks a law and why. Run by the pipeline after every stage that makes kernels.
+"""The invariants of the loop IR. In: a kernel. Out: nothing, or `IngotError("bad-loops")` with the
+statement that violates an invariant and why. Run by the pipeline after every stage that makes
+kernels.
 
-Laws about names and scopes are here; those about types are in `verify_values`. What cannot be
-decided (that an index is in range, that instances are independent) is no law here: the interpreter
-and the schedule's checks see to it. `HOOKS` run on every kernel that passes.
+Invariants of names and scopes are here; those of types are in `verify_values`. Undecidable
+properties (an index is in range, instances are independent) are not checked here but by the
+interpreter and the schedule's checks. `HOOKS` run on every kernel that passes.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.ir import AxisKind, LoopKind, Stmt
-from ingot.loops.verify_values import ValueLaws
+from ingot.loops.verify_values import ValueVerifier
 
 HOOKS: list[Callable[[ir.Kernel], None]] = []
 
 
 def verify(kernel: ir.Kernel) -> None:
-    """Raise IngotError("bad-loops") unless the kernel obeys every law."""
-    _Laws(kernel).check()
+    """Raise IngotError("bad-loops") unless the kernel satisfies every invariant."""
+    _Verifier(kernel).check()
     for hook in HOOKS:
         hook(kernel)
 
 
-class _Laws(ValueLaws):
-    """Walks the statements once, with the names in sight."""
+class _Verifier(ValueVerifier):
+    """Walks the statements once, tracking the names in scope."""
 
     def __init__(self, kernel: ir.Kernel):
         super().__init__(kernel)
@@ -50,14 +51,14 @@ class _Laws(ValueLaws):
     # --- names ---
 
     def declare(self, name: str, what: str) -> None:
-        self.require(ir.is_name(name), f"{name!r} cannot be the name of a {what}")
+        self.require(ir.is_name(name), f"{name!r} is not a valid name of a {what}")
         unique = name not in self.taken
-        self.require(unique, f"the name {name} is given twice: names are unique within a kernel")
+        self.require(unique, f"the name {name} is bound twice: names are unique within a kernel")
         self.taken.add(name)
 
     @contextmanager
     def scope(self):
-        """Names bound inside are forgotten outside."""
+        """Names bound inside are out of scope after it."""
         before = self.variables, self.lets, self.buffers, self.hidden
         self.variables, self.lets, self.buffers, self.hidden = (
             set(self.variables), dict(self.lets), dict(self.buffers), set(self.hidden),
@@ -71,7 +72,7 @@ class _Laws(ValueLaws):
         self.sizes.add(size.name)
         self.require(size.divisor >= 1, f"size {size.name} has divisor {size.divisor}")
         fits = size.low >= 0 and (size.high is None or size.low <= size.high)
-        self.require(fits, f"size {size.name} has no value: its range is {size.low} … {size.high}")
+        self.require(fits, f"size {size.name} has an empty range: {size.low} … {size.high}")
 
     def buffer(self, buffer: ir.Buffer) -> None:
         for dim in buffer.shape:
@@ -86,7 +87,7 @@ class _Laws(ValueLaws):
 
     def stmt(self, s: Stmt) -> None:
         with self.scope():
-            while isinstance(s, ir.Let | ir.Alloc):  # a loop, not recursion: chains are long
+            while isinstance(s, ir.Let | ir.Alloc):  # not recursive: chains are long
                 self.current = s
                 self.bind(s)
                 s = s.body
@@ -125,11 +126,11 @@ class _Laws(ValueLaws):
             case ir.Call():
                 self.call(s)
             case ir.Sync(scope=scope):
-                self.require(bool(scope), "a sync names the scope whose threads meet")
+                self.require(bool(scope), "a sync has no thread scope")
             case ir.CopyAsync(dst=dst, src=src):
                 self.copy(dst, src)
             case ir.Wait(token=token):
-                self.require(token in self.tokens, f"no copy has the token {token!r}")
+                self.require(token in self.tokens, f"no asynchronous copy has the token {token!r}")
             case ir.Prefetch(box=box):
                 self.box(box, is_hint=True)
             case ir.Fail(values=values):
@@ -140,7 +141,7 @@ class _Laws(ValueLaws):
                 assert_never(s)  # type: ignore[arg-type]
 
     def guarded(self, s: Stmt) -> None:
-        """Statements that may not run: a constant index out of range is no error among them."""
+        """Statements that may be skipped: a constant index out of range is legal in them."""
         before, self.may_be_skipped = self.may_be_skipped, True
         self.stmt(s)
         self.may_be_skipped = before
@@ -148,14 +149,14 @@ class _Laws(ValueLaws):
     def loop(self, s: ir.For) -> None:
         self.index(s.start)
         self.index(s.stop)
-        self.notes(s.annotations)
+        self.annotations(s.annotations)
         parallel = s.kind is LoopKind.PARALLEL
         self.require(
             not (parallel and self.in_parallel),
-            f"the parallel loop {s.var} is inside another: threads are shared out once",
+            f"the parallel loop {s.var} is inside another: parallel loops do not nest",
         )
         tagged = bool(s.tag) == (s.kind is LoopKind.BOUND)
-        self.require(tagged, f"loop {s.var}: a bound loop has a tag, and no other kind has")
+        self.require(tagged, f"loop {s.var}: bound loops, and only these, have a tag")
         self.declare(s.var, "loop")
         before, self.in_parallel = self.in_parallel, self.in_parallel or parallel
         self.variables.add(s.var)
@@ -163,21 +164,21 @@ class _Laws(ValueLaws):
         self.in_parallel = before
 
     def block(self, s: ir.Block) -> None:
-        self.notes(s.annotations)
+        self.annotations(s.annotations)
         for axis in s.axes:
             self.index(axis.extent)
             self.index(axis.binding)
         reduces = {axis.var for axis in s.axes if axis.kind is AxisKind.REDUCE}
-        noted = any(name == ir.ACCUMULATES for name, _ in s.annotations)
+        accumulates = any(name == ir.ACCUMULATES for name, _ in s.annotations)
         self.require(
-            not reduces or s.init is not None or noted,
+            not reduces or s.init is not None or accumulates,
             f"block {s.name} reduces but has no init",
-            why=f"without one it must say, by the note {ir.ACCUMULATES!r}, who initialises",
+            why=f"it needs one, or the annotation {ir.ACCUMULATES!r} if another block initialises",
         )
         for axis in s.axes:
             self.declare(axis.var, "axis")
         axes = {axis.var for axis in s.axes}
-        if s.where is not None:  # evaluated where the block stands: sees outer loops and axes
+        if s.where is not None:  # it may use outer loops as well as axes
             self.variables |= axes
             self.condition(s.where, f"block {s.name}'s where")
             self.current = s
@@ -194,7 +195,7 @@ class _Laws(ValueLaws):
         self.may_be_skipped = skipped
 
     def enter(self, axes: set[str]) -> None:
-        """A block sees its axes, the sizes and the buffers: nothing else from outside."""
+        """A block may use its axes, the sizes and the buffers: nothing else from outside."""
         self.hidden |= (self.variables | set(self.lets)) - self.sizes
         self.hidden -= axes
         self.variables = set(self.sizes) | axes
@@ -202,7 +203,7 @@ class _Laws(ValueLaws):
 
     def call(self, s: ir.Call) -> None:
         meaning = s.instruction.meaning
-        _Laws(meaning).check()
+        _Verifier(meaning).check()
         needed, given = len(meaning.params), len(s.args)
         self.require(needed == given, f"{s.instruction.name} takes {needed} boxes, not {given}")
         for param, box in zip(meaning.params, s.args):
@@ -210,28 +211,32 @@ class _Laws(ValueLaws):
             same = param.dtype is box.buffer.dtype
             self.require(same, f"{box.buffer.name} is {box.buffer.dtype}, not {param.dtype}")
             fits = _fits(box.extents, param.shape)
-            self.require(fits, f"the box of {box.buffer.name} has not the shape of {param.name}")
+            self.require(
+                fits, f"the box of {box.buffer.name} does not have the shape of {param.name}"
+            )
 
     def copy(self, dst: ir.Slice, src: ir.Slice) -> None:
         self.box(dst)
         self.box(src)
         same = dst.buffer.dtype is src.buffer.dtype
-        self.require(same, "a copy does not convert: its sides have different types")
-        self.require(_fits(dst.extents, src.extents), "the sides of a copy differ in shape")
+        self.require(same, "source and destination of a copy differ in type")
+        self.require(
+            _fits(dst.extents, src.extents), "source and destination of a copy differ in shape"
+        )
 
-    def notes(self, annotations: ir.Annotations) -> None:
+    def annotations(self, annotations: ir.Annotations) -> None:
         names = [name for name, _ in annotations]
-        self.require(len(set(names)) == len(names), "an annotation is given twice")
+        self.require(len(set(names)) == len(names), "two annotations have the same name")
         for name, item in annotations:
             self.require(
-                _is_note(item), f"annotation {name} holds {item!r}, which has no text form"
+                _is_annotation(item), f"annotation {name} holds {item!r}, which has no text form"
             )
-            outside = _note_vars(item) - self.sizes
-            self.require(not outside, f"annotation {name} mentions {outside}: only sizes may be")
+            outside = _annotation_vars(item) - self.sizes
+            self.require(not outside, f"annotation {name} uses {outside}, which are not sizes")
 
 
 def _fits(a: Sequence[arith.Expr], b: Sequence[arith.Expr]) -> bool:
-    """Whether two shapes may agree, extents of 1 aside; symbolic ones are taken on trust."""
+    """Whether two shapes may agree, ignoring extents of 1; dynamic shapes are not checked."""
     left, right = _numbers(a), _numbers(b)
     if None in left or None in right:
         return True
@@ -242,14 +247,14 @@ def _numbers(shape: Iterable[arith.Expr]) -> list[int | None]:
     return [arith.as_int(dim) for dim in shape]
 
 
-def _note_vars(item: object) -> set[str]:
-    """Rewrites do not look into notes, so a note's expression is over sizes only."""
+def _annotation_vars(item: object) -> set[str]:
+    """Rewrites do not change annotations, so their expressions may use sizes only."""
     if isinstance(item, tuple):
-        return set().union(*map(_note_vars, item))
+        return set().union(*map(_annotation_vars, item))
     return visit.index_vars(item) if isinstance(item, arith.Expr) else set()
 
 
-def _is_note(item: object) -> bool:
+def _is_annotation(item: object) -> bool:
     if isinstance(item, tuple):
-        return all(_is_note(part) for part in item)
+        return all(_is_annotation(x) for x in item)
     return item is None or isinstance(item, bool | int | float | str | DType | arith.Expr)

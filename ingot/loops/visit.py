@@ -1,7 +1,7 @@
-"""Walking and rebuilding loop IR: the one place that knows every node's children.
+"""Visitors and mutators of the loop IR: the one module that knows every node's children.
 
-Rebuilding shares what did not change. Functions given to `map_expr` and `map_stmt` see children
-already rebuilt (post-order). Values inside index arithmetic (`arith.Opaque`) are visited too.
+Rebuilding shares unchanged subtrees. Functions passed to `map_expr` and `map_stmt` are called in
+post-order. Values inside index arithmetic (`arith.Opaque`) are visited too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ N = TypeVar("N", Expr, Stmt)
 
 
 def rebuild_expr(e: Expr, on_expr: ExprFn, on_index: IndexFn) -> Expr:
-    """`e` with its direct children passed through the two functions."""
+    """`e` with the two functions applied to its direct children."""
     match e:
         case ir.Lit() | ir.Ref():
             return e
@@ -56,7 +56,7 @@ def rebuild_expr(e: Expr, on_expr: ExprFn, on_index: IndexFn) -> Expr:
 
 
 def rebuild_stmt(s: Stmt, on_stmt: StmtFn, on_expr: ExprFn, on_index: IndexFn) -> Stmt:
-    """`s` with its direct children passed through the three functions."""
+    """`s` with the three functions applied to its direct children."""
     match s:
         case ir.For():
             return _change(s, start=on_index(s.start), stop=on_index(s.stop), body=on_stmt(s.body))
@@ -103,7 +103,7 @@ def rebuild_stmt(s: Stmt, on_stmt: StmtFn, on_expr: ExprFn, on_index: IndexFn) -
 
 
 def map_index(index: arith.Expr, on_expr: ExprFn) -> arith.Expr:
-    """Rewrite the values inside an index; one that becomes an `Index` dissolves into it."""
+    """Rewrite the values inside an index; one that becomes an `Index` is merged into it."""
     if not isinstance(index, arith.Binary | arith.Opaque):
         return index
     return arith.substitute(index, {}, lambda payload: ir.index_of(map_expr(payload, on_expr)))
@@ -115,7 +115,7 @@ def map_expr(e: Expr, fn: ExprFn) -> Expr:
 
 
 def map_stmt(s: Stmt, on_stmt: StmtFn | None = None, on_expr: ExprFn | None = None) -> Stmt:
-    """Rewrite a statement bottom-up, its expressions too where `on_expr` is given."""
+    """Rewrite a statement bottom-up, and its expressions if `on_expr` is given."""
 
     def stmt(x: Stmt) -> Stmt:
         new = rebuild_stmt(x, stmt, expr, index)
@@ -131,7 +131,7 @@ def map_stmt(s: Stmt, on_stmt: StmtFn | None = None, on_expr: ExprFn | None = No
 
 
 def substitute(n: N, env: Mapping[str, arith.IntLike]) -> N:
-    """Replace loop variables and sizes by index expressions, everywhere they are read.
+    """Replace loop variables and sizes by index expressions, wherever they are used.
 
     Names are unique within a kernel, so nothing is captured.
     """
@@ -151,7 +151,7 @@ def substitute(n: N, env: Mapping[str, arith.IntLike]) -> N:
 
 
 def replace_buffers(n: N, env: Mapping[str, Buffer]) -> N:
-    """Replace buffers by name; indices stay, so the new buffer has the same rank."""
+    """Replace buffers by name; indices are kept, so the new buffer has the same rank."""
 
     def on_expr(e: Expr) -> Expr:
         if isinstance(e, ir.Load) and e.buffer.name in env:
@@ -178,7 +178,7 @@ def replace_buffers(n: N, env: Mapping[str, Buffer]) -> N:
 
 
 def replace_stmt(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
-    """`root` with the very object `old` replaced (by identity); None removes it from its Seq.
+    """`root` with `old` replaced, compared by identity; None removes it from its Seq.
 
     Copies only the path to the root.
     """
@@ -195,8 +195,8 @@ def replace_stmt(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
 
 
 def walk_exprs(e: Expr) -> Iterator[Expr]:
-    """Every value in an expression, the whole first, those inside indices included."""
-    todo = [e]  # a stack: generators in generators would take the depth again for each value
+    """Every value in an expression in pre-order, including those inside indices."""
+    todo = [e]  # a stack: nested generators would cost the depth for each value
     while todo:
         value = todo.pop()
         yield value
@@ -204,7 +204,7 @@ def walk_exprs(e: Expr) -> Iterator[Expr]:
 
 
 def sub_exprs(e: Expr) -> list[Expr]:
-    """The direct operands of a value, those inside its indices included, in order."""
+    """The direct operands of a value in order, including those inside its indices."""
     match e:
         case ir.Lit() | ir.Ref():
             return []
@@ -236,7 +236,7 @@ def opaque_values(i: arith.Expr) -> list[Expr]:
 
 
 def index_vars(i: arith.Expr) -> set[str]:
-    """Names of the variables and sizes an index depends on, those inside its values included."""
+    """Names of the variables and sizes an index depends on, including those inside its values."""
     names = set(arith.free_vars(i))
     for payload in opaque_values(i):
         names |= value_vars(payload)
@@ -260,7 +260,7 @@ def value_vars(e: Expr) -> set[str]:
 
 
 def walk_stmts(s: Stmt) -> Iterator[Stmt]:
-    """Every statement, the whole first, in program order."""
+    """Every statement in program order, parents before children."""
     todo = [s]
     while todo:
         stmt = todo.pop()
@@ -318,17 +318,17 @@ def blocks(s: Stmt) -> Iterator[ir.Block]:
 
 
 def written(s: Stmt) -> set[str]:
-    """Names of buffers written anywhere in `s`, boxes of instructions and copies included."""
-    return {name for part in _parts(s) for name in _writes(part)}
+    """Names of buffers written anywhere in `s`, including boxes of instructions and copies."""
+    return {name for sub in _down_to_blocks(s) for name in _writes(sub)}
 
 
 def read(s: Stmt) -> set[str]:
     """Names of buffers read anywhere in `s`."""
-    return {name for part in _parts(s) for name in _reads(part)}
+    return {name for sub in _down_to_blocks(s) for name in _reads(sub)}
 
 
-def _parts(s: Stmt) -> Iterator[Stmt]:
-    """Every statement in one; blocks, which schedules ask about often, as wholes."""
+def _down_to_blocks(s: Stmt) -> Iterator[Stmt]:
+    """Every statement of `s` outside blocks, and the blocks themselves: their sets are cached."""
     todo = [s]
     while todo:
         stmt = todo.pop()
@@ -337,12 +337,12 @@ def _parts(s: Stmt) -> Iterator[Stmt]:
             todo.extend(sub_stmts(stmt))
 
 
-def _writes(part: Stmt) -> frozenset[str]:
-    return _written_by_block(part) if isinstance(part, ir.Block) else _written_itself(part)
+def _writes(s: Stmt) -> frozenset[str]:
+    return _written_by_block(s) if isinstance(s, ir.Block) else _written_itself(s)
 
 
-def _reads(part: Stmt) -> frozenset[str]:
-    return _read_by_block(part) if isinstance(part, ir.Block) else _read_itself(part)
+def _reads(s: Stmt) -> frozenset[str]:
+    return _read_by_block(s) if isinstance(s, ir.Block) else _read_itself(s)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -356,7 +356,7 @@ def _read_by_block(block: ir.Block) -> frozenset[str]:
 
 
 def _written_itself(s: Stmt) -> frozenset[str]:
-    """By the statement alone, without those inside it."""
+    """Buffers written by the statement itself, without its sub-statements."""
     match s:
         case ir.Store(buffer=buffer):
             return frozenset((buffer.name,))
@@ -379,14 +379,14 @@ def _read_itself(s: Stmt) -> frozenset[str]:
 
 
 def _boxes(call: ir.Call, params: set[str]) -> frozenset[str]:
-    """The buffers that a call hands over as these parameters of its instruction."""
+    """The buffers that a call passes as these parameters of its instruction."""
     given = zip(call.instruction.meaning.params, call.args)
     return frozenset(box.buffer.name for p, box in given if p.name in params)
 
 
-def read_first(body: Stmt) -> set[str]:
-    """Buffers read before they are stored to, in the order of the text: an accumulator, which is
-    set and then read back, is not one."""
+def read_before_write(body: Stmt) -> set[str]:
+    """Buffers read before they are written, in textual order (live-in). An accumulator, which is
+    initialised and then read back, is not one."""
     found: set[str] = set()
     stored: set[str] = set()
     for stmt in walk_stmts(body):
@@ -403,7 +403,7 @@ def read_first(body: Stmt) -> set[str]:
 
 
 def _change(n, **fields):
-    """`replace`, but the same object when nothing changed."""
+    """`replace`, but the same object if nothing changed."""
     for name, value in fields.items():
         if getattr(n, name) is not value:
             return ir.replace(n, **fields)
@@ -436,9 +436,9 @@ def conjuncts(e: ir.Expr) -> list[ir.Expr]:
     return [e]
 
 
-def conjoin(parts: Iterable[ir.Expr]) -> ir.Expr | None:
-    """[a, b, c]  →  a and b and c; None for no parts."""
+def conjoin(terms: Iterable[ir.Expr]) -> ir.Expr | None:
+    """[a, b, c]  →  a and b and c; None for no terms."""
     total: ir.Expr | None = None
-    for part in parts:
-        total = part if total is None else ir.Binary("and", total, part)
+    for term in terms:
+        total = term if total is None else ir.Binary("and", total, term)
     return total

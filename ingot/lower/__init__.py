@@ -1,1 +1,1 @@
-"""Graph → kernels and an unplanned program. In: a fused graph. Out: a Program. Level 6."""
+"""Graph → kernels and an unplanned program. In: a graph. Out: a Program. Level 6."""

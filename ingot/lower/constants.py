@@ -1,4 +1,4 @@
-"""Which constants of a graph need a buffer, and in which order of elements. Called by lower.py."""
+"""Which constants of a graph need a buffer, plain or packed. Called by lower.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 
 
-def constants_to_place(graph: Graph) -> Iterator[tuple[Value, ConstRef, bool]]:
-    """Values that are constants, in the graph's order: those that somebody reads as they are, and
-    those that a relayout packs (True)."""
+def constants_to_allocate(graph: Graph) -> Iterator[tuple[Value, ConstRef, bool]]:
+    """Constants that need a buffer, in the graph's order: (value, constant, is it packed by a
+    relayout). A plain constant needs one only if a node other than its packing reads it."""
     refs = {n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"}
     packings: dict[str, Node] = {}
     read = {value.name for value in graph.outputs}

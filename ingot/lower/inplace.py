@@ -1,7 +1,7 @@
-"""Update a state where it lies: a kernel whose output takes over one of its inputs' memory.
+"""In-place state update: a kernel's output aliases one of its inputs (a KV cache).
 
-Legal when every element the kernel reads of that input is one it is about to replace: then copying
-stages vanish (a scatter touches only what it updates) and no element is overwritten unread.
+Legal if every element the kernel reads of that input is the one it then overwrites. Copy stages are
+then removed (a scatter touches only the updated elements), and no element is overwritten unread.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ingot.passes.fuse import Group
 
 
 def state_to_update(
-    graph: Graph, group: Group, later: Sequence[Group], home: Mapping[str, str]
+    graph: Graph, group: Group, later: Sequence[Group], buffer_of: Mapping[str, str]
 ) -> Value | None:
-    """The state that the group computes the successor of, if nobody reads the old one after. `home`
-    names the buffer of each value."""
+    """The state whose successor the group computes, if no later group reads the old state.
+    `buffer_of` maps each value to its buffer."""
     old = {new: old for old, new in graph.state}.get(group.outputs[0].name)
     found = [v for v in group.inputs if v.name == old]
     if not found or len(group.outputs) != 1 or any(found[0] in g.inputs for g in later):
         return None
-    shared = [v for v in group.inputs if home[v.name] == home[found[0].name]]
-    return found[0] if len(shared) == 1 else None
+    aliased = [v for v in group.inputs if buffer_of[v.name] == buffer_of[found[0].name]]
+    return found[0] if len(aliased) == 1 else None
 
 
 def update_in_place(kernel: ir.Kernel, old: str, new: str) -> ir.Kernel | None:
-    """f(old, …) → new   becomes   f(old, …) that rewrites `old`; None where that is not shown.
+    """f(old, …) → new   becomes   f(old, …) that overwrites `old`; None if not provably legal.
 
     `old` and `new` are parameter names; the result has no parameter `new`.
     """
@@ -37,7 +37,7 @@ def update_in_place(kernel: ir.Kernel, old: str, new: str) -> ir.Kernel | None:
         return None
     body = visit.replace_buffers(kernel.body, {new: params[old]})
     body = visit.map_stmt(body, lambda s: ir.Seq(()) if _copies_itself(s, old) else s)
-    body = visit.map_stmt(body, _without_nothing)
+    body = visit.map_stmt(body, _without_empty)
     if not all(_reads_what_it_writes(block, old) for block in visit.blocks(body)):
         return None
     kept = tuple(p for p in kernel.params if p.name != new)
@@ -49,18 +49,18 @@ def _copies_itself(s: ir.Stmt, name: str) -> bool:
     match s:
         case ir.Block(body=ir.Store(value=ir.Load(mask=None) as load) as store):
             same = store.buffer.name == load.buffer.name == name
-            return same and _place(s, store.indices) == _place(s, load.indices)
+            return same and _element(s, store.indices) == _element(s, load.indices)
     return False
 
 
-def _place(block: ir.Block, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
-    """Indices, an axis of one step spelled 0."""
+def _element(block: ir.Block, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    """Indices with axes of extent 1 replaced by 0, so that equal elements compare equal."""
     single = {axis.var: 0 for axis in block.axes if arith.is_const(axis.extent, 1)}
     return tuple(arith.substitute(i, single) for i in indices)
 
 
-def _without_nothing(s: ir.Stmt) -> ir.Stmt:
-    """Loops and blocks around no statement are no statement."""
+def _without_empty(s: ir.Stmt) -> ir.Stmt:
+    """Remove loops and blocks with an empty body."""
     match s:
         case ir.For(body=ir.Seq(stmts=())) | ir.Block(body=ir.Seq(stmts=()), init=None):
             return ir.Seq(())
@@ -70,8 +70,8 @@ def _without_nothing(s: ir.Stmt) -> ir.Stmt:
 
 
 def _reads_what_it_writes(block: ir.Block, name: str) -> bool:
-    """Every load of the buffer is at the very place that the block then stores to."""
+    """Is every load of the buffer at the element that the block then stores to?"""
     stores = [s for s in visit.stores(block) if s.buffer.name == name]
-    places = {_place(block, s.indices) for s in stores}
+    stored = {_element(block, s.indices) for s in stores}
     loads = [e for e in visit.loads(block) if e.buffer.name == name]
-    return all(places == {_place(block, e.indices)} for e in loads)
+    return all(stored == {_element(block, e.indices)} for e in loads)

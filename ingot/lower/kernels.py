@@ -1,7 +1,7 @@
-"""A fusion group → one kernel in formulas: each operator's `compute`, one after the other.
+"""A fusion group → one unscheduled kernel: the stages of each operator's `compute`, in order.
 
-A contraction or reduction that ends its group gets a copy stage after it, so that its accumulator
-is always an intermediate: schedules then keep it in registers and store a finished tile.
+A contraction or reduction that ends its group gets a copy stage after it. So its accumulator is
+always an intermediate: schedules keep it in registers and store finished register tiles.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ingot.graph.opdef import Kind
 from ingot.graph.types import Symbol
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
+from ingot.lower.aliases import AliasedView, Border, PlacedKernel, in_base_buffers
 from ingot.lower.layouts import realise_layouts
 from ingot.lower.merge_axes import merge_axes
-from ingot.lower.parts import Part, Placed, Strip, in_roots
 
 
 def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
@@ -28,10 +28,10 @@ def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
 
 def group_kernel(
     name: str, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value],
-    symbols: dict[str, Symbol], parts: Mapping[str, Part],
-) -> Placed:  # fmt: skip
-    """The kernel of a group: parameters are `inputs`, then `outputs`; roots for those that are
-    parts. One of no nodes copies its input."""
+    symbols: dict[str, Symbol], views: Mapping[str, AliasedView],
+) -> PlacedKernel:  # fmt: skip
+    """The kernel of a group. Its parameters are `inputs`, then `outputs`, or the base buffers of
+    those that are aliased views. A group without nodes copies its input."""
     b = open_build(name, symbols)
     made: dict[str, ir.Buffer] = {
         value.name: b.param(value.name, value.dtype, value.shape) for value in inputs
@@ -51,28 +51,28 @@ def group_kernel(
         for buffer, value in zip(buffers, (*inputs, *outputs))
         if value.tensor.layout is not None
     }
-    places = {
-        buffer.name: parts[value.name]
+    params = {
+        buffer.name: views[value.name]
         for buffer, value in zip(buffers, (*inputs, *outputs))
-        if value.name in parts
+        if value.name in views
     }
     kernel = realise_layouts(close(b, finals, symbols, origin), layouts, len(finals))
-    placed = in_roots(kernel, places)
-    return Placed(merge_axes(placed.kernel), placed.offsets)
+    placed = in_base_buffers(kernel, params)
+    return PlacedKernel(merge_axes(placed.kernel), placed.offsets)
 
 
 def zeros_kernel(
-    name: str, dtype: dtypes.DType, strip: Strip, symbols: dict[str, Symbol]
-) -> Placed:
-    """The kernel that fills a strip with zeros where it lies."""
+    name: str, dtype: dtypes.DType, border: Border, symbols: dict[str, Symbol]
+) -> PlacedKernel:
+    """The kernel that fills one box of a padded value's border with zeros."""
     b = open_build(name, symbols)
-    out = b.compute("border", strip.shape, lambda *point: ir.value_of(0, dtype))
-    placed = in_roots(close(b, [out], symbols, ""), {out.name: strip.place})
-    return Placed(merge_axes(placed.kernel), placed.offsets)
+    out = b.compute("border", border.shape, lambda *point: ir.value_of(0, dtype))
+    placed = in_base_buffers(close(b, [out], symbols, ""), {out.name: border.view})
+    return PlacedKernel(merge_axes(placed.kernel), placed.offsets)
 
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
-    """The kernel that computes the values of the symbols a node binds: one i64 output."""
+    """The kernel that computes the symbols a node binds (data-dependent sizes): one i64 output."""
     b = open_build(name, symbols)
     operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
@@ -85,8 +85,8 @@ def sizes_kernel(
     """The kernel that writes size expressions into an i64 table."""
     b = open_build(name, symbols)
     out = b.buffer("sizes", dtypes.i64, (len(sizes),))
-    for place, size in enumerate(sizes):
-        b.emit(ir.Store(out, (arith.Const(place),), ir.Index(size)))
+    for index, size in enumerate(sizes):
+        b.emit(ir.Store(out, (arith.Const(index),), ir.Index(size)))
     return close(b, [out], symbols, origin)
 
 
@@ -100,7 +100,7 @@ def close(b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin
 
 
 def kernel_symbols(kernel: ir.Kernel) -> set[str]:
-    """The free variables of a kernel: the sizes it must be given."""
+    """The free variables of a kernel: its size parameters."""
     bound: set[str] = set()
     used: set[str] = set()
     shapes = [d for p in kernel.params for d in p.shape]
@@ -121,8 +121,8 @@ def kernel_symbols(kernel: ir.Kernel) -> set[str]:
 
 
 def _final(b: Build, buffer: ir.Buffer, nodes: Sequence[Node]) -> ir.Buffer:
-    """What the group stores: a parameter (an operator that returned its operand) and an
-    accumulator are copied, so that outputs are always buffers of their own."""
+    """The buffer that the group stores. A parameter (an operator that returned its operand) or an
+    accumulator is copied, so that each output is a separate buffer."""
     kinds = [opdef.defn(last).kind_of(last) for last in nodes[-1:]]
     if buffer not in b.params and kinds[0] not in (Kind.CONTRACTION, Kind.REDUCTION):
         return buffer

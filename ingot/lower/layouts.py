@@ -1,9 +1,9 @@
-"""A kernel over logical indices → the same kernel over the buffers as they lie in memory.
+"""Layout realisation: a kernel over logical indices → the kernel over physical indices.
 
 In: a kernel whose stages are plain nests, and the layouts of its parameters. Out: parameters of
-physical shape, every access mapped, and each nest in the order in which it now writes, so that the
-schedule rules find the contiguous axis last. Intermediates of an output's rank lie as the output
-does, but for copies of what is plain. Called by lower/kernels.py.
+physical shape, every access mapped, and each nest's loops reordered to the memory order of its
+output, so that the schedule rules find the contiguous axis innermost. Intermediates of an output's
+rank take its layout, except copies of short rows (SHORT). Called by lower/kernels.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import AxisKind, Block, Buffer, Kernel, Stmt
 
-SHORT = 8  # channels: a padded image of fewer stays plain, whole rows are moved fastest
+SHORT = 8  # channels; a padded copy of an image with fewer keeps the default layout (heuristic)
 Layouts = Mapping[str, Layout]  # buffer name → layout
 
 
@@ -28,29 +28,29 @@ def realise_layouts(kernel: Kernel, layouts: Layouts, outputs: int) -> Kernel:
     known = dict(layouts) | _inner_layouts(kernel, layouts, outputs)
     body = visit.map_stmt(kernel.body, lambda s: _stmt(s, known), lambda e: _expr(e, known))
     params = tuple(_physical(p, known) for p in kernel.params)
-    return ir.replace(kernel, params=params, body=_in_order(body))
+    return ir.replace(kernel, params=params, body=_reordered(body))
 
 
 def _inner_layouts(kernel: Kernel, layouts: Layouts, outputs: int) -> dict[str, Layout]:
-    laid = [layouts[p.name] for p in kernel.params[-outputs:] if p.name in layouts]
-    by_rank = {len(x.axes): x for x in laid if is_permutation(x)}
+    found = [layouts[p.name] for p in kernel.params[-outputs:] if p.name in layouts]
+    by_rank = {len(x.axes): x for x in found if is_permutation(x)}
     made = [s.buffer for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
-    plain = _plain_copies(kernel, layouts)
+    copies = _default_layout_copies(kernel, layouts)
     return {
         b.name: by_rank[b.rank]
         for b in made
-        if b.rank in by_rank and not (b.name in plain and _is_short(b, by_rank[b.rank]))
+        if b.rank in by_rank and not (b.name in copies and _is_short(b, by_rank[b.rank]))
     }
 
 
 def _is_short(buffer: Buffer, layout: Layout) -> bool:
-    """Would the rows be shorter than a vector?"""
+    """Would the contiguous rows be shorter than a vector?"""
     size = arith.as_int(buffer.shape[layout.axes[-1][0]])
     return size is not None and size < SHORT
 
 
-def _plain_copies(kernel: Kernel, layouts: Layouts) -> set[str]:
-    """What a stage makes of parameters in plain order alone: a padded image."""
+def _default_layout_copies(kernel: Kernel, layouts: Layouts) -> set[str]:
+    """Buffers that a stage computes from parameters in the default layout only: a padded image."""
     params = {p.name for p in kernel.params} - layouts.keys()
     found: set[str] = set()
     for block in visit.blocks(kernel.body):
@@ -85,19 +85,19 @@ def _stmt(s: Stmt, layouts: Layouts) -> Stmt:
     return s
 
 
-# --- the order of the nests ---------------------------------------------------------------------
+# --- loop order ---------------------------------------------------------------------------------
 
 
-def _in_order(s: Stmt) -> Stmt:
+def _reordered(s: Stmt) -> Stmt:
     match s:
         case ir.For():
-            return _ordered_nest(s)
+            return _reordered_nest(s)
         case ir.Seq() | ir.Alloc():
-            return visit.rebuild_stmt(s, _in_order, lambda e: e, lambda i: i)
+            return visit.rebuild_stmt(s, _reordered, lambda e: e, lambda i: i)
     return s
 
 
-def _ordered_nest(top: ir.For) -> Stmt:
+def _reordered_nest(top: ir.For) -> Stmt:
     """for c: for y: for x: Y[y, x, c]  →  for y: for x: for c: Y[y, x, c]"""
     loops: list[str] = []
     inner: Stmt = top
@@ -109,12 +109,12 @@ def _ordered_nest(top: ir.For) -> Stmt:
     stores = list(visit.stores(inner.body))
     if not stores or any(a.kind not in (AxisKind.SPATIAL, AxisKind.REDUCE) for a in inner.axes):
         return top
-    places = {i.name: n for n, i in enumerate(stores[0].indices) if isinstance(i, arith.Var)}
-    last = len(stores[0].indices)  # an axis in blocks ends with its tile
+    positions = {i.name: n for n, i in enumerate(stores[0].indices) if isinstance(i, arith.Var)}
+    last = len(stores[0].indices)  # the inner tile of a blocked axis is innermost
     axes = tuple(
         sorted(
             inner.axes,
-            key=lambda a: (a.kind is AxisKind.REDUCE, places.get(a.var, last)),
+            key=lambda a: (a.kind is AxisKind.REDUCE, positions.get(a.var, last)),
         )
     )
     names = iter([a.binding.name for a in axes])  # type: ignore[attr-defined]

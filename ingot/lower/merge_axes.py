@@ -1,12 +1,12 @@
-"""Axes that every access runs through together become one.
+"""Merges (fuses) adjacent axes that every access indexes contiguously.
 
     for n, y, x, c: Z[n, y, x, c] = f(X[n, y, x, c], b[c])
     →  for p, c: Z[p, c] = f(X[p, c], b[c])
 
-In: a kernel whose stages are plain nests. Out: the same with fewer axes; the shapes of buffers
-merge alike, their bytes stay. A product of (batch, rows, k) is then one of (rows, k), and so is a
-convolution over channels-last data: the window it reads is found by dividing the merged axis, once
-for each row of a tile, and tiles run across rows and images. Called by lower/kernels.py.
+In: a kernel whose stages are plain nests. Out: the kernel with fewer axes; buffer shapes merge the
+same way, without a copy. A matmul of (batch, rows, k) becomes a GEMM of (rows, k), and so does a
+convolution over channels-last data: its input window is found by dividing the merged axis, once for
+each row of a register tile, and tiles run across rows and images. Called by lower/kernels.py.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 
-DEEP = 128  # steps of a sum, beside which finding where it begins is little
-Pair = tuple[str, int]  # a buffer, and the first of two dimensions
+DEEP = 128  # terms of a sum that amortise the division of the merged index (heuristic)
+Pair = tuple[str, int]  # a buffer, and the first of two adjacent dimensions
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
-    """Merge pairs of axes, one pair of a stage after the other, until none is left."""
+    """Merge pairs of adjacent axes until none is left."""
     while (pairs := _find(kernel)) is not None:
         kernel = _merged(kernel, pairs)
     return kernel
 
 
 def _find(kernel: Kernel) -> set[Pair] | None:
-    """The dimensions that merge, for the first pair of axes that can."""
+    """The dimensions to merge for the first pair of axes that can."""
     if not _is_plain(kernel.body):
         return None
     for block in visit.blocks(kernel.body):
@@ -45,8 +45,8 @@ def _find(kernel: Kernel) -> set[Pair] | None:
 
 
 def _is_plain(s: Stmt) -> bool:
-    """Nests of one block each, as the builder makes them, around loads and stores alone. None has
-    an axis of no steps: nothing is divided by its extent."""
+    """Nests of one block each, as the builder makes them, with only loads and stores inside. No
+    axis has extent 0, so that extents can be divisors."""
     match s:
         case ir.Seq(stmts=stmts):
             return all(map(_is_plain, stmts))
@@ -85,29 +85,29 @@ def _accesses(block: Block) -> Iterator[Access]:
 
 
 def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
-    """Where the block uses the two axes, always side by side; None if it also does otherwise."""
+    """Where the block indexes by the two axes together; None if it also uses them otherwise."""
     if a.kind is not AxisKind.SPATIAL or b.kind is not AxisKind.SPATIAL:
         return None
-    if _as_numbers(block) & {a.var, b.var}:
+    if _axes_in_values(block) & {a.var, b.var}:
         return None
     found: set[Pair] = set()
     for access in _accesses(block):
-        place = _place(access, a, b)
-        if place is None and not _may_divide(block, access, b):
+        position = _position(access, a, b)
+        if position is None and not _may_divide(block, access, b):
             return None
-        if place is not None and place >= 0:
-            found.add((access.buffer.name, place))
+        if position is not None and position >= 0:
+            found.add((access.buffer.name, position))
     return found
 
 
 def _may_divide(block: Block, access: Access, b: Axis) -> bool:
-    """A window that a contraction reads: each of its elements is used for many outputs, so finding
-    it costs little. In groups there are fewer: then the sums are to be long."""
+    """May a contraction's input window be indexed by division? Each element is reused for many
+    outputs, so the division costs little. Grouped convolutions reuse less and need long sums."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
     lanes = [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]
     if any(_follows(i, lanes) for i in access.indices):
-        return False  # lane by lane: used for few outputs
+        return False  # depthwise: no operand reuse
     if _uses(access, lanes) and not _is_deep(block):
         return False
     others = [x for x in visit.loads(block.body) if x.buffer.name != access.buffer.name]
@@ -116,12 +116,12 @@ def _may_divide(block: Block, access: Access, b: Axis) -> bool:
 
 def _is_deep(block: Block) -> bool:
     summed = [a.extent for a in block.axes if a.kind is AxisKind.REDUCE]
-    steps = arith.as_int(arith.product(list(summed)))
-    return steps is None or steps >= DEEP
+    terms = arith.as_int(arith.product(list(summed)))
+    return terms is None or terms >= DEEP
 
 
 def _follows(index: arith.Expr, axis: Axis) -> bool:
-    """Does the index change with the axis more often than from group to group?"""
+    """Does the index change within a group of the axis (is it more than axis // group size)?"""
     match index:
         case arith.FloorDiv(a=arith.Var(), b=arith.Const()):
             return False
@@ -138,8 +138,8 @@ def _uses_any(load: ir.Load, axes: Iterable[Axis]) -> bool:
     return any(_uses(load, a) for a in axes if a.kind is AxisKind.REDUCE)
 
 
-def _place(access: Access, a: Axis, b: Axis) -> int | None:
-    """The dimension where (a, b) stand; -1 if the access uses neither, None if otherwise."""
+def _position(access: Access, a: Axis, b: Axis) -> int | None:
+    """The dimension indexed by (a, b); -1 if the access uses neither, else None."""
     used = [d for d, i in enumerate(access.indices) if visit.index_vars(i) & {a.var, b.var}]
     if not used:
         return -1
@@ -149,8 +149,8 @@ def _place(access: Access, a: Axis, b: Axis) -> int | None:
     return d if whole and access.buffer.shape[d : d + 2] == (a.extent, b.extent) else None
 
 
-def _as_numbers(block: Block) -> set[str]:
-    """Axes that stand in values (a guard, an iota), not only in indices."""
+def _axes_in_values(block: Block) -> set[str]:
+    """Axes used as values (in a guard, an iota), not only in indices."""
     found: set[str] = set()
     for e in visit.all_exprs(ir.seq(block.init, block.body)):
         if isinstance(e, ir.Index):
@@ -159,7 +159,7 @@ def _as_numbers(block: Block) -> set[str]:
 
 
 def _closed(kernel: Kernel, start: set[Pair]) -> set[Pair] | None:
-    """All dimensions that have to merge with these; None where some stage cannot."""
+    """All dimensions that must merge with these (transitively); None if a stage cannot."""
     pairs, todo = set(start), [*visit.blocks(kernel.body)]
     changed = True
     while changed:
@@ -172,11 +172,11 @@ def _closed(kernel: Kernel, start: set[Pair]) -> set[Pair] | None:
                         return None
                     changed |= not more <= pairs
                     pairs |= more
-    return pairs if _are_apart(pairs) else None
+    return pairs if _are_disjoint(pairs) else None
 
 
 def _needed(block: Block, access: Access, d: int) -> set[Pair] | None:
-    """What else merges when the access' dimensions d and d + 1 do."""
+    """The pairs that must merge if dimensions d and d + 1 of the access do."""
     first, second = access.indices[d : d + 2]
     axes = {a.var: a for a in block.axes}
     if not (isinstance(first, arith.Var) and isinstance(second, arith.Var)):
@@ -187,7 +187,7 @@ def _needed(block: Block, access: Access, d: int) -> set[Pair] | None:
     return _pairs_of(block, a, b)
 
 
-def _are_apart(pairs: set[Pair]) -> bool:
+def _are_disjoint(pairs: set[Pair]) -> bool:
     return not any((name, d + 1) in pairs for name, d in pairs)
 
 
@@ -199,7 +199,9 @@ def _merged(kernel: Kernel, pairs: set[Pair]) -> Kernel:
     for name, d in pairs:
         by_name.setdefault(name, []).append(d)
     buffers = {
-        b.name: _smaller(b, by_name[b.name]) for b in _all_buffers(kernel) if b.name in by_name
+        b.name: _with_merged_dims(b, by_name[b.name])
+        for b in _all_buffers(kernel)
+        if b.name in by_name
     }
     params = tuple(buffers.get(p.name, p) for p in kernel.params)
     return ir.replace(kernel, params=params, body=_stmt(kernel.body, by_name, buffers))
@@ -210,15 +212,15 @@ def _all_buffers(kernel: Kernel) -> list[Buffer]:
     return [*kernel.params, *made]
 
 
-def _smaller(buffer: Buffer, places: list[int]) -> Buffer:
-    return ir.replace(buffer, shape=_joined(buffer.shape, places))
+def _with_merged_dims(buffer: Buffer, positions: list[int]) -> Buffer:
+    return ir.replace(buffer, shape=_merged_dims(buffer.shape, positions))
 
 
-def _joined(dims: tuple[arith.Expr, ...], places: list[int]) -> tuple[arith.Expr, ...]:
-    """Sizes with those at d and d + 1 multiplied."""
+def _merged_dims(dims: tuple[arith.Expr, ...], positions: list[int]) -> tuple[arith.Expr, ...]:
+    """Sizes with those at d and d + 1 multiplied, for d in `positions`."""
     out: list[arith.Expr] = []
     for d, size in enumerate(dims):
-        if d - 1 in places:
+        if d - 1 in positions:
             out[-1] = simplify(out[-1] * size)
         else:
             out.append(size)
@@ -249,34 +251,34 @@ def _last(size: arith.Expr) -> int | None:
 def _block(
     loops: list[str], block: Block, by_name: dict[str, list[int]], buffers: dict[str, Buffer]
 ) -> Stmt:
-    second = {  # the axes that go into the one before them
+    second = {  # the axes that merge into the one before them
         access.indices[d + 1].name  # type: ignore[attr-defined]
         for access in _accesses(block)
         for d in by_name.get(access.buffer.name, ())
     }
     axes: list[Axis] = []
     names: list[str] = []
-    parts: dict[str, arith.Expr] = {}  # what the axes were, for accesses that do not run flat
+    old_axes: dict[str, arith.Expr] = {}  # by name, for accesses that divide the merged axis
     for axis, loop in zip(block.axes, loops):
         if axis.var in second:
-            whole = ir.replace(axes[-1], extent=simplify(axes[-1].extent * axis.extent))
-            parts[whole.var] = arith.Var(whole.var) // axis.extent
-            parts[axis.var] = arith.Var(whole.var) % axis.extent
-            axes[-1] = whole
+            merged = ir.replace(axes[-1], extent=simplify(axes[-1].extent * axis.extent))
+            old_axes[merged.var] = arith.Var(merged.var) // axis.extent
+            old_axes[axis.var] = arith.Var(merged.var) % axis.extent
+            axes[-1] = merged
         else:
             axes.append(axis)
             names.append(loop)
     ranges = {a.var: Interval(0, _last(a.extent)) for a in axes}
 
     def indices(access: Access) -> tuple[arith.Expr, ...]:
-        places = by_name[access.buffer.name]
-        return tuple(i for d, i in enumerate(access.indices) if d - 1 not in places)
+        positions = by_name[access.buffer.name]
+        return tuple(i for d, i in enumerate(access.indices) if d - 1 not in positions)
 
     def on_expr(e: ir.Expr) -> ir.Expr:
         if isinstance(e, ir.Load) and e.buffer.name in buffers:
             return ir.replace(e, buffer=buffers[e.buffer.name], indices=indices(e))
-        if isinstance(e, ir.Load) and parts:
-            divided = (simplify(arith.substitute(i, parts), ranges) for i in e.indices)
+        if isinstance(e, ir.Load) and old_axes:
+            divided = (simplify(arith.substitute(i, old_axes), ranges) for i in e.indices)
             return ir.replace(e, indices=tuple(divided))
         return e
 

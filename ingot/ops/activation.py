@@ -1,7 +1,7 @@
-"""Activations: pointwise operators with a shape of their own and a few numbers as attributes.
+"""Activation functions: element-wise operators with scalar attributes.
 
 In: a float tensor (prelu: also slopes that broadcast). Out: rows of `graph.opdef.TABLE`. Called by
-ops/__init__.py; spelled in ONNX by frontends/onnx/activation.py. relu, sigmoid and tanh are rows of
+ops/__init__.py; imported from ONNX by frontends/onnx/activation.py. relu, sigmoid and tanh are in
 elementwise.py.
 """
 
@@ -22,7 +22,7 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  #
 
 
 def is_negative(x: Expr) -> Expr:
-    """False for NaN, so that the branch taken for NaN is the one that returns x."""
+    """x < 0: false for NaN, so that a select on it returns x for NaN."""
     return ir.Compare("lt", x, lit(0, x))
 
 
@@ -38,12 +38,12 @@ def tanh(x: Expr) -> Expr:
     return ir.Math("tanh", (x,))
 
 
-def between(x: Expr, low: float, high: float) -> Expr:
+def clamp(x: Expr, low: float, high: float) -> Expr:
     return ir.Binary("min", ir.Binary("max", x, lit(low, x)), lit(high, x))
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + exp(x)), which must not overflow where x is large."""
+    """log(1 + exp(x)), in the form that does not overflow for large x."""
     tail = ir.Math("log1p", (ir.Math("exp", (-ir.Unary("abs", x),)),))
     return ir.Binary("max", x, lit(0, x)) + tail
 
@@ -78,7 +78,7 @@ def hard_sigmoid_array(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
 
 
 def hard_sigmoid_value(x: Expr, alpha: float, beta: float) -> Expr:
-    return between(x * alpha + beta, 0, 1)
+    return clamp(x * alpha + beta, 0, 1)
 
 
 def gelu_array(x: np.ndarray, approximate: str) -> np.ndarray:
@@ -88,7 +88,7 @@ def gelu_array(x: np.ndarray, approximate: str) -> np.ndarray:
 
 
 def gelu_value(x: Expr, approximate: str) -> Expr:
-    if approximate == "tanh":  # (1 + tanh u) / 2 = sigmoid 2u, which takes less and loses less
+    if approximate == "tanh":  # (1 + tanh u) / 2 = sigmoid 2u: fewer operations, less rounding
         return x * sigmoid((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi)))
     return x * 0.5 * (ir.Math("erf", (x * math.sqrt(0.5),)) + 1)
 
@@ -101,7 +101,7 @@ def _slopes() -> list[Sample]:
 
 def _with(**attrs: float | str) -> list[Sample]:
     """Samples with attributes other than the defaults."""
-    return [Sample((common.awkward(),), attrs), Sample((common.floats(3, 5),), attrs)]
+    return [Sample((common.edge_floats(),), attrs), Sample((common.floats(3, 5),), attrs)]
 
 
 ROWS = [
@@ -126,7 +126,7 @@ ROWS = [
     ),
     Row(
         "hard_swish", precise(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
-        lambda x: x * between(x * (1 / 6) + 0.5, 0, 1), cheap=True,
+        lambda x: x * clamp(x * (1 / 6) + 0.5, 0, 1), cheap=True,
     ),
     Row("softplus", precise(softplus_array), softplus),
     Row("softsign", precise(lambda x: x / (1 + np.abs(x))), lambda x: x / (ir.Unary("abs", x) + 1)),

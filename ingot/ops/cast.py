@@ -1,4 +1,4 @@
-"""`cast`: the elementwise operator that changes the element type.
+"""`cast`: the element-wise operator that changes the element type.
 
 In: a tensor. Out: its values as `to`. Called by ops/__init__.py.
 
@@ -62,8 +62,8 @@ class Cast(OpDef):
         targets = [dtypes.f32, dtypes.f64, dtypes.f16, dtypes.bf16, dtypes.i8, dtypes.u8]
         targets += [dtypes.i32, dtypes.i64, dtypes.bool_]
         found = [Sample((edge.astype(np.float32),), {"to": to}) for to in targets]
-        found += [Sample((common.awkward(dtypes.f16),), {"to": to}) for to in targets]
-        found += [Sample((common.awkward(dtypes.bf16),), {"to": to}) for to in targets]
+        found += [Sample((common.edge_floats(dtypes.f16),), {"to": to}) for to in targets]
+        found += [Sample((common.edge_floats(dtypes.bf16),), {"to": to}) for to in targets]
         wide = np.array([0, 1, -1, 127, 128, 255, 256, -129, 2**31, -(2**40)])
         found += [Sample((wide,), {"to": to}) for to in targets]
         found += [Sample((common.bools(2, 3),), {"to": to}) for to in targets]

@@ -1,4 +1,4 @@
-"""What operator families share: broadcasting, axes, dtype checks, widening, sample data.
+"""Helpers of all operator families: broadcasting, axes, dtype checks, widening, sample data.
 
 In: types, buffers and numpy arrays. Out: the same, checked or combined. Called by every ops/ file.
 """
@@ -25,7 +25,7 @@ from ingot.support.errors import IngotError
 
 
 def tensor_type(op: str, type: Type | None, what: str = "operand") -> TensorType:
-    """`type`, known to be a tensor; a type error if it is absent or something else."""
+    """`type` narrowed to a tensor type; a type error if it is absent or not a tensor."""
     if not isinstance(type, TensorType):
         shown = "absent" if type is None else str(type)
         raise type_error(op, f"{what} is {shown}, not a tensor")
@@ -35,7 +35,7 @@ def tensor_type(op: str, type: Type | None, what: str = "operand") -> TensorType
 def tensor_types(op: str, types: Sequence[Type | None], count: int) -> list[TensorType]:
     """Exactly `count` tensors, all present."""
     if len(types) != count:
-        raise type_error(op, f"wants {count} operands, got {len(types)}")
+        raise type_error(op, f"expects {count} operands, got {len(types)}")
     return [tensor_type(op, t, f"operand {i}") for i, t in enumerate(types)]
 
 
@@ -57,36 +57,36 @@ def require_dtype(op: str, type: TensorType, *allowed: DType) -> None:
 
 
 def normalize_axis(op: str, axis: int, rank: int) -> int:
-    """`axis` counted from the front; a type error if there is no such axis."""
+    """`axis` as a non-negative number; a type error if it is out of range."""
     if not -rank <= axis < rank:
-        raise type_error(op, f"axis {axis} does not exist in a tensor of rank {rank}")
+        raise type_error(op, f"axis {axis} is out of range for a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
 
 
 def normalize_axes(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Every axis counted from the front, in the order given; no axis twice."""
+    """Every axis as a non-negative number, in the order given; a duplicate is a type error."""
     found = tuple(normalize_axis(op, axis, rank) for axis in axes)
     if len(set(found)) != len(found):
-        raise type_error(op, f"an axis is named twice in {tuple(axes)}")
+        raise type_error(op, f"duplicate axis in {tuple(axes)}")
     return found
 
 
 def same_dim(a: DimLike, b: DimLike) -> bool:
-    """Whether two sizes are known to be equal for every value of their symbols."""
+    """Whether two sizes are provably equal for every value of their symbols."""
     a, b = arith.wrap(a), arith.wrap(b)
     return a == b or arith.is_const(simplify(a - b), 0)
 
 
 def dims(values: Sequence[DimLike]) -> tuple[Dim, ...]:
-    """Sizes in their simplest form, so that equal sizes look equal."""
+    """Sizes simplified to canonical form, so that equal sizes compare equal."""
     return tuple(simplify(arith.wrap(v)) for v in values)
 
 
 def numbers(op: str, values: Sequence[DimLike]) -> tuple[int, ...]:
-    """Sizes as numbers, for a reference: by the time it runs, every symbol has its value."""
+    """Sizes as integers, for a numpy reference; an error if a symbol is left."""
     found = [arith.as_int(v) for v in values]
     if None in found:
-        raise IngotError("bad-graph", f"{op}: sizes {tuple(values)} still hold symbols")
+        raise IngotError("bad-graph", f"{op}: sizes {tuple(values)} are symbolic")
     return tuple(found)  # type: ignore[arg-type]
 
 
@@ -100,7 +100,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
 
 
 class SizeMismatch(IngotError):
-    """Two sizes that an operator needs to be equal, for a front end that may assume they are."""
+    """Two sizes that an operator requires to be equal. The importer may unify them and retry."""
 
     def __init__(self, a: Dim, b: Dim, op: str = "broadcast", what: str = ""):
         what = what or f"sizes {a} and {b} are neither equal nor 1"
@@ -110,7 +110,7 @@ class SizeMismatch(IngotError):
 
 
 def require_same_dim(op: str, a: Dim, b: Dim, why: str) -> None:
-    """Two sizes that must be equal; open ones may be taken to be so by a front end."""
+    """Require equal sizes; a dynamic size raises SizeMismatch, which the importer may resolve."""
     if same_dim(a, b):
         return
     if arith.as_int(a) is None or arith.as_int(b) is None:
@@ -129,7 +129,7 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def broadcast_load(buffer: Buffer, point: Sequence[arith.Expr]) -> Load:
-    """The element of `buffer` at `point` of a shape it broadcasts to."""
+    """The element of `buffer` at `point` of the broadcast shape."""
     tail = tuple(point)[len(point) - buffer.rank :]
     zero = arith.Const(0)
     pairs = zip(buffer.shape, tail)
@@ -145,12 +145,12 @@ def is_narrow(dtype: DType) -> bool:
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """The element type arithmetic on `dtype` is done in."""
+    """The element type in which arithmetic on `dtype` is done."""
     return dtypes.f32 if is_narrow(dtype) else dtype
 
 
 def widen(e: Expr) -> Expr:
-    """`e` as f32 if it is a narrow float; anything else as it is."""
+    """`e` cast to f32 if it is a narrow float, otherwise `e`."""
     return ir.Cast(e, dtypes.f32) if is_narrow(e.dtype) else e
 
 
@@ -168,7 +168,7 @@ def widen_array(x: np.ndarray) -> np.ndarray:
 
 
 def run_failed(reason: str) -> IngotError:
-    """What a reference raises where compiled code would `Fail(reason)`."""
+    """The error a reference raises where compiled code executes `Fail(reason)`."""
     return IngotError("run-failed", reason)
 
 
@@ -176,19 +176,19 @@ def run_failed(reason: str) -> IngotError:
 
 
 def rng(*key: object) -> np.random.Generator:
-    """A generator seeded by `key`: the same numbers in every process."""
+    """A generator seeded by `key`: deterministic across processes."""
     return np.random.default_rng(zlib.crc32(repr(key).encode()))
 
 
 def floats(*shape: int, dtype: DType = dtypes.f32, key: object = 0) -> np.ndarray:
-    """Normally distributed numbers of any float type."""
+    """Normally distributed values of a float type."""
     return np.asarray(rng(shape, dtype.name, key).standard_normal(shape)).astype(dtype.numpy)
 
 
 def integers(
     *shape: int, dtype: DType = dtypes.i64, low: int = -9, high: int = 9, key: object = 0
 ) -> np.ndarray:
-    """Whole numbers in low … high (low is raised to 0 for an unsigned type)."""
+    """Integers in low … high (low is raised to 0 for an unsigned type)."""
     start = low if dtype.is_signed else max(0, low)
     values = rng(shape, dtype.name, key).integers(start, high, shape, endpoint=True)
     return np.asarray(values).astype(dtype.numpy)
@@ -199,7 +199,7 @@ def bools(*shape: int, key: object = 0) -> np.ndarray:
 
 
 def data(*shape: int, dtype: DType = dtypes.f32, key: object = 0) -> np.ndarray:
-    """Numbers of any element type."""
+    """Random values of any element type."""
     if dtype.is_bool:
         return bools(*shape, key=key)
     make = floats if dtype.is_float else integers
@@ -211,14 +211,14 @@ def scalar(value: float, dtype: DType = dtypes.f32) -> np.ndarray:
     return np.array(value).astype(dtype.numpy)
 
 
-def awkward(dtype: DType = dtypes.f32) -> np.ndarray:
-    """The values that break careless float code."""
+def edge_floats(dtype: DType = dtypes.f32) -> np.ndarray:
+    """Floating-point edge cases: NaN, infinities, signed zeros, ties of rounding."""
     inf, nan = float("inf"), float("nan")
     values = [nan, inf, -inf, -0.0, 0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.0, -1.0, 88.0, -88.0]
     return np.array(values, dtype=np.float64).astype(dtype.numpy)
 
 
-# --- hand-made stages ---------------------------------------------------------------------------
+# --- stages built by hand -----------------------------------------------------------------------
 
 
 def stage(
@@ -228,7 +228,7 @@ def stage(
     body: Callable[..., Stmt],
     kinds: AxisKind | Sequence[AxisKind] = AxisKind.SPATIAL,
 ) -> None:
-    """Append a serial nest over `extents` around one block with the statement `body(i, …)`."""
+    """Append a serial loop nest over `extents` around one block with statement `body(i, …)`."""
     each = [kinds] * len(extents) if isinstance(kinds, AxisKind) else list(kinds)
     names = [b.fresh("vs") for _ in extents]
     pairs = zip(names, each, extents)

@@ -2,23 +2,23 @@
 
 if(cond, *captures){then_branch, else_branch, symbols}
     Both branches take all captures as inputs. Where the branches' output types differ in a size (or
-    the size is bound inside a branch), the node's output has a symbol there. `symbols` lists them:
-    one for each distinct (then size, else size) pair, in the order of outputs and their axes
-    (`open_sizes` gives the pairs). After the node has run each is read off an output that has it.
+    the size is bound inside a branch), the node's output has a dynamic dimension. `symbols` lists
+    its symbols: one for each distinct (then size, else size) pair, in the order of outputs and
+    their axes (`differing_sizes` gives the pairs). Each is bound to an output's size at run time.
 
 loop(trips?, cond?, *carried, *captures){body, carried: int, count | symbols}
-    ONNX's rule. Body inputs: (iteration i64, cond bool, *carried, *captures); body outputs: (cond,
+    As in ONNX. Body inputs: (iteration i64, cond bool, *carried, *captures); body outputs: (cond,
     *carried, *scans). The body runs while cond holds and fewer than `trips` iterations are done;
     an absent operand never stops it. Node outputs: (*carried, *scans), a scan stacked on a new axis
-    0. The size of that axis is `count` (an expression) where it is known beforehand, else the one
-    symbol in `symbols`. Carried values keep their types.
+    0. The size of that axis is `count` (an expression) if the trip count is known when compiling,
+    else the one symbol in `symbols`. Carried values keep their types.
 
 require(x, flag){expected, reason}
-    x, if the flag is as expected; otherwise the run fails with the reason. A front end that took
-    one branch while compiling holds the model to it.
+    x, if the flag is as expected; otherwise the run fails with the reason. An importer that
+    resolved a branch when compiling guards that assumption with it.
 
-Lower turns `if` and `loop` into program statements; they have no loops of their own. Called through
-the table.
+lower/ turns `if` and `loop` into program statements; they have no loop nests of their own. Called
+through the operator table.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ SizePair = tuple[Dim, Dim]
 
 
 def local_symbols(graph: Graph) -> set[str]:
-    """Symbols bound inside a sub-graph: nobody outside can know their values."""
+    """Symbols bound inside a sub-graph, which are undefined outside it."""
     return {name for node in graph.nodes for name in bound_symbols(node)}
 
 
-def _is_open(size: Dim, local: set[str]) -> bool:
+def _is_local(size: Dim, local: set[str]) -> bool:
     return bool(arith.free_vars(size) & local)
 
 
-def open_sizes(then: Graph, other: Graph) -> list[SizePair]:
+def differing_sizes(then: Graph, other: Graph) -> list[SizePair]:
     """The distinct pairs of sizes in which two branches' outputs differ, in order."""
     local_then, local_other = local_symbols(then), local_symbols(other)
     pairs: list[SizePair] = []
     for a, b in zip(then.outputs, other.outputs):
         for pair in zip(a.tensor.shape, b.tensor.shape):
-            known = not _is_open(pair[0], local_then) and not _is_open(pair[1], local_other)
+            known = not _is_local(pair[0], local_then) and not _is_local(pair[1], local_other)
             if not (known and sizes_agree(*pair, {})) and pair not in pairs:
                 pairs.append(pair)
     return pairs
@@ -67,10 +67,10 @@ def open_sizes(then: Graph, other: Graph) -> list[SizePair]:
 def _check_inputs(op: str, graph: Graph, given: Sequence[Type | None], what: str) -> None:
     wanted = [v.type for v in graph.inputs]
     if len(wanted) != len(given):
-        raise type_error(op, f"{what} takes {len(wanted)} values, got {len(given)}")
+        raise type_error(op, f"{what} expects {len(wanted)} inputs, got {len(given)}")
     for value, type in zip(graph.inputs, given):
         if type is None or not types_agree(value.type, type, {}):
-            raise type_error(op, f"{what} takes {value.name!r} as {value.type}, got {type}")
+            raise type_error(op, f"{what} expects {value.name!r} of type {value.type}, got {type}")
 
 
 @register
@@ -85,25 +85,25 @@ class If(OpDef):
         _check_inputs(self.name, then, inputs[1:], "then_branch")
         _check_inputs(self.name, other, inputs[1:], "else_branch")
         if len(then.outputs) != len(other.outputs):
-            raise type_error(self.name, "the branches give different numbers of values")
+            raise type_error(self.name, "the branches have different numbers of outputs")
         for a, b in zip(then.outputs, other.outputs):
             if a.dtype is not b.dtype or a.tensor.rank != b.tensor.rank:
-                raise type_error(self.name, f"the branches give {a.type} and {b.type}")
-        pairs, symbols = open_sizes(then, other), attrs.get("symbols", ())
+                raise type_error(self.name, f"the branches return {a.type} and {b.type}")
+        pairs, symbols = differing_sizes(then, other), attrs.get("symbols", ())
         if len(pairs) != len(symbols):
             raise type_error(self.name, f"{len(pairs)} sizes differ, {len(symbols)} have a symbol")
         names = dict(zip(pairs, symbols))
         return [self.merged(a.tensor, b.tensor, names) for a, b in zip(then.outputs, other.outputs)]
 
-    def settled(self, attrs: Attrs, sizes: Mapping[str, arith.IntLike]) -> dict[str, Dim]:
-        """Where `sizes` make the branches agree, or two pairs one, a symbol is not needed."""
+    def resolved_symbols(self, attrs: Attrs, sizes: Mapping[str, arith.IntLike]) -> dict[str, Dim]:
+        """Symbols made redundant by `sizes`: the branches agree, or two pairs become equal."""
         then, other = attrs["then_branch"], attrs["else_branch"]
         local = local_symbols(then) | local_symbols(other)
         known: dict[str, Dim] = {}
         names: dict[SizePair, str] = {}
-        for pair, name in zip(open_sizes(then, other), attrs.get("symbols", ())):
+        for pair, name in zip(differing_sizes(then, other), attrs.get("symbols", ())):
             a, b = (arith.substitute(size, sizes) for size in pair)
-            if not _is_open(a, local) and not _is_open(b, local) and sizes_agree(a, b, {}):
+            if not _is_local(a, local) and not _is_local(b, local) and sizes_agree(a, b, {}):
                 known[name] = a
             elif (a, b) in names:
                 known[name] = arith.Var(names[a, b])
@@ -149,14 +149,14 @@ class Loop(OpDef):
         head = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
         _check_inputs(self.name, body, [*head, *inputs[2:]], "the body")
         if len(body.outputs) < 1 + carried or body.outputs[0].type != head[1]:
-            raise type_error(self.name, "the body does not give a condition and its carried values")
+            raise type_error(self.name, "the body must return a condition and its carried values")
         state, scans = body.outputs[1 : 1 + carried], body.outputs[1 + carried :]
         for before, after in zip(body.inputs[2:], state):
             if not types_agree(before.type, after.type, {}):
                 raise type_error(
                     self.name,
-                    f"carried value {before.name!r} goes in as {before.type} and comes out as "
-                    f"{after.type}",
+                    f"carried value {before.name!r} has type {before.type} on entry and "
+                    f"{after.type} on exit",
                     "a carried value must keep its type",
                 )
         size = self.scan_size(attrs) if scans else None
@@ -173,7 +173,7 @@ class Loop(OpDef):
 
     def stacked(self, body: Graph, value: Value, size: Dim | None) -> TensorType:
         assert size is not None
-        if any(_is_open(d, local_symbols(body)) for d in value.tensor.shape):
+        if any(_is_local(d, local_symbols(body)) for d in value.tensor.shape):
             raise type_error(
                 self.name, f"scan output {value.name!r} has another size in every iteration"
             )
@@ -250,7 +250,7 @@ class Require(OpDef):
 
 
 def _empty(type: TensorType, run: RunGraph) -> np.ndarray:
-    """A scan of no iterations; only the interpreter knows the symbols, so it is asked for sizes."""
+    """The scan output of zero iterations. The interpreter evaluates its symbolic sizes."""
     out = Value("sizes", tensor(dtypes.i64, type.rank))
     attrs = make_attrs({"values": type.shape, "shape": (type.rank,)})
     graph = Graph("sizes", (), (out,), (Node("index_tensor", (), (out,), attrs),))

@@ -1,8 +1,8 @@
 """Convolution in one to three dimensions, with groups, strides and dilations.
 
 In: x (batch, channels, *space), weights, maybe a bias; `pads` is the begins, then the ends. Out:
-(batch, channels, *space). Padding is a stage of its own, a padded copy of x, so that the loads of
-the contraction are plain. Called by graph, lower and front ends through the operator table.
+(batch, channels, *space). Padding is a separate stage, a padded copy of x, so that the contraction
+loads without masks. Called by graph, lower and front ends through the operator table.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ingot.ops.common import (
 from ingot.ops.matmul import accumulator, result_dtype
 from ingot.ops.reduce import reduce_over
 
-Place = tuple[Any, ...]  # of a numpy array: numbers and slices
+NumpyIndex = tuple[Any, ...]  # integers and slices
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel slides: one entry for each spatial axis."""
+    """The sliding window: strides, dilations and padding, one entry for each spatial axis."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -51,7 +51,7 @@ class Window:
 
 
 def window(op: str, attrs: Attrs, rank: int) -> Window:
-    """The attributes, defaults filled in, checked against the number of spatial axes."""
+    """The window of the attributes, with defaults, checked against the number of spatial axes."""
     ones = (1,) * rank
     strides, dilations = attrs.get("strides") or ones, attrs.get("dilations") or ones
     pads = attrs.get("pads") or (0,) * (2 * rank)
@@ -107,16 +107,18 @@ def padded_copy(b: Build, x: Buffer, w: Window, fill: Expr) -> Buffer:
     return b.compute("padded", shape, value)
 
 
-class AnyConv(OpDef):
+class ConvBase(OpDef):
+    """Type checks and the bias stage, common to all convolutions."""
+
     kind = Kind.CONTRACTION
 
-    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
-        return max(1, np.asarray(inputs[1]).size)  # at most, for each output
+    def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return max(1, np.asarray(inputs[1]).size)  # multiplications of an output, at most
 
     def finish(
         self, b: Build, acc: Buffer, bias: Buffer | None, output: TensorType
     ) -> list[Buffer]:
-        """Add the bias and round to the output's type, if either is needed."""
+        """Add the bias and cast to the output's type; no stage if neither is needed."""
         if bias is None and acc.dtype is output.dtype:
             return [acc]
 
@@ -135,9 +137,9 @@ class AnyConv(OpDef):
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
         require_same_dtype(self.name, x, w)
         if not 3 <= x.rank <= 5 or w.rank != x.rank:
-            raise type_error(self.name, f"wants 1 to 3 spatial axes, got {x} and weights {w}")
+            raise type_error(self.name, f"expects 1 to 3 spatial axes, got {x} and weights {w}")
         if any(arith.as_int(d) is None for d in w.shape[2:]):
-            raise type_error(self.name, f"the kernel's size must be known, got weights {w}")
+            raise type_error(self.name, f"the kernel's size must be static, got weights {w}")
         return x, w, bias
 
     def check_bias(self, bias: TensorType | None, channels: Dim, dtype) -> None:
@@ -148,7 +150,7 @@ class AnyConv(OpDef):
 
 
 @register
-class Conv(AnyConv):
+class Conv(ConvBase):
     """y[n, o, p] = b[o] + Σ_{c, t} x[n, group(o)·C + c, p·stride + t·dilation - begin] · w[o, c, t]
     where C is the number of input channels in a group and group(o) is the group of output o."""
 
@@ -161,10 +163,10 @@ class Conv(AnyConv):
         group = attrs.get("group", 1)
         if not same_dim(x.shape[1], w.shape[1] * group):
             raise type_error(
-                self.name, f"{x.shape[1]} channels, but weights {w} in {group} groups need others"
+                self.name, f"{x.shape[1]} channels do not fit weights {w} in {group} groups"
             )
         if (arith.as_int(w.shape[0]) or 0) % group:
-            raise type_error(self.name, f"{w.shape[0]} outputs do not divide into {group} groups")
+            raise type_error(self.name, f"{w.shape[0]} outputs are not divisible by {group} groups")
         space = out_sizes(self.name, x.shape[2:], w.shape[2:], window(self.name, attrs, x.rank - 2))
         dtype = result_dtype(x.dtype)
         self.check_bias(bias, w.shape[0], dtype)
@@ -177,7 +179,7 @@ class Conv(AnyConv):
         acc, group = accumulator(dtype).numpy, attrs.get("group", 1)
         pads = [(arith.as_int(lo), arith.as_int(hi)) for lo, hi in zip(slide.begins, slide.ends)]
         padded = np.pad(x, [(0, 0), (0, 0), *pads]).astype(acc)  # type: ignore[arg-type]
-        total = slide_sum(padded, w.astype(acc), slide.strides, slide.dilations, group)
+        total = convolve_padded(padded, w.astype(acc), slide.strides, slide.dilations, group)
         if bias is not None:
             total = total + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
         return [np.ascontiguousarray(total).astype(result_dtype(dtype).numpy)]
@@ -194,10 +196,10 @@ class Conv(AnyConv):
 
         def term(*point: arith.Expr) -> Expr:
             n, o, *rest = point
-            place, (c, *taps) = rest[:rank], rest[rank:]
+            position, (c, *taps) = rest[:rank], rest[rank:]
             channel = o // out_per_group * w.shape[1] + c if grouped else c
-            moves = zip(place, taps, slide.strides, slide.dilations)
-            at = [p * s + t * d for p, t, s, d in moves]
+            terms = zip(position, taps, slide.strides, slide.dilations)
+            at = [p * s + t * d for p, t, s, d in terms]
             return narrow(source[(n, channel, *at)], acc_type) * narrow(w[(o, c, *taps)], acc_type)
 
         over = list(w.shape[1:])
@@ -229,25 +231,25 @@ class Conv(AnyConv):
         ]
 
 
-def slide_sum(
+def convolve_padded(
     x: np.ndarray,
     w: np.ndarray,
     strides: Sequence[int],
     dilations: Sequence[int],
     group: int,
 ) -> np.ndarray:
-    """Convolution of an input already padded: one tap at a time."""
+    """Convolution of an already padded input, tap by tap."""
     out_channels, kernel = w.shape[0], w.shape[2:]
     rows = list(zip(x.shape[2:], kernel, strides, dilations))
     sizes = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in rows]
     total = np.zeros((x.shape[0], out_channels, *sizes), x.dtype)
     per_out, per_in = out_channels // group, w.shape[1]
     for taps in itertools.product(*map(range, kernel)):
-        moves = zip(taps, sizes, strides, dilations)
-        cut = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, n, s, d in moves)
+        per_axis = zip(taps, sizes, strides, dilations)
+        window = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, n, s, d in per_axis)
         for g in range(group if min(sizes) > 0 else 0):
             ins, outs = slice(g * per_in, (g + 1) * per_in), slice(g * per_out, (g + 1) * per_out)
-            source: Place = (slice(None), ins, *cut)
-            weight: Place = (outs, slice(None), *taps)
+            source: NumpyIndex = (slice(None), ins, *window)
+            weight: NumpyIndex = (outs, slice(None), *taps)
             total[:, outs] += np.moveaxis(np.tensordot(w[weight], x[source], (1, 1)), 0, 1)
     return total

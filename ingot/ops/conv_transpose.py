@@ -1,11 +1,11 @@
-"""Transposed convolution, as the plain convolutions that its output is made of.
+"""Transposed convolution (deconvolution), decomposed into convolutions by output phase.
 
 In: x (batch, channels, *space), weights (in, out / group, *kernel), maybe a bias. Out: (batch, out,
-*space). The outputs p, strides apart, of one phase p % stride meet the same taps, so each phase is
-a convolution of x as it is with some of the weights, turned round; nothing is multiplied by zeros
-between the elements of x. One convolution makes the phases that read the same elements side by
-side as channels, `interleave` puts all of them in place: a kernel that is a multiple of the stride
-is a single convolution. Called by the decompose pass; layouts, panels and tiles are those of conv.
+*space). All outputs p of one phase p % stride use the same taps, so each phase is a convolution of
+x with a flipped subset of the weights, and x is not dilated with zeros (sub-pixel convolution).
+One convolution computes all phases that read the same elements of x, side by side as channels;
+`interleave` moves them into space. A kernel that is a multiple of the stride is one convolution.
+Called by the decompose pass; layouts, packed panels and register tiles are those of conv.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ingot.graph.ir import Value
 from ingot.graph.opdef import Attrs, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops.common import floats, same_dim
-from ingot.ops.conv import AnyConv, Place, Window, window
+from ingot.ops.conv import ConvBase, NumpyIndex, Window, window
 from ingot.ops.matmul import accumulator, result_dtype
 
 if TYPE_CHECKING:
     from ingot.graph.builder import GraphBuilder
 
-MAX_SPARE = 0.1  # of the arithmetic: outputs that phases side by side make and nobody reads
-MAX_CONVOLUTIONS = 8  # in groups, one for each phase
+MAX_WASTE = 0.1  # fraction of the FLOPs spent on outputs that are never read; heuristic
+MAX_CONVOLUTIONS = 8  # per grouped convolution, one for each phase; heuristic
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Along one axis, outputs `stride` apart: out[z] = Σ_j x[z + first - j·step] · w[tap + j·skip].
+    """Outputs of one axis, `stride` apart: out[z] = Σ_j x[z + first - j·step] · w[tap + j·skip].
 
-    `first` is where the tap falls for z = 0; `taps` may be none."""
+    `first` is the index in x that `tap` reads for z = 0; `taps` may be 0."""
 
     tap: int
     skip: int
@@ -49,27 +49,27 @@ class Phase:
 
     @property
     def reach(self) -> tuple[int, int, int]:
-        """Phases of one reach read the same elements of x; those without taps none."""
+        """Phases of equal reach read the same elements of x; a phase without taps reads none."""
         return (self.taps, self.first, self.step) if self.taps else (0, 0, 0)
 
     @property
     def begin(self) -> int:
-        """What a convolution with the taps turned round has to pad x with; cropped if negative."""
+        """The padding of x for a convolution with the flipped taps; negative crops x."""
         return (self.taps - 1) * self.step - self.first
 
 
-def phase(kernel: int, stride: int, dilation: int, place: int) -> Phase:
-    """The phase of the outputs that lie at place, place + stride, … before the begin is cut off:
-    taps t with t · dilation = place - i · stride for some i."""
-    shared = gcd(stride, dilation)
-    skip = stride // shared
-    tap = next((t for t in range(skip) if (place - t * dilation) % stride == 0), kernel)
+def phase(kernel: int, stride: int, dilation: int, offset: int) -> Phase:
+    """The phase of the outputs offset, offset + stride, … before the leading pad is removed:
+    taps t with t · dilation = offset - i · stride for some i."""
+    divisor = gcd(stride, dilation)
+    skip = stride // divisor
+    tap = next((t for t in range(skip) if (offset - t * dilation) % stride == 0), kernel)
     taps = max(0, -(-(kernel - tap) // skip))
-    return Phase(tap, skip, taps, (place - tap * dilation) // stride, dilation // shared)
+    return Phase(tap, skip, taps, (offset - tap * dilation) // stride, dilation // divisor)
 
 
 @register
-class ConvTranspose(AnyConv):
+class ConvTranspose(ConvBase):
     """The gradient of conv with respect to its input: each x[n, c, i] adds w[c, o, t] to
     y[n, o, i·stride + t·dilation - begin]."""
 
@@ -81,7 +81,9 @@ class ConvTranspose(AnyConv):
             raise type_error(self.name, f"{x.shape[1]} channels do not fit weights {w}")
         group = attrs.get("group", 1)
         if (arith.as_int(w.shape[0]) or 0) % group:
-            raise type_error(self.name, f"{w.shape[0]} channels do not divide into {group} groups")
+            raise type_error(
+                self.name, f"{w.shape[0]} channels are not divisible by {group} groups"
+            )
         space = self.sizes(x.shape[2:], w.shape[2:], attrs)
         channels, dtype = w.shape[1] * group, result_dtype(x.dtype)
         self.check_bias(bias, channels, dtype)
@@ -110,16 +112,16 @@ class ConvTranspose(AnyConv):
         out = np.zeros((x.shape[0], per_out * group, *sizes), acc)
         for at in itertools.product(*map(range, x.shape[2:])):
             for taps in itertools.product(*map(range, w.shape[2:])):
-                moves = zip(at, taps, slide.strides, slide.dilations, begins)
-                place = tuple(i * s + t * d - lo for i, t, s, d, lo in moves)
-                if not all(0 <= p < n for p, n in zip(place, sizes)):
+                per_axis = zip(at, taps, slide.strides, slide.dilations, begins)
+                position = tuple(i * s + t * d - lo for i, t, s, d, lo in per_axis)
+                if not all(0 <= p < n for p, n in zip(position, sizes)):
                     continue
                 for g in range(group):
                     ins = slice(g * per_in, (g + 1) * per_in)
                     outs = slice(g * per_out, (g + 1) * per_out)
-                    source: Place = (slice(None), ins, *at)
-                    weight: Place = (ins, slice(None), *taps)
-                    target: Place = (slice(None), outs, *place)
+                    source: NumpyIndex = (slice(None), ins, *at)
+                    weight: NumpyIndex = (ins, slice(None), *taps)
+                    target: NumpyIndex = (slice(None), outs, *position)
                     out[target] += x[source].astype(acc) @ w[weight].astype(acc)
         if bias is not None:
             out = out + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
@@ -136,10 +138,11 @@ class ConvTranspose(AnyConv):
         assert x is not None and w is not None
         slide = window(self.name, attrs, x.tensor.rank - 2)
         if any(arith.as_int(lo) is None for lo in slide.begins):
-            return [self.cut(g, inputs, slide, outputs[0], attrs)]
-        return [Parts(g, x, w, bias, slide, attrs.get("group", 1), outputs[0]).joined()]
+            return [self.cropped(g, inputs, slide, outputs[0], attrs)]
+        group = attrs.get("group", 1)
+        return [PhaseConvolutions(g, x, w, bias, slide, group, outputs[0]).interleaved()]
 
-    def cut(
+    def cropped(
         self,
         g: GraphBuilder,
         inputs: Sequence[Value | None],
@@ -147,7 +150,7 @@ class ConvTranspose(AnyConv):
         output: TensorType,
         attrs: Attrs,
     ) -> Value:
-        """Phases that depend on a begin not known yet: all of it is made, then cut."""
+        """With dynamic pads the phases are unknown: compute the unpadded output, then slice it."""
         rank = output.rank - 2
         whole = g.add(self.name, inputs, **{**attrs, "pads": (0,) * (2 * rank)})
         starts = (0, 0, *slide.begins)
@@ -174,8 +177,8 @@ class ConvTranspose(AnyConv):
 
 
 @dataclass(frozen=True)
-class Parts:
-    """One node on its way to convolutions."""
+class PhaseConvolutions:
+    """The decomposition of one node: a convolution for each run of phases of equal reach."""
 
     g: GraphBuilder
     x: Value
@@ -185,8 +188,8 @@ class Parts:
     group: int
     output: TensorType
 
-    def joined(self) -> Value:
-        """The phases computed and put together."""
+    def interleaved(self) -> Value:
+        """The outputs of all phases, interleaved in space."""
         begins = [arith.as_int(lo) or 0 for lo in self.slide.begins]
         starts = [lo % s for lo, s in zip(begins, self.slide.strides)]
         whole = [self.runs(axis, lo - start)
@@ -195,37 +198,41 @@ class Parts:
             starts = [0] * len(starts)
             whole = [self.runs(axis, lo) for axis, lo in enumerate(begins)]
         if self.group > 1 and prod(self.slide.strides) <= MAX_CONVOLUTIONS:
-            # groups of channels are best left as they are
+            # one convolution for each phase: the groups of channels stay contiguous
             whole = [[[phase] for run in runs for phase in run] for runs in whole]
-        parts = [self.part(chosen, starts) for chosen in itertools.product(*map(_placed, whole))]
+        chosen = itertools.product(*map(_with_offsets, whole))
+        convolved = [self.convolution(runs, starts) for runs in chosen]
         if prod(self.slide.strides) == 1:
-            return parts[0]
+            return convolved[0]
         return self.g.add(
-            "interleave", parts, runs=tuple(tuple(map(len, runs)) for runs in whole),
+            "interleave", convolved, runs=tuple(tuple(map(len, runs)) for runs in whole),
             starts=tuple(starts), sizes=self.output.shape[2:], group=self.group,
         )  # fmt: skip
 
     def runs(self, axis: int, first: int) -> list[list[Phase]]:
-        """The phases of an axis, those that read the same elements of x together."""
+        """The phases of an axis, grouped into runs that read the same elements of x."""
         kernel, stride = arith.as_int(self.w.shape[2 + axis]), self.slide.strides[axis]
-        assert kernel is not None, "known by the type rule"
+        assert kernel is not None, "infer requires a static kernel"
         phases = [
-            phase(kernel, stride, self.slide.dilations[axis], first + place)
-            for place in range(stride)
+            phase(kernel, stride, self.slide.dilations[axis], first + offset)
+            for offset in range(stride)
         ]
         return [list(run) for _, run in itertools.groupby(phases, lambda p: p.reach)]
 
     def is_dense(self, starts: Sequence[int]) -> bool:
-        """Is hardly more made than wanted, if phases begin before the first output?"""
-        made: arith.Expr = arith.Const(1)
-        wanted = made
+        """Whether few outputs are wasted if the phases begin before the first output."""
+        computed: arith.Expr = arith.Const(1)
+        used = computed
         for size, start, stride in zip(self.output.shape[2:], starts, self.slide.strides):
-            made, wanted = made * arith.ceildiv(size + start, stride) * stride, wanted * size
-        sizes = arith.as_int(simplify(made)), arith.as_int(simplify(wanted))
-        return None in sizes or sizes[0] <= sizes[1] * (1 + MAX_SPARE)  # type: ignore[operator]
+            padded = arith.ceildiv(size + start, stride) * stride
+            computed, used = computed * padded, used * size
+        sizes = arith.as_int(simplify(computed)), arith.as_int(simplify(used))
+        return None in sizes or sizes[0] <= sizes[1] * (1 + MAX_WASTE)  # type: ignore[operator]
 
-    def part(self, chosen: Sequence[tuple[int, list[Phase]]], starts: Sequence[int]) -> Value:
-        """One convolution with an output for each channel and phase of these runs."""
+    def convolution(
+        self, chosen: Sequence[tuple[int, list[Phase]]], starts: Sequence[int]
+    ) -> Value:
+        """One convolution with an output channel for each channel and phase of these runs."""
         rows = zip(self.output.shape[2:], starts, chosen, self.slide.strides)
         sizes = [simplify(arith.ceildiv(n + lo - first, s)) for n, lo, (first, _), s in rows]
         every = list(itertools.product(*(run for _, run in chosen)))
@@ -240,7 +247,7 @@ class Parts:
     def convolved(
         self, w: Value, bias: Value | None, phases: Sequence[Phase], sizes: Sequence[Dim]
     ) -> Value:
-        """A convolution that makes exactly these sizes."""
+        """The convolution with exactly these output sizes."""
         x = self.x
         begins: list[Dim] = [arith.Const(p.begin) for p in phases]
         rows = zip(x.shape[2:], begins, sizes, phases)
@@ -257,21 +264,21 @@ class Parts:
         )  # fmt: skip
 
     def weights(self, every: Sequence[Sequence[Phase]]) -> Value:
-        """The taps of phases turned round, for a convolution: (group · phases · out, in, *taps)."""
+        """The flipped taps of the phases as conv weights: (group · phases · out, in, *taps)."""
         g, (ins, outs), taps = self.g, self.w.shape[:2], tuple(p.taps for p in every[0])
-        cuts = []
+        slices = []
         for phases in every:
             last = tuple(p.tap + (p.taps - 1) * p.skip for p in phases)
             steps, sizes = (1, 1, *(-p.skip for p in phases)), (ins, outs, *taps)
-            cuts.append(g.add("slice", [self.w], starts=(0, 0, *last), sizes=sizes, steps=steps))
-        joined = g.add("concat", cuts, axis=1) if len(cuts) > 1 else cuts[0]
-        wide = outs * len(cuts)
-        grouped = g.add("reshape", [joined], shape=(self.group, ins // self.group, wide, *taps))
-        turned = g.add("transpose", [grouped], perm=(0, 2, 1, *range(3, 3 + len(taps))))
-        return g.add("reshape", [turned], shape=(wide * self.group, ins // self.group, *taps))
+            slices.append(g.add("slice", [self.w], starts=(0, 0, *last), sizes=sizes, steps=steps))
+        stacked = g.add("concat", slices, axis=1) if len(slices) > 1 else slices[0]
+        wide = outs * len(slices)
+        grouped = g.add("reshape", [stacked], shape=(self.group, ins // self.group, wide, *taps))
+        transposed = g.add("transpose", [grouped], perm=(0, 2, 1, *range(3, 3 + len(taps))))
+        return g.add("reshape", [transposed], shape=(wide * self.group, ins // self.group, *taps))
 
     def repeated(self, bias: Value, count: int) -> Value:
-        """The bias for each phase, in the order of the weights."""
+        """The bias repeated for each phase, in the order of the weights."""
         if count == 1:
             return bias
         row = self.g.add("reshape", [bias], shape=(self.group, 1, self.w.shape[1]))
@@ -279,7 +286,7 @@ class Parts:
         return self.g.add("reshape", [tiled], shape=(bias.shape[0] * count,))
 
 
-def _placed(runs: Sequence[list[Phase]]) -> list[tuple[int, list[Phase]]]:
-    """Each run with the phases before it counted."""
+def _with_offsets(runs: Sequence[list[Phase]]) -> list[tuple[int, list[Phase]]]:
+    """Each run with the number of phases before it."""
     ends = itertools.accumulate(map(len, runs), initial=0)
     return list(zip(ends, runs))

@@ -1,7 +1,7 @@
-"""Elementwise operators: arithmetic, comparison, logic, rounding, math, where, clip, identity.
+"""Element-wise operators: arithmetic, comparison, logic, rounding, math, where, clip, identity.
 
-In: tensors that broadcast, of one element type (front ends insert casts). Out: rows of
-`graph.opdef.TABLE`. Called by ops/__init__.py; spelled in ONNX by frontends/onnx/elementwise.py.
+In: tensors that broadcast, of one element type (importers insert casts). Out: rows of
+`graph.opdef.TABLE`. Called by ops/__init__.py; imported from ONNX by frontends/onnx/elementwise.py.
 
 Integers wrap; integer division truncates and by zero is a run-time error; max, min, relu and clip
 propagate NaN; round goes half to even. Activations are in activation.py.
@@ -46,7 +46,7 @@ def call(fn: str) -> Callable[..., Expr]:
 
 
 def precise(fn: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """`fn` computed in f64: the reference of a function that is rounded once at the end."""
+    """`fn` computed in f64: the reference of a function whose result is rounded once."""
     return lambda *xs, **attrs: fn(*(x.astype(np.float64) for x in xs), **attrs)
 
 
@@ -58,7 +58,7 @@ def sigmoid_array(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-# --- formulas longer than a word ----------------------------------------------------------------
+# --- formulas -----------------------------------------------------------------------------------
 
 
 def abs_value(x: Expr) -> Expr:
@@ -66,7 +66,7 @@ def abs_value(x: Expr) -> Expr:
 
 
 def sign_value(x: Expr) -> Expr:
-    """NaN stays NaN; either zero gives 0."""
+    """NaN gives NaN; +0 and -0 give 0."""
     zero, one = lit(0, x), lit(1, x)
     positive = ir.Compare("gt", x, zero)
     if not x.dtype.is_signed:
@@ -98,7 +98,7 @@ def div_array(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def safe_divisor(y: Expr) -> Expr:
-    """`y`, or 1 where the machine would trap: 0 (a check has failed already) and -1 (overflow)."""
+    """`y`, or 1 where a division traps: 0 (a separate check reports it) and -1 (overflow)."""
     trap: Expr = ir.Compare("eq", y, lit(0, y))
     if y.dtype.is_signed:
         trap = trap | ir.Compare("eq", y, lit(-1, y))
@@ -122,30 +122,31 @@ def mod_value(x: Expr, y: Expr, fmod: bool) -> Expr:
     """`fmod`: the remainder has the dividend's sign, as in C; otherwise the divisor's."""
     if x.dtype.is_int:
         return ir.Binary("rem" if fmod else "mod", x, safe_divisor(y))
-    rest = ir.Math("fmod", (x, y))
+    remainder = ir.Math("fmod", (x, y))
     if fmod:
-        return rest
+        return remainder
     zero = lit(0, x)
-    signs_differ = ir.Binary("xor", ir.Compare("lt", rest, zero), ir.Compare("lt", y, zero))
-    return ir.Select(ir.Compare("ne", rest, zero) & signs_differ, rest + y, rest)
+    signs_differ = ir.Binary("xor", ir.Compare("lt", remainder, zero), ir.Compare("lt", y, zero))
+    wrong_sign = ir.Compare("ne", remainder, zero) & signs_differ
+    return ir.Select(wrong_sign, remainder + y, remainder)
 
 
 def shift_array(x: np.ndarray, y: np.ndarray, left: bool) -> np.ndarray:
-    """A shift by the width or more, or by less than nothing, leaves only the sign (or nothing)."""
+    """A shift by a negative amount or by the width or more gives the sign (right) or 0 (left)."""
     width = x.dtype.itemsize * 8
     inside = (y >= 0) & (y < width)
     amount = np.where(inside, y, 0).astype(x.dtype)
-    nothing = np.where(x < 0, -1, 0) if not left else np.zeros_like(x)
-    return np.where(inside, x << amount if left else x >> amount, nothing).astype(x.dtype)
+    beyond = np.where(x < 0, -1, 0) if not left else np.zeros_like(x)
+    return np.where(inside, x << amount if left else x >> amount, beyond).astype(x.dtype)
 
 
 def shr_value(x: Expr, y: Expr) -> Expr:
-    """As far as there are bits: a wilder shift of a signed number leaves its sign."""
+    """Arithmetic shift right: an out-of-range amount gives the sign of a signed number."""
     if not x.dtype.is_signed:
         return ir.Binary("shr", x, y)
     last = lit(x.dtype.bits - 1, y)
-    wild = ir.Compare("lt", y, lit(0, y)) | ir.Compare("gt", y, last)
-    return ir.Binary("shr", x, ir.Select(wild, last, y))
+    out_of_range = ir.Compare("lt", y, lit(0, y)) | ir.Compare("gt", y, last)
+    return ir.Binary("shr", x, ir.Select(out_of_range, last, y))
 
 
 def relu_value(x: Expr) -> Expr:
@@ -154,13 +155,13 @@ def relu_value(x: Expr) -> Expr:
 
 def _isinf_samples() -> list[Sample]:
     flags = [(True, False), (False, True), (False, False)]
-    return [Sample((common.awkward(),), {"positive": p, "negative": n}) for p, n in flags]
+    return [Sample((common.edge_floats(),), {"positive": p, "negative": n}) for p, n in flags]
 
 
 def _fmod_samples() -> list[Sample]:
     x = np.array([-4, 7, 5, 4, -7, 8])
     y = np.array([2, -3, 8, -2, 3, 5])
-    edge = common.awkward()
+    edge = common.edge_floats()
     cases = [(x, y), (x.astype(np.int8), y.astype(np.int8)), (x * 0.75, y * 1.5)]
     found = [Sample(pair, {"fmod": fmod}) for pair in cases for fmod in (True, False)]
     return [*found, Sample((edge[:, None], edge[None, :]), {"fmod": True})]
@@ -231,7 +232,7 @@ BINARY = [
 define([*UNARY, *BINARY])
 
 
-# --- operators whose operands do not all have one type ------------------------------------------
+# --- operators whose operands differ in type ----------------------------------------------------
 
 
 @register
@@ -273,12 +274,12 @@ class Where(OpDef):
         for dtype in SAMPLED["any"]:
             pair = common.data(4, dtype=dtype), common.data(4, dtype=dtype, key=1)
             found.append(Sample((common.bools(4), *pair)))
-        return [*found, Sample((common.bools(14), common.awkward(), -common.awkward()))]
+        return [*found, Sample((common.bools(14), common.edge_floats(), -common.edge_floats()))]
 
 
 @register
 class Clip(OpDef):
-    """min(max(x, lo), hi); either bound may be absent. NaN stays; lo > hi gives hi."""
+    """min(max(x, lo), hi); either bound may be absent. NaN propagates; lo > hi gives hi."""
 
     name = "clip"
     kind = Kind.ELEMENTWISE
@@ -289,7 +290,7 @@ class Clip(OpDef):
         bounds = [common.tensor_type(self.name, t) for t in inputs[1:] if t is not None]
         common.require_same_dtype(self.name, x, *bounds)
         if x.dtype.is_bool:
-            raise type_error(self.name, "bool has no order")
+            raise type_error(self.name, "bool is not ordered")
         shape = common.broadcast_shapes(x.shape, *(t.shape for t in bounds))
         return [TensorType(x.dtype, shape)]
 
@@ -326,7 +327,7 @@ class Clip(OpDef):
             bounds = [(one, four), (four, one), (None, one), (one, None)]
             found += [Sample((x, low, high)) for low, high in bounds]
         nan = common.scalar(float("nan"))
-        found += [Sample((common.awkward(), common.scalar(-1), common.scalar(1)))]
+        found += [Sample((common.edge_floats(), common.scalar(-1), common.scalar(1)))]
         found += [Sample((common.floats(3), nan, None)), Sample((common.floats(),))]
         return [*found, Sample((common.floats(2, 0), common.scalar(0), None))]
 
@@ -354,4 +355,4 @@ class Identity(OpDef):
 
     def samples(self) -> list[Sample]:
         found = [Sample((common.data(2, 3, dtype=d),)) for d in SAMPLED["any"]]
-        return [*found, Sample((common.floats(),)), Sample((common.awkward(),))]
+        return [*found, Sample((common.floats(),)), Sample((common.edge_floats(),))]

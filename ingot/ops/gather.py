@@ -1,10 +1,10 @@
-"""Moves by index: gather in its three forms, reverse_sequence, one_hot. Scatter is in scatter.py.
+"""Indexed reads: gather in its three forms, reverse_sequence, one_hot. Scatter is in scatter.py.
 
 In: a tensor and an integer tensor of indices. Out: rows of `graph.opdef.TABLE`, INJECTIVE. Called
-by ops/__init__.py; spelled in ONNX by frontends/onnx/gather.py.
+by ops/__init__.py; imported from ONNX by frontends/onnx/gather.py.
 
 A negative index counts from the end. An index out of range is a run-time error: a check stage
-reports it, and the formula clamps the index too, because the check may run beside it.
+reports it, and the formula clamps the index too, because the check may run concurrently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ingot.ops.indexing import (
     require_index,
     require_inside,
     safe_index,
-    unsure_axes,
+    unproven_axes,
     wrapped,
 )
 from ingot.ops.movement import SAMPLED
@@ -41,7 +41,7 @@ from ingot.ops.movement import SAMPLED
 
 @register
 class Gather(OpDef):
-    """Slices of x along `axis`, one for each index: out[…, i…, …] = x[…, idx[i…], …]."""
+    """Slices of x along `axis`: out[…, i…, …] = x[…, idx[i…], …]."""
 
     name = "gather"
     kind = Kind.INJECTIVE
@@ -133,7 +133,7 @@ class GatherElements(OpDef):
         def formula(*point):
             source = inside_point(x, indices, point)
             source[axis] = safe_index(indices[point], x.shape[axis])
-            return load_indexed(x, source, [axis, *unsure_axes(x, indices, axis)])
+            return load_indexed(x, source, [axis, *unproven_axes(x, indices, axis)])
 
         return [b.compute("gather_elements", outputs[0].shape, formula)]
 
@@ -211,7 +211,7 @@ class GatherND(OpDef):
 
 @register
 class ReverseSequence(OpDef):
-    """Along `time_axis`, the first lens[b] elements reversed for each b of `batch_axis`."""
+    """For each b of `batch_axis`, the first lens[b] elements of `time_axis` reversed."""
 
     name = "reverse_sequence"
     kind = Kind.INJECTIVE
@@ -222,7 +222,7 @@ class ReverseSequence(OpDef):
         require_index(self.name, lengths)
         batch, time = self._axes(x.rank, attrs)
         if batch == time:
-            raise type_error(self.name, f"batch and time are both axis {batch}")
+            raise type_error(self.name, f"the batch axis and the time axis are both {batch}")
         if lengths.rank != 1:
             raise type_error(self.name, f"lengths {lengths} do not fit axis {batch} of {x}")
         common.require_same_dim(self.name, lengths.shape[0], x.shape[batch], "one length for each")
@@ -283,7 +283,8 @@ class ReverseSequence(OpDef):
 
 @register
 class OneHot(OpDef):
-    """values[1] where the new axis equals the index, values[0] elsewhere and for wild indices."""
+    """values[1] where the new axis equals the index, values[0] elsewhere. An index out of range
+    gives values[0] everywhere."""
 
     name = "one_hot"
     kind = Kind.INJECTIVE
@@ -292,7 +293,7 @@ class OneHot(OpDef):
         indices, values = common.tensor_types(self.name, inputs, 2)
         require_index(self.name, indices)
         if values.rank != 1 or not arith.is_const(values.shape[0], 2):
-            raise type_error(self.name, f"the off and on values are {values}, not two of them")
+            raise type_error(self.name, f"the off and on values are {values}, not two elements")
         axis = common.normalize_axis(self.name, attrs.get("axis", -1), indices.rank + 1)
         depth = arith.wrap(attrs["depth"])
         return [TensorType(values.dtype, (*indices.shape[:axis], depth, *indices.shape[axis:]))]
@@ -302,8 +303,8 @@ class OneHot(OpDef):
         (depth,) = common.numbers(self.name, [attrs["depth"]])
         axis = common.normalize_axis(self.name, attrs.get("axis", -1), indices.ndim + 1)
         front = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
-        places = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(front.ndim)])
-        return [np.where(front == places, values[1], values[0]).astype(values.dtype)]
+        positions = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(front.ndim)])
+        return [np.where(front == positions, values[1], values[0]).astype(values.dtype)]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs

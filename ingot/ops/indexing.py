@@ -1,7 +1,7 @@
-"""Index tensors made safe: what gather.py and scatter.py share.
+"""Bounds checks and clamping of index tensors, for gather.py and scatter.py.
 
-In: index values and the extents they point into. Out: clamped index expressions for formulas, check
-stages that fail on a wild index, and the same for numpy references.
+In: index values and the extents of the indexed axes. Out: clamped index expressions for formulas,
+check stages that fail on an index out of range, and the same for numpy references.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def as_i64(e: Expr) -> Expr:
 
 
 def safe_index(index: Expr, extent: Dim) -> arith.Expr:
-    """The index counted from the front, forced into 0 … extent-1."""
+    """The index, negative ones wrapped, clamped to 0 … extent-1."""
     index, size = as_i64(index), ir.Index(extent)
     zero = ir.Lit(0, dtypes.i64)
     front = ir.Select(ir.Compare("lt", index, zero), index + size, index)
@@ -36,7 +36,7 @@ def safe_index(index: Expr, extent: Dim) -> arith.Expr:
 
 
 def is_nonempty(extents: Sequence[Dim]) -> Expr | None:
-    """The guard of an access whose clamped index needs at least one element; None if it has one."""
+    """The mask of an access with clamped indices: all extents > 0. None if that is static."""
     mask: Expr | None = None
     for extent in extents:
         size = arith.as_int(extent)
@@ -46,15 +46,15 @@ def is_nonempty(extents: Sequence[Dim]) -> Expr | None:
     return mask
 
 
-def load_indexed(x: Buffer, indices: Sequence[arith.Expr], looked_up: Sequence[int]) -> Expr:
-    """x[indices], where the axes `looked_up` have clamped indices and may be empty."""
-    mask = is_nonempty([x.shape[axis] for axis in looked_up])
+def load_indexed(x: Buffer, indices: Sequence[arith.Expr], indexed_axes: Sequence[int]) -> Expr:
+    """x[indices], where the axes `indexed_axes` have clamped indices and may be of size 0."""
+    mask = is_nonempty([x.shape[axis] for axis in indexed_axes])
     other = None if mask is None else ir.value_of(0, x.dtype)
     return ir.Load(x, tuple(indices), mask=mask, other=other)
 
 
 def check_indices(b: Build, op: str, indices: Buffer, extent_of: Sequence[Dim]) -> None:
-    """Fail if an index is out of range. `extent_of` has the extent for each entry of the last axis
+    """Fail if an index is out of range. `extent_of` has an extent for each entry of the last axis
     (gather_nd), or one extent for all."""
 
     def size_at(point: Sequence[arith.Expr]) -> Expr:
@@ -75,7 +75,7 @@ def check_indices(b: Build, op: str, indices: Buffer, extent_of: Sequence[Dim]) 
 
 
 def wrapped(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
-    """Indices counted from the front, for the references; fails as the check stage does."""
+    """Indices, negative ones wrapped, for the references; fails as the check stage does."""
     indices = indices.astype(np.int64)
     if ((indices < -extent) | (indices >= extent)).any():
         raise common.run_failed(f"{op}: {OUT_OF_RANGE}")
@@ -89,29 +89,29 @@ def require_index(op: str, type: TensorType) -> None:
 # --- index tensors of the data's rank (gather_elements, scatter_elements) ------------------------
 
 
-def unsure_axes(x: Buffer, indices: Buffer, axis: int) -> list[int]:
-    """Axes other than `axis` on which the indices may reach further than x does."""
+def unproven_axes(x: Buffer, indices: Buffer, axis: int) -> list[int]:
+    """Axes other than `axis` on which the index tensor may be larger than x."""
 
-    def may_pass(k: int) -> bool:
+    def may_exceed(k: int) -> bool:
         size, have = arith.as_int(indices.shape[k]), arith.as_int(x.shape[k])
         if size is not None and have is not None:
             return False  # infer has compared them
         return not common.same_dim(indices.shape[k], x.shape[k])
 
-    return [k for k in range(x.rank) if k != axis and may_pass(k)]
+    return [k for k in range(x.rank) if k != axis and may_exceed(k)]
 
 
 def inside_point(x: Buffer, indices: Buffer, point: Sequence[arith.Expr]) -> list[arith.Expr]:
-    """`point`, clamped on axes where only run time knows that it is inside x."""
+    """`point`, clamped on axes where it is not provably inside x."""
     source = list(point)
-    for k in unsure_axes(x, indices, -1):
+    for k in unproven_axes(x, indices, -1):
         source[k] = arith.maximum(arith.minimum(point[k], x.shape[k] - 1), 0)
     return source
 
 
 def check_inside(b: Build, op: str, x: Buffer, indices: Buffer, axis: int) -> None:
-    """Fail if the index tensor is larger than x on an axis where only run time knows."""
-    for k in unsure_axes(x, indices, axis):
+    """Fail at run time if the index tensor is larger than x on an unproven axis."""
+    for k in unproven_axes(x, indices, axis):
         size, have = ir.Index(indices.shape[k]), ir.Index(x.shape[k])
         too_large = ir.Compare("gt", size, have)
         reason = f"{op}: axis {k} of the indices is larger than the data"
@@ -136,15 +136,15 @@ def require_inside(op: str, x: TensorType, indices: TensorType, axis: int) -> No
 
 def point_size(indices: Buffer) -> int:
     depth = arith.as_int(indices.shape[-1])
-    assert depth is not None, "infer has asked for a known last axis"
+    assert depth is not None, "infer requires a static last axis"
     return depth
 
 
 def index_depth(op: str, x: TensorType, indices: TensorType, batch: int) -> int:
-    """How many axes of x an index points into; its last axis must be a known number."""
+    """How many axes of x an index addresses: the last size of the index tensor, static."""
     depth = arith.as_int(indices.shape[-1]) if indices.rank else None
     if depth is None:
-        raise type_error(op, f"the last axis of the indices {indices} must be a known size")
+        raise type_error(op, f"the last axis of the indices {indices} must be static")
     if indices.rank <= batch or batch + depth > x.rank:
         raise type_error(op, f"{depth} indices after {batch} batch axes do not fit {x}")
     for a, b in zip(x.shape[:batch], indices.shape[:batch]):

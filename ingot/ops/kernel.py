@@ -1,11 +1,11 @@
-"""A user's kernel as an operator: the hook for whatever Ingot lacks.
+"""`kernel`: a user's kernel (@ingot.kernel) as a custom operator.
 
     g.add("kernel", [x, w], source=str(my_kernel))
 
-Operands are the parameters whose content the kernel reads, results those it writes, each in the
-kernel's order; one that is updated in place is both, and its operand is copied first. Sizes follow
-from the operands' shapes. What a kernel leaves unwritten is zero. The loops run as they are
-written: no default schedule touches them (schedule/rules knows the family).
+Operands are the parameters that the kernel reads, results those it writes, each in the kernel's
+order; a parameter updated in place is both, and its operand is copied first. Sizes are inferred
+from the operands' shapes. Elements that a kernel does not write are zero. The loops run as written:
+no default schedule rule applies to this family.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingot.loops.coverage import covers
 from ingot.loops.ir import Buffer, Expr, Stmt
 from ingot.loops.signature import (
     Signature,
-    demand,
+    describe_range,
     is_allowed,
     reference_of,
     signature,
@@ -40,7 +40,7 @@ Sizes = Mapping[str, arith.Expr]
 
 @register
 class KernelOp(OpDef):
-    """`source` is the kernel's text; `filled` names outputs known to be wholly written."""
+    """`source` is the kernel's text; `filled` names outputs known to be completely written."""
 
     name = "kernel"
     kind = Kind.OPAQUE
@@ -54,7 +54,7 @@ class KernelOp(OpDef):
         ]
 
     def may_fold(self, attrs: Attrs) -> bool:
-        return reference_of(kernel_of(attrs)) is not None  # the interpreter may take hours
+        return reference_of(kernel_of(attrs)) is not None  # the loop interpreter may take hours
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         kernel = kernel_of(attrs)
@@ -71,7 +71,7 @@ class KernelOp(OpDef):
         for size in kernel.sizes:
             if not is_allowed(size, numbers[size.name]):
                 raise run_failed(_demand(kernel, size))
-        for p in roles.made:
+        for p in roles.new_outputs:
             shape = tuple(arith.evaluate(d, numbers) for d in p.shape)
             arrays[p.name] = np.zeros(shape, p.dtype.numpy)
         interp.run(kernel, [arrays[p.name] for p in kernel.params], numbers)
@@ -86,11 +86,12 @@ class KernelOp(OpDef):
         shapes = {p.name: x.shape for p, x in zip(roles.inputs, operands)}
         sizes = solve_sizes(kernel, shapes)
         _check_sizes(b, kernel, sizes)
-        homes = {p.name: x for p, x in zip(roles.inputs, operands)}
+        buffers = {p.name: x for p, x in zip(roles.inputs, operands)}
         for p, type in zip(roles.outputs, outputs):
-            homes[p.name] = _home(b, p, type, homes.get(p.name), _is_filled(kernel, p, attrs))
-        b.emit(_spliced(kernel, homes, sizes, b))
-        return [homes[p.name] for p in roles.outputs]
+            is_filled = _is_filled(kernel, p, attrs)
+            buffers[p.name] = _output_buffer(b, p, type, buffers.get(p.name), is_filled)
+        b.emit(_inlined(kernel, buffers, sizes, b))
+        return [buffers[p.name] for p in roles.outputs]
 
     def samples(self) -> list[Sample]:
         return [
@@ -113,11 +114,11 @@ def kernel_of(attrs: Attrs) -> ir.Kernel:
 
 
 def _fit(kernel: ir.Kernel, inputs: Sequence[Type | None]) -> tuple[Signature, Sizes]:
-    """The roles of the parameters and the sizes, if the operands fit them."""
+    """The roles of the parameters and the inferred sizes; a type error if operands do not fit."""
     roles, op = signature(kernel), f"kernel {kernel.name}"
     if len(inputs) != len(roles.inputs):
         names = ", ".join(p.name for p in roles.inputs) or "none"
-        raise type_error(op, f"wants {len(roles.inputs)} operands ({names}), got {len(inputs)}")
+        raise type_error(op, f"expects {len(roles.inputs)} operands ({names}), got {len(inputs)}")
     types = {p.name: tensor_type(op, t, f"operand {p.name}") for p, t in zip(roles.inputs, inputs)}
     for p in roles.inputs:
         _same_kind(op, p, types[p.name])
@@ -139,14 +140,14 @@ def _same_kind(op: str, p: Buffer, type: TensorType) -> None:
 
 def _size_fits(op: str, size: ir.Size, sizes: Sizes) -> None:
     if size.name not in sizes:
-        raise type_error(op, f"size {size.name} does not follow from the operands' shapes")
+        raise type_error(op, f"size {size.name} cannot be inferred from the operands' shapes")
     number = arith.as_int(sizes[size.name])
     if number is not None and not is_allowed(size, number):
-        raise type_error(op, f"size {size.name} is {number}; it must be {demand(size)}")
+        raise type_error(op, f"size {size.name} is {number}; it must be {describe_range(size)}")
 
 
 def _check_sizes(b: Build, kernel: ir.Kernel, sizes: Sizes) -> None:
-    """What a kernel demands of its sizes is checked when it runs, unless it is known to hold."""
+    """Append run-time checks of the constraints on sizes, except those that provably hold."""
     for size in kernel.sizes:
         found = sizes[size.name]
         number = arith.as_int(found)
@@ -155,22 +156,22 @@ def _check_sizes(b: Build, kernel: ir.Kernel, sizes: Sizes) -> None:
             continue
         value = ir.Index(found)
         bad = _any_of(
-            [ir.Compare("lt", value, _whole(size.low))]
-            + ([ir.Compare("gt", value, _whole(size.high))] if size.high is not None else [])
-            + ([_leaves_rest(value, size.divisor)] if size.divisor != 1 else [])
+            [ir.Compare("lt", value, _i64(size.low))]
+            + ([ir.Compare("gt", value, _i64(size.high))] if size.high is not None else [])
+            + ([_is_not_multiple(value, size.divisor)] if size.divisor != 1 else [])
         )
         b.emit(ir.If(bad, ir.Fail(_demand(kernel, size), (value,))))
 
 
 def _demand(kernel: ir.Kernel, size: ir.Size) -> str:
-    return f"kernel {kernel.name}: {size.name} must be {demand(size)}"
+    return f"kernel {kernel.name}: {size.name} must be {describe_range(size)}"
 
 
-def _leaves_rest(value: Expr, divisor: int) -> Expr:
-    return ir.Compare("ne", ir.Binary("mod", value, _whole(divisor)), _whole(0))
+def _is_not_multiple(value: Expr, divisor: int) -> Expr:
+    return ir.Compare("ne", ir.Binary("mod", value, _i64(divisor)), _i64(0))
 
 
-def _whole(number: int) -> Expr:
+def _i64(number: int) -> Expr:
     return ir.Lit(number, dtypes.i64)
 
 
@@ -185,8 +186,10 @@ def _is_filled(kernel: ir.Kernel, p: Buffer, attrs: Attrs) -> bool:
     return p.name in attrs.get("filled", ()) or covers(kernel, p.name)
 
 
-def _home(b: Build, p: Buffer, type: TensorType, old: Buffer | None, is_filled: bool) -> Buffer:
-    """The buffer a result is made in, with the content the kernel finds there."""
+def _output_buffer(
+    b: Build, p: Buffer, type: TensorType, old: Buffer | None, is_filled: bool
+) -> Buffer:
+    """The buffer of a result, initialised as the kernel expects: a copy, zeros, or nothing."""
     if old is not None:
         return b.compute(p.name, type.shape, lambda *point: old[point])
     if is_filled:
@@ -198,8 +201,8 @@ def _zero(dtype: DType) -> Expr:
     return ir.Lit(0.0 if dtype.is_float else 0, dtype)
 
 
-def _spliced(kernel: ir.Kernel, homes: Mapping[str, Buffer], sizes: Sizes, b: Build) -> Stmt:
-    """The kernel's body over other buffers and sizes, with names of its own."""
+def _inlined(kernel: ir.Kernel, buffers: Mapping[str, Buffer], sizes: Sizes, b: Build) -> Stmt:
+    """The kernel's body with buffers and sizes substituted and local names made fresh."""
     own = {p.name for p in kernel.params} | {s.name for s in kernel.sizes}
 
     def fresh(base: str) -> str:
@@ -209,7 +212,7 @@ def _spliced(kernel: ir.Kernel, homes: Mapping[str, Buffer], sizes: Sizes, b: Bu
     body = rename.copy_of(kernel.body, fresh)
     allocs = {s.buffer.name: s.buffer for s in visit.walk_stmts(body) if isinstance(s, ir.Alloc)}
     local = {name: _resized(buffer, sizes) for name, buffer in allocs.items()}
-    return visit.substitute(visit.replace_buffers(body, {**local, **homes}), dict(sizes))
+    return visit.substitute(visit.replace_buffers(body, {**local, **buffers}), dict(sizes))
 
 
 def _resized(buffer: Buffer, sizes: Sizes) -> Buffer:

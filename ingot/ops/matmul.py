@@ -1,7 +1,8 @@
-"""Matrix products with numpy's semantics: batches broadcast, one-dimensional operands are vectors.
+"""Matrix multiplication (GEMM, GEMV, batched) with numpy's semantics: batch axes broadcast.
 
-In: two tensors. Out: their product: floats in their own type (narrow ones accumulate in f32),
-integers of up to 16 bits as i32, wider ones in their own type. `matmul_integer` takes zero points.
+In: two tensors; a one-dimensional one is a vector. Out: their product: floats in their own type
+(narrow ones accumulate in f32), integers of up to 16 bits as i32, wider ones in their own type.
+`matmul_integer` takes zero points.
 Called by graph, lower and front ends through the operator table.
 """
 
@@ -36,20 +37,20 @@ from ingot.ops.reduce import reduce_over
 
 
 def accumulator(dtype: DType) -> DType:
-    """The element type products of `dtype` are summed in."""
+    """The element type in which products of `dtype` are accumulated."""
     if dtype.is_int and dtype.bits <= 16:
         return dtypes.i32
     return wide_dtype(dtype)
 
 
 def result_dtype(dtype: DType) -> DType:
-    """Floats come back in their own type; small integers stay in their accumulator."""
+    """The output type: floats keep their own, integers the accumulator's."""
     return dtype if dtype.is_float else accumulator(dtype)
 
 
-def product_shape(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
+def matmul_shape(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
     if not a or not b:
-        raise type_error(op, "a scalar has no matrix product", "multiply instead")
+        raise type_error(op, "an operand is a scalar", "use mul")
     inner_a, inner_b = a[-1], b[-2] if len(b) > 1 else b[0]
     if not same_dim(inner_a, inner_b):
         what = f"inner sizes differ: {inner_a} and {inner_b}"
@@ -60,7 +61,7 @@ def product_shape(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
-def product_stage(b: Build, x: Buffer, y: Buffer, shape: Sequence[Dim]) -> Buffer:
+def matmul_stage(b: Build, x: Buffer, y: Buffer, shape: Sequence[Dim]) -> Buffer:
     """out[batch…, m, n] = Σ_k x[batch…, m, k] · y[batch…, k, n], in the accumulator's type."""
     acc = accumulator(x.dtype)
     has_m, has_n = x.rank > 1, y.rank > 1
@@ -74,16 +75,16 @@ def product_stage(b: Build, x: Buffer, y: Buffer, shape: Sequence[Dim]) -> Buffe
         return narrow(_load(x, left), acc) * narrow(_load(y, right), acc)
 
     over = [x.shape[-1]]
-    return reduce_over(b, "product", shape, over, "add", term, identity("add", acc))
+    return reduce_over(b, "matmul", shape, over, "add", term, identity("add", acc))
 
 
 def _load(x: Buffer, point: tuple[arith.Expr, ...]) -> Expr:
-    """Only batch axes broadcast: a matrix axis of size 1 has index 0 in any case."""
+    """A broadcast load. Only batch axes broadcast: a matrix axis of size 1 has index 0 anyway."""
     return broadcast_load(x, point)
 
 
-def product_steps(inputs: Sequence[np.ndarray | None]) -> float:
-    """BLAS does many products of floats while a byte is moved; integers have no BLAS."""
+def matmul_work_per_byte(inputs: Sequence[np.ndarray | None]) -> float:
+    """Relative to moving a byte: numpy multiplies floats with BLAS, integers without."""
     a = np.asarray(inputs[0])
     depth = a.shape[-1] if a.ndim else 1
     return max(1, depth / 16 if a.dtype.kind == "f" else depth)
@@ -91,20 +92,22 @@ def product_steps(inputs: Sequence[np.ndarray | None]) -> float:
 
 @register
 class MatMul(OpDef):
+    """a · b, summed over the last axis of a and the last but one of b."""
+
     name = "matmul"
     kind = Kind.CONTRACTION
     reads_axes = True
 
-    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
-        return product_steps(inputs)
+    def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return matmul_work_per_byte(inputs)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         a, b = tensor_types(self.name, inputs, 2)
         small = all(t.dtype.is_int and t.dtype.bits == 8 for t in (a, b))  # i8 with u8 is common
         dtype = a.dtype if small else require_same_dtype(self.name, a, b)
         if dtype.is_bool:
-            raise type_error(self.name, "bool has no product sum", "cast to an integer first")
-        return [TensorType(result_dtype(dtype), product_shape(self.name, a.shape, b.shape))]
+            raise type_error(self.name, "bool is not supported", "cast to an integer first")
+        return [TensorType(result_dtype(dtype), matmul_shape(self.name, a.shape, b.shape))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         a, b = inputs
@@ -120,7 +123,7 @@ class MatMul(OpDef):
     ) -> list[Buffer]:
         x, y = inputs
         assert x is not None and y is not None
-        acc = product_stage(b, x, y, outputs[0].shape)
+        acc = matmul_stage(b, x, y, outputs[0].shape)
         if acc.dtype is outputs[0].dtype:
             return [acc]
         return [b.compute("out", acc.shape, lambda *p: narrow(acc[p], outputs[0].dtype))]
@@ -152,23 +155,23 @@ class MatMul(OpDef):
 
 @register
 class MatMulInteger(OpDef):
-    """(a - a_zero) · (b - b_zero) in i32. a_zero is one number or one for each row of a, b_zero one
-    number or one for each column of b; both may have batch axes."""
+    """(a - a_zero) · (b - b_zero) in i32. a_zero is a scalar or one value for each row of a, b_zero
+    a scalar or one value for each column of b; both may have batch axes."""
 
     name = "matmul_integer"
     kind = Kind.CONTRACTION
 
-    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
-        return product_steps(inputs)
+    def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return matmul_work_per_byte(inputs)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         a, b = (tensor_type(self.name, t) for t in inputs[:2])
         if not all(t.dtype.is_int and t.dtype.bits <= 8 for t in (a, b)):
-            raise type_error(self.name, f"wants 8-bit integers, got {a.dtype} and {b.dtype}")
+            raise type_error(self.name, f"expects 8-bit integers, got {a.dtype} and {b.dtype}")
         for of, zero in zip((a, b), inputs[2:]):
             if zero is not None:
                 require_same_dtype(self.name, of, tensor_type(self.name, zero))
-        return [TensorType(dtypes.i32, product_shape(self.name, a.shape, b.shape))]
+        return [TensorType(dtypes.i32, matmul_shape(self.name, a.shape, b.shape))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         a, b, a_zero, b_zero = (*inputs, None, None)[:4]
@@ -188,7 +191,7 @@ class MatMulInteger(OpDef):
         assert x is not None and y is not None
         x = x if x_zero is None else centred(b, x, x_zero, rows=True)
         y = y if y_zero is None else centred(b, y, y_zero, rows=False)
-        return [product_stage(b, x, y, outputs[0].shape)]
+        return [matmul_stage(b, x, y, outputs[0].shape)]
 
     def samples(self) -> list[Sample]:
         a = integers(2, 3, 5, dtype=dtypes.u8, high=255)
@@ -206,7 +209,7 @@ class MatMulInteger(OpDef):
 
 
 def centred(b: Build, x: Buffer, zero: Buffer, rows: bool) -> Buffer:
-    """x - zero in i32, a stage of its own so that the product's loads stay plain."""
+    """x - zero in i32, as a separate stage so that the GEMM loads its operands unchanged."""
     by_row = rows and zero.rank == 1 and x.rank > 1 and not arith.is_const(zero.shape[0], 1)
 
     def value(*point: arith.Expr) -> Expr:

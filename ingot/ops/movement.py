@@ -1,9 +1,9 @@
-"""Movement: operators that only say where each output element comes from.
+"""Data movement: reshape, transpose, expand, tile, trilu.
 
 In: tensors of any element type. Out: rows of `graph.opdef.TABLE`, INJECTIVE, one stage each, so
-that they inline into their readers. Called by ops/__init__.py; spelled in ONNX by
-frontends/onnx/movement.py. Sizes and starts may be expressions over symbols. Moves that depend on
-an index tensor are in gather.py; those that guard their loads in slicing.py and join.py.
+that they inline into their consumers. Called by ops/__init__.py; imported from ONNX by
+frontends/onnx/movement.py. Sizes and starts may be expressions over symbols. Operators with an
+index tensor are in gather.py; those with masked loads in slicing.py and concat_pad.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Point = Sequence[arith.Expr]
 
 
 class Move(OpDef):
-    """A move of one operand: a subclass gives the output shape and the source of a point."""
+    """Movement of one operand: a subclass gives the output shape and each output element."""
 
     kind = Kind.INJECTIVE
     cheap = True
@@ -41,7 +41,7 @@ class Move(OpDef):
         raise NotImplementedError(self.name)
 
     def check(self, b: Build, x: Buffer, shape: tuple[Dim, ...]) -> None:
-        """Stages that fail where only run time knows that the shapes do not fit."""
+        """Append run-time checks for shapes that cannot be verified when compiling."""
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = common.tensor_types(self.name, inputs, 1)
@@ -54,7 +54,7 @@ class Move(OpDef):
         assert x is not None
         shape = outputs[0].shape
         self.check(b, x, shape)
-        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):  # there is nothing to read
+        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):  # no element is read
             return [b.compute(self.name, shape, lambda *point: ir.value_of(0, x.dtype))]
         return [b.compute(self.name, shape, lambda *point: self.value(x, point, shape, attrs))]
 
@@ -71,7 +71,7 @@ def per_axis(op: str, attrs: Attrs, name: str, rank: int) -> tuple:
 
 
 def ravel(point: Point, shape: Sequence[Dim]) -> arith.Expr:
-    """The row-major position of `point`."""
+    """The row-major linear index of `point`."""
     total: arith.Expr = arith.Const(0)
     for i, extent in zip(point, shape):
         total = total * extent + i
@@ -79,7 +79,7 @@ def ravel(point: Point, shape: Sequence[Dim]) -> arith.Expr:
 
 
 def unravel(position: arith.Expr, shape: Sequence[Dim]) -> list[arith.Expr]:
-    """The point at a row-major position that is known to be inside `shape`."""
+    """The point at a row-major linear index, which must be inside `shape`."""
     found: list[arith.Expr] = []
     for extent in reversed(shape[1:]):
         found.append(position % extent)
@@ -88,8 +88,8 @@ def unravel(position: arith.Expr, shape: Sequence[Dim]) -> list[arith.Expr]:
 
 
 def matching_groups(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
-    """Cut both shapes into runs of axes with equal products, so that a reshape divides as little
-    as it can: (2, n, 12) and (2, n, 3, 4) give ([0], [0]), ([1], [1]), ([2], [2, 3])."""
+    """Split both shapes into groups of axes with equal products, so that a reshape needs few
+    divisions: (2, n, 12) and (2, n, 3, 4) give ([0], [0]), ([1], [1]), ([2], [2, 3])."""
     tail = 0
     while tail < min(len(a), len(b)) and common.same_dim(a[-1 - tail], b[-1 - tail]):
         tail += 1
@@ -114,12 +114,12 @@ def _groups(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[list[int], list[in
             else:
                 size_b, run_b, j = size_b * b[j], [*run_b, j], j + 1
         found.append((run_a, run_b))
-    rest = (list(range(i, len(a))), list(range(j, len(b))))  # only axes of size 1 are left
+    rest = (list(range(i, len(a))), list(range(j, len(b))))  # only axes of size 1 remain
     return [*found, rest] if rest[0] or rest[1] else found
 
 
 def is_within(shape: Sequence[Dim], whole: Sequence[Dim]) -> bool:
-    """Whether `shape` is known to have no more elements than `whole`."""
+    """Whether `shape` provably has no more elements than `whole`."""
     sizes = [arith.product(list(dims)) for dims in (shape, whole)]
     names = {name for size in sizes for name in arith.free_vars(size)}
     return prove("le", sizes[0], sizes[1], {name: Interval(0, None) for name in sorted(names)})
@@ -130,7 +130,7 @@ UNEQUAL = "reshape: the shapes differ in their number of elements"
 
 @register
 class Reshape(Move):
-    """The same elements in the same order, under another shape of the same size."""
+    """The same elements in row-major order, under another shape."""
 
     name = "reshape"
     is_view = True
@@ -152,8 +152,8 @@ class Reshape(Move):
                 source[axis] = i
         if is_within(shape, x.shape):
             return x[tuple(source)]
-        place = ir.Index(ravel(point, shape))
-        mask = ir.Compare("lt", place, ir.Index(arith.product(list(x.shape))))
+        linear = ir.Index(ravel(point, shape))
+        mask = ir.Compare("lt", linear, ir.Index(arith.product(list(x.shape))))
         return ir.Load(x, tuple(source), mask=mask, other=ir.value_of(0, x.dtype))
 
     def check(self, b: Build, x: Buffer, shape: tuple[Dim, ...]) -> None:
@@ -173,7 +173,7 @@ class Reshape(Move):
         return found + [Sample((common.data(4, 3, dtype=d),), {"shape": (2, 6)}) for d in SAMPLED]
 
 
-# --- transpose, slice, expand, tile, trilu ------------------------------------------------------
+# --- transpose, expand, tile, trilu -------------------------------------------------------------
 
 
 @register
@@ -186,15 +186,15 @@ class Transpose(Move):
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         perm = per_axis(self.name, attrs, "perm", x.rank)
         if sorted(perm) != list(range(x.rank)):
-            raise type_error(self.name, f"perm {perm} is not an order of {x.rank} axes")
+            raise type_error(self.name, f"perm {perm} is not a permutation of {x.rank} axes")
         return [x.shape[axis] for axis in perm]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        return [np.transpose(np.asarray(inputs[0]), attrs["perm"])]  # a view: stores turn it once
+        return [np.transpose(np.asarray(inputs[0]), attrs["perm"])]  # a view, copied when stored
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
-        place = dict(zip(attrs["perm"], point))
-        return x[tuple(place[axis] for axis in range(x.rank))]
+        index = dict(zip(attrs["perm"], point))
+        return x[tuple(index[axis] for axis in range(x.rank))]
 
     def samples(self) -> list[Sample]:
         cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -207,7 +207,7 @@ class Transpose(Move):
 
 @register
 class Expand(Move):
-    """x broadcast to `shape`, which is the result's full shape."""
+    """x broadcast to `shape`, the full output shape."""
 
     name = "expand"
 
@@ -215,7 +215,7 @@ class Expand(Move):
         wanted = tuple(arith.wrap(d) for d in attrs["shape"])
         found = common.broadcast_shapes(x.shape, wanted)
         if len(found) != len(wanted) or not all(map(common.same_dim, found, wanted)):
-            raise type_error(self.name, f"{x} does not broadcast to {wanted} but to {found}")
+            raise type_error(self.name, f"{x} broadcasts to {found}, not to {wanted}")
         return wanted
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
@@ -268,7 +268,7 @@ class Trilu(Move):
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         if x.rank < 2:
-            raise type_error(self.name, f"{x} has no last two axes")
+            raise type_error(self.name, f"expects a rank of at least 2, got {x}")
         return x.shape
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:

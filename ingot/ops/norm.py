@@ -1,8 +1,9 @@
 """Normalisation: batch, layer, RMS, instance, group and local response.
 
-In: x and its scales and biases. Out: x's shape and type. Layer and RMS norm stay whole where the
-target keeps them; batch norm becomes one multiply and one add, which fold into a convolution.
-Statistics of narrow floats are f32. Called through the operator table.
+In: x and its scales and biases. Out: x's shape and type. Layer and RMS norm are composite
+operators, kept whole where the target keeps them; batch norm decomposes into one multiply and one
+add, which fold into a convolution. Statistics of narrow floats are f32. Called through the operator
+table.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from ingot.ops.reduce import as_value, check_floats
 
 
 def float_operands(op: str, inputs: Sequence[Type | None], least: int) -> list[TensorType]:
-    """The operands that are there, all of one float type; the first `least` must be."""
+    """The operands that are present, all of one float type; the first `least` are mandatory."""
     if len(inputs) < least or any(t is None for t in inputs[:least]):
-        raise type_error(op, f"wants at least {least} operands, got {len(inputs)}")
+        raise type_error(op, f"expects at least {least} operands, got {len(inputs)}")
     found = [tensor_type(op, t) for t in inputs if t is not None]
     require_same_dtype(op, *found)
     check_floats(op, found[0])
@@ -50,10 +51,10 @@ def float_operands(op: str, inputs: Sequence[Type | None], least: int) -> list[T
 
 def per_channel(op: str, x: TensorType, params: Sequence[TensorType]) -> None:
     if x.rank < 2:
-        raise type_error(op, f"wants a batch and a channel axis, got {x}")
+        raise type_error(op, f"expects a batch and a channel axis, got {x}")
     for p in params:
         if p.shape != (x.shape[1],):
-            raise type_error(op, f"{p} is not one number for each of {x.shape[1]} channels")
+            raise type_error(op, f"{p} is not one value for each of {x.shape[1]} channels")
 
 
 def channels_shape(param: Value, rank: int) -> tuple[Dim, ...]:
@@ -71,22 +72,22 @@ def narrowed(g: GraphBuilder, x: Value, like: Value) -> Value:
     return g.add("cast", [x], to=like.dtype, mode="saturate")
 
 
-def number(g: GraphBuilder, value: float, like: Value) -> Value:
+def scalar(g: GraphBuilder, value: float, like: Value) -> Value:
     return g.constant(np.array(value, like.dtype.numpy))
 
 
-def loose(x: np.ndarray) -> tuple[float, float]:
+def tolerance(x: np.ndarray) -> tuple[float, float]:
     size = 2e-2 if x.dtype.itemsize == 2 else 2e-5
     return size, size
 
 
 @register
 class BatchNorm(OpDef):
-    """(x - mean) / sqrt(var + epsilon) · scale + bias, as one multiply and one add whose factors
-    fold when the parameters are constant."""
+    """(x - mean) / sqrt(var + epsilon) · scale + bias, as one multiply and one add, whose operands
+    are folded if the parameters are constant."""
 
     name = "batch_norm"
-    rich = True
+    composite = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, *params = float_operands(self.name, inputs, 5)
@@ -109,7 +110,7 @@ class BatchNorm(OpDef):
     ) -> list[Value]:
         like = inputs[0]
         x, scale, bias, mean, var = (widened(g, v) for v in inputs if v is not None)
-        root = g.add("sqrt", [g.add("add", [var, number(g, attrs["epsilon"], var)])])
+        root = g.add("sqrt", [g.add("add", [var, scalar(g, attrs["epsilon"], var)])])
         factor = g.add("div", [scale, root])
         shift = g.add("sub", [bias, g.add("mul", [mean, factor])])
         shape = channels_shape(factor, x.tensor.rank)
@@ -122,7 +123,7 @@ class BatchNorm(OpDef):
             dtype = dtypes.from_numpy(x.dtype)
             scale, bias, mean = (floats(x.shape[1], dtype=dtype, key=i) for i in range(3))
             var = np.abs(floats(x.shape[1], dtype=dtype, key=4)) + x.dtype.type(0.1)
-            return Sample((x, scale, bias, mean, var), {"epsilon": 1e-5}, *loose(x))
+            return Sample((x, scale, bias, mean, var), {"epsilon": 1e-5}, *tolerance(x))
 
         return [
             case(floats(2, 3, 4, 5)), case(floats(4, 7)), case(floats(1, 2, 3)),
@@ -131,10 +132,10 @@ class BatchNorm(OpDef):
 
 
 class RowNorm(OpDef):
-    """Normalise over the axes from `axis` on, then scale and shift (both optional)."""
+    """A row reduction: normalise over the axes from `axis` on, then scale and shift (optional)."""
 
     kind = Kind.REDUCTION
-    rich = True
+    composite = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, *params = float_operands(self.name, inputs, 1)
@@ -153,7 +154,7 @@ class RowNorm(OpDef):
         params: Sequence[Buffer | None],
         value: Callable[..., Expr],
     ) -> list[Buffer]:
-        """The last stage: value(*point) · scale + bias, rounded to x's type."""
+        """The last stage: value(*point) · scale + bias, cast to x's type."""
         scale, bias = (*params, None, None)[:2]
 
         def out(*point: arith.Expr) -> Expr:
@@ -180,7 +181,7 @@ class RowNorm(OpDef):
             params = () if shape is None else (floats(*shape, dtype=dtype, key=1),)
             if biased and shape is not None:
                 params = (*params, floats(*shape, dtype=dtype, key=2))
-            return Sample((x, *params), {"axis": axis, "epsilon": 1e-5}, *loose(x))
+            return Sample((x, *params), {"axis": axis, "epsilon": 1e-5}, *tolerance(x))
 
         return [
             case(floats(3, 17), -1, (17,)),
@@ -195,7 +196,7 @@ class RowNorm(OpDef):
 
 @register
 class LayerNorm(RowNorm):
-    """(x - mean) / sqrt(variance + epsilon) · scale + bias; the variance is of centred values."""
+    """(x - mean) / sqrt(variance + epsilon) · scale + bias; two-pass variance."""
 
     name = "layer_norm"
 
@@ -250,7 +251,7 @@ class LayerNorm(RowNorm):
         centred = g.add("sub", [wide, g.add("reduce_mean", [wide], axes=axes, keepdims=True)])
         square = g.add("mul", [centred, centred])
         variance = g.add("reduce_mean", [square], axes=axes, keepdims=True)
-        root = g.add("sqrt", [g.add("add", [variance, number(g, attrs["epsilon"], wide)])])
+        root = g.add("sqrt", [g.add("add", [variance, scalar(g, attrs["epsilon"], wide)])])
         return self.graph_affine(g, x, g.add("div", [centred, root]), params)
 
     def samples(self) -> list[Sample]:
@@ -298,7 +299,7 @@ class RmsNorm(RowNorm):
         assert x is not None
         wide, axes = widened(g, x), self.axes(attrs, x.tensor.rank)
         square = g.add("reduce_mean", [g.add("mul", [wide, wide])], axes=axes, keepdims=True)
-        root = g.add("sqrt", [g.add("add", [square, number(g, attrs["epsilon"], wide)])])
+        root = g.add("sqrt", [g.add("add", [square, scalar(g, attrs["epsilon"], wide)])])
         return self.graph_affine(g, x, g.add("div", [wide, root]), params)
 
     def samples(self) -> list[Sample]:
@@ -306,9 +307,9 @@ class RmsNorm(RowNorm):
 
 
 class ChannelNorm(OpDef):
-    """Rows of one sample are normalised, then each channel is scaled and shifted."""
+    """Each group of channels of a sample is normalised, then each channel scaled and shifted."""
 
-    rich = True
+    composite = True
 
     def groups(self, channels: Dim, attrs: Attrs) -> Dim:
         return channels
@@ -318,7 +319,7 @@ class ChannelNorm(OpDef):
         per_channel(self.name, x, params)
         channels, groups = arith.as_int(x.shape[1]), arith.as_int(self.groups(x.shape[1], attrs))
         if channels is not None and groups is not None and (groups < 1 or channels % groups):
-            raise type_error(self.name, f"{channels} channels do not divide into {groups} groups")
+            raise type_error(self.name, f"{channels} channels are not divisible by {groups} groups")
         return [TensorType(x.dtype, x.shape)]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
@@ -357,12 +358,12 @@ class ChannelNorm(OpDef):
     def case(self, x: np.ndarray, **attrs) -> Sample:
         dtype = dtypes.from_numpy(x.dtype)
         params = (floats(x.shape[1], dtype=dtype, key=i) for i in range(2))
-        return Sample((x, *params), {"epsilon": 1e-5, **attrs}, *loose(x))
+        return Sample((x, *params), {"epsilon": 1e-5, **attrs}, *tolerance(x))
 
 
 @register
 class InstanceNorm(ChannelNorm):
-    """Each channel of each sample on its own."""
+    """Each channel of each sample is normalised by itself."""
 
     name = "instance_norm"
 
@@ -375,7 +376,7 @@ class InstanceNorm(ChannelNorm):
 
 @register
 class GroupNorm(ChannelNorm):
-    """Groups of neighbouring channels together, {groups}."""
+    """Groups of neighbouring channels are normalised together, {groups}."""
 
     name = "group_norm"
 
@@ -401,7 +402,7 @@ class LocalResponseNorm(OpDef):
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = float_operands(self.name, inputs, 1)
         if x.rank < 2:
-            raise type_error(self.name, f"wants a batch and a channel axis, got {x}")
+            raise type_error(self.name, f"expects a batch and a channel axis, got {x}")
         return [TensorType(x.dtype, x.shape)]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
@@ -443,7 +444,7 @@ class LocalResponseNorm(OpDef):
     def samples(self) -> list[Sample]:
         base = {"alpha": 0.3, "beta": 0.75, "bias": 1.5}
         return [
-            Sample((floats(2, 5, 3, 4),), {**base, "size": 3}, *loose(floats(1))),
-            Sample((floats(1, 4, 3),), {**base, "size": 4}, *loose(floats(1))),
-            Sample((floats(1, 3, 2, 2),), {**base, "size": 9}, *loose(floats(1))),
+            Sample((floats(2, 5, 3, 4),), {**base, "size": 3}, *tolerance(floats(1))),
+            Sample((floats(1, 4, 3),), {**base, "size": 4}, *tolerance(floats(1))),
+            Sample((floats(1, 3, 2, 2),), {**base, "size": 9}, *tolerance(floats(1))),
         ]

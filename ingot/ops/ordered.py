@@ -1,6 +1,6 @@
-"""Operators of the reduce family in which places count: argmax, argmin, cumsum and topk.
+"""Order-dependent reductions: argmax, argmin, cumsum (prefix sum) and topk.
 
-In: a tensor and `axis`. Out: places (i64), running sums, or the best values with their places.
+In: a tensor and `axis`. Out: indices (i64), prefix sums, or the best values with their indices.
 Called by graph, lower and front ends through the operator table.
 """
 
@@ -28,12 +28,12 @@ from ingot.ops.common import (
     widen,
     widen_array,
 )
-from ingot.ops.reduce import full_point, reduced_shape, settle
+from ingot.ops.reduce import full_point, guard_empty, reduced_shape
 
 
 class ArgExtreme(OpDef):
-    """The place of the extreme along an axis: the first one, or the last if `select_last`; a NaN
-    beats every number. The update does not depend on the order of its instances."""
+    """The index of the extreme along an axis: the first one, or the last if `select_last`. NaN is
+    the extreme if there is one. The result does not depend on the order of the reduction."""
 
     kind = Kind.REDUCTION
     better = "gt"
@@ -42,7 +42,7 @@ class ArgExtreme(OpDef):
         (x,) = tensor_types(self.name, inputs, 1)
         axis = normalize_axis(self.name, attrs["axis"], x.rank)
         if arith.is_const(x.shape[axis], 0):
-            raise type_error(self.name, f"axis {axis} is empty")
+            raise type_error(self.name, f"axis {axis} has size 0")
         keepdims = bool(attrs.get("keepdims", True))
         return [TensorType(dtypes.i64, reduced_shape(x.shape, (axis,), keepdims))]
 
@@ -70,19 +70,19 @@ class ArgExtreme(OpDef):
         tie = "gt" if attrs.get("select_last", False) else "lt"
 
         def update(*args) -> list[Expr]:
-            *spatial, k, best, where = args
+            *spatial, k, best, best_index = args
             value = widen(x[full_point(spatial, (k,), (axis,), keepdims)])
-            place = ir.Index(k)
-            same = ir.Compare("eq", value, best) & ir.Compare(tie, place, where)
+            index = ir.Index(k)
+            same = ir.Compare("eq", value, best) & ir.Compare(tie, index, best_index)
             take = ir.Compare(self.better, value, best) | same
             if value.dtype.is_float:
-                nan, held = ir.Unary("isnan", value), ir.Unary("isnan", best)
-                take = take | (nan & (~held | ir.Compare(tie, place, where)))
-            return [ir.Select(take, value, best), ir.Select(take, place, where)]
+                nan, best_nan = ir.Unary("isnan", value), ir.Unary("isnan", best)
+                take = take | (nan & (~best_nan | ir.Compare(tie, index, best_index)))
+            return [ir.Select(take, value, best), ir.Select(take, index, best_index)]
 
         zero = ir.Lit(0, dtypes.i64)
-        _, where = b.fold(["best", "place"], shape, over, [start, zero], update)
-        return [settle(b, where, over, zero)]
+        _, indices = b.fold(["best", "index"], shape, over, [start, zero], update)
+        return [guard_empty(b, indices, over, zero)]
 
     def samples(self) -> list[Sample]:
         nan, inf = np.nan, np.inf
@@ -112,19 +112,19 @@ class ArgMin(ArgExtreme):
     better = "lt"
 
 
-# --- ordered: each step needs the one before ------------------------------------------------------
+# --- ordered axes: each step depends on the previous one ------------------------------------------
 
 
 @register
 class CumSum(OpDef):
-    """Running sums along `axis`: `exclusive` leaves the own element out, `reverse` runs back."""
+    """Prefix sums along `axis`: `exclusive` omits the own element, `reverse` starts at the end."""
 
     name = "cumsum"
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = tensor_types(self.name, inputs, 1)
         if x.dtype.is_bool:
-            raise type_error(self.name, "bool cannot be summed", "cast to an integer first")
+            raise type_error(self.name, "bool is not supported", "cast to an integer first")
         normalize_axis(self.name, attrs["axis"], x.rank)
         return [TensorType(x.dtype, x.shape)]
 
@@ -153,8 +153,8 @@ class CumSum(OpDef):
 
         def at(steps_back: int) -> tuple[arith.Expr, ...]:
             time = step - steps_back
-            place = x.shape[axis] - 1 - time if reverse else time
-            return (*point[:axis], place, *point[axis + 1 :])
+            index = x.shape[axis] - 1 - time if reverse else time
+            return (*point[:axis], index, *point[axis + 1 :])
 
         first = ir.Compare("eq", ir.Index(step), ir.Lit(0, dtypes.i64))
         start = ir.Store(acc, at(0), zero if exclusive else widen(x[at(0)]))
@@ -186,8 +186,8 @@ def ordered_axes(b: Build, shape: Sequence[Dim], ordered: int) -> tuple[Axis, ..
 
 @register
 class TopK(OpDef):
-    """The k best along `axis`, best first, and their places; equal values keep their order. NaN
-    counts as the greatest value. k may be symbolic; more than there are is a run-time error."""
+    """The k best along `axis`, best first, and their indices; equal values keep their order. NaN
+    is the greatest value. k may be dynamic; a k larger than the axis is a run-time error."""
 
     name = "topk"
     python_reference = True
@@ -207,17 +207,16 @@ class TopK(OpDef):
         if k > x.shape[axis]:
             raise run_failed(_TOO_MANY)
         rows = np.moveaxis(x, axis, -1)
-        places = np.empty((*rows.shape[:-1], k), np.int64)
+        indices = np.empty((*rows.shape[:-1], k), np.int64)
         for at in np.ndindex(*rows.shape[:-1]):
             row = [(v != v, v) for v in widen_array(rows[at]).tolist()]
             clean = [(nan, 0 if nan else v) for nan, v in row]
             order = sorted(range(len(row)), key=clean.__getitem__)
-            if attrs.get("largest", True):  # stable from the other end: equal ones keep their order
+            if attrs.get("largest", True):  # a stable sort keeps the order of equal values
                 order = sorted(range(len(row)), key=clean.__getitem__, reverse=True)
-            places[at] = order[:k]
-        values = np.take_along_axis(rows, places, axis=-1)
-        back = [np.ascontiguousarray(np.moveaxis(a, -1, axis)) for a in (values, places)]
-        return back
+            indices[at] = order[:k]
+        values = np.take_along_axis(rows, indices, axis=-1)
+        return [np.ascontiguousarray(np.moveaxis(a, -1, axis)) for a in (values, indices)]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
@@ -229,15 +228,15 @@ class TopK(OpDef):
         if arith.as_int(count) is None or arith.as_int(k) is None:
             ask, have = ir.Index(k), ir.Index(count)
             b.check((), lambda: ir.Compare("gt", ask, have), _TOO_MANY, lambda: (ask, have))
-        values, places = b.buffer("values", x.dtype, shape), b.buffer("places", dtypes.i64, shape)
+        values, indices = b.buffer("values", x.dtype, shape), b.buffer("indices", dtypes.i64, shape)
         spatial = ordered_axes(b, shape, axis)
         name = b.fresh("vk")
         axes = (*spatial, Axis(name, AxisKind.REDUCE, count, arith.Var(name)))
         out = tuple(arith.Var(a.var) for a in spatial)
         src = arith.Var(name)
-        init, body = _pick_next(x, values, places, out, src, axis, largest)
+        init, body = _select_next(x, values, indices, out, src, axis, largest)
         b.emit(nest(axes, lambda bound: ir.Block("topk", bound, body, init), b.fresh))
-        return [values, places]
+        return [values, indices]
 
     def samples(self) -> list[Sample]:
         ties = np.array([[3, 1, 3, 2, 1], [0, 0, 0, 0, 0], [np.nan, 1, np.nan, np.inf, -np.inf]])
@@ -255,35 +254,35 @@ class TopK(OpDef):
 _TOO_MANY = "topk asks for more elements than the axis has"
 
 
-def _pick_next(
+def _select_next(
     x: Buffer,
     values: Buffer,
-    places: Buffer,
+    indices: Buffer,
     out: tuple[arith.Expr, ...],
     src: arith.Expr,
     axis: int,
     largest: bool,
 ) -> tuple[ir.Stmt, ir.Stmt]:
-    """Rank j takes the first element, in (value, place) order, of those after rank j-1's."""
+    """Selection sort: rank j is the first element after that of rank j-1, by (value, index)."""
     rank = out[axis]
     previous = (*out[:axis], rank - 1, *out[axis + 1 :])
     first = ir.Compare("eq", ir.Index(rank), ir.Lit(0, dtypes.i64))
     none = ir.Lit(-1, dtypes.i64)
     prev_value = ir.Load(values, previous, mask=~first, other=ir.value_of(0, x.dtype))
-    prev_place = ir.Load(places, previous, mask=~first, other=none)
-    value, place = x[(*out[:axis], src, *out[axis + 1 :])], ir.Index(src)
+    prev_index = ir.Load(indices, previous, mask=~first, other=none)
+    value, index = x[(*out[:axis], src, *out[axis + 1 :])], ir.Index(src)
 
-    eligible = first | _ahead(prev_value, prev_place, value, place, largest)
-    empty = ir.Compare("lt", places[out], ir.Lit(0, dtypes.i64))
-    better = empty | _ahead(value, place, values[out], places[out], largest)
+    eligible = first | _is_before(prev_value, prev_index, value, index, largest)
+    empty = ir.Compare("lt", indices[out], ir.Lit(0, dtypes.i64))
+    better = empty | _is_before(value, index, values[out], indices[out], largest)
     zero = ir.value_of(0, x.dtype)
-    init = ir.seq(ir.Store(values, out, zero), ir.Store(places, out, none))
-    take = ir.seq(ir.Store(values, out, value), ir.Store(places, out, place))
+    init = ir.seq(ir.Store(values, out, zero), ir.Store(indices, out, none))
+    take = ir.seq(ir.Store(values, out, value), ir.Store(indices, out, index))
     return init, ir.If(eligible & better, take)
 
 
-def _ahead(a: Expr, a_place: Expr, c: Expr, c_place: Expr, largest: bool) -> Expr:
-    """Whether (a, a_place) stands before (c, c_place); NaN is the greatest value."""
+def _is_before(a: Expr, a_index: Expr, c: Expr, c_index: Expr, largest: bool) -> Expr:
+    """Whether (a, a_index) is sorted before (c, c_index); NaN is the greatest value."""
     a, c = widen(a), widen(c)
     great, small = (a, c) if largest else (c, a)
     more: Expr = ir.Compare("gt", great, small)
@@ -292,4 +291,4 @@ def _ahead(a: Expr, a_place: Expr, c: Expr, c_place: Expr, largest: bool) -> Exp
         nan_great, nan_small = ir.Unary("isnan", great), ir.Unary("isnan", small)
         more = more | (nan_great & ~nan_small)
         same = same | (nan_great & nan_small)
-    return more | (same & ir.Compare("lt", a_place, c_place))
+    return more | (same & ir.Compare("lt", a_index, c_index))

@@ -1,10 +1,10 @@
-"""Tables of pointwise operators: a row says what one is, `define` registers it.
+"""Tables of element-wise operators: a row defines one, `define` registers it.
 
 In: `Row`s from ops/elementwise.py and ops/activation.py. Out: one OpDef for each, complete with
-type rule, numpy reference, loop formula and samples.
+type inference, numpy reference, loop formula and samples.
 
-A row gives the operator twice, on purpose: on numpy arrays (the oracle) and on loop expressions.
-Both see narrow floats already widened to f32; the result is rounded back once.
+A row defines the operator twice: on numpy arrays (the reference) and on loop expressions. Both get
+narrow floats widened to f32; the result is rounded back once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DIVISION_BY_ZERO = "integer division by zero"
 
 @dataclass(frozen=True)
 class Row:
-    """One pointwise operator: `array` on numpy arrays, `value` on loop expressions."""
+    """One element-wise operator: `array` on numpy arrays, `value` on loop expressions."""
 
     name: str
     array: Callable[..., np.ndarray]
@@ -62,12 +62,12 @@ class Row:
     attrs: Mapping[str, Any] = field(default_factory=dict)  # names and defaults
     cheap: bool = False
     divides: bool = False  # the last operand, if integer, must not hold a zero
-    more: Callable[[], list[Sample]] = list  # samples beside the common ones
+    more: Callable[[], list[Sample]] = list  # samples in addition to the common ones
     rtol: float = 1e-5
 
 
 class Pointwise(OpDef):
-    """An operator made from a row; numpy broadcasting, operands of one element type."""
+    """The operator of a row; numpy broadcasting, operands of one element type."""
 
     kind = Kind.ELEMENTWISE
     row: Row
@@ -117,17 +117,17 @@ def check_nonzero(b: Build, divisor: Buffer) -> None:
 
 
 def define(rows: Sequence[Row]) -> None:
-    """Put an operator in the table for each row."""
+    """Register an operator for each row."""
     for row in rows:
         body = {"name": row.name, "row": row, "cheap": row.cheap}
         register(type(row.name, (Pointwise,), body))
 
 
-# --- samples that every row gets ----------------------------------------------------------------
+# --- samples of every row -----------------------------------------------------------------------
 
 
 def sample(row: Row, *inputs: np.ndarray, **attrs: Any) -> Sample:
-    """A sample with the tolerance that its narrowest element type deserves."""
+    """A sample with the tolerance of its element type."""
     dtype = dtypes.from_numpy(inputs[0].dtype)
     rtol, atol = TOLERANCE.get(dtype.name, (row.rtol, 1e-6))
     return Sample(inputs, attrs or dict(row.attrs), rtol, atol)
@@ -139,7 +139,7 @@ def unary_samples(row: Row) -> list[Sample]:
     first = dtype_list[0]
     shapes: list[Shape] = [(), (0, 3), (1, 1, 5)]
     found += [sample(row, common.data(*s, dtype=first, key=row.name)) for s in shapes]
-    found += [sample(row, common.awkward(d)) for d in dtype_list if d.is_float]
+    found += [sample(row, common.edge_floats(d)) for d in dtype_list if d.is_float]
     found += [sample(row, limits(d)) for d in dtype_list if d.is_int]
     return found
 
@@ -156,7 +156,7 @@ def binary_samples(row: Row) -> list[Sample]:
         x, y = common.data(*a, dtype=dtype, key="a"), common.data(*b, dtype=dtype, key="b")
         found.append(sample(row, x, _without_zeros(row, y)))
     for dtype in dtype_list:
-        edge = common.awkward(dtype) if dtype.is_float else limits(dtype)
+        edge = common.edge_floats(dtype) if dtype.is_float else limits(dtype)
         if not dtype.is_bool:
             found.append(sample(row, edge[:, None], _without_zeros(row, edge)[None, :]))
     if row.divides:

@@ -1,8 +1,8 @@
 """Pooling over sliding windows: max, average and Lp, in one to three dimensions.
 
 In: x (batch, channels, *space) and {kernel, strides, pads, dilations, ceil_mode}. Out: one value
-for each window. Padding is never read: a guarded load gives the neutral element. Global pools are
-plain reductions (reduce.py). Called by graph, lower and front ends through the operator table.
+for each window. Padding is not materialised: a masked load gives the identity of the reduction.
+Global pools are reductions (reduce.py). Called through the operator table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
-from ingot.graph.opdef import PYTHON_STEPS, Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.opdef import PYTHON_WORK, Attrs, Kind, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build, identity
@@ -40,7 +40,7 @@ Point = Sequence[arith.Expr]
 def pooled_sizes(
     op: str, space: Sequence[Dim], kernel: Sequence[int], w: Window, ceil: bool
 ) -> tuple[Dim, ...]:
-    """One size for each axis. Rounding up counts a last partial window, but only one that starts
+    """One size for each axis. Rounding up includes a last partial window, but only if it starts
     inside the input or its left padding."""
     if not ceil:
         return out_sizes(op, space, [arith.Const(k) for k in kernel], w)
@@ -56,15 +56,15 @@ def pooled_sizes(
 
 
 class Pool(OpDef):
-    """finish(combine over the window of element(x)); windows reach over the border for free."""
+    """finish(combine over the window of element(x)), with loads masked at the border."""
 
     keeps_axes = True
     kind = Kind.REDUCTION
     combine = "add"
     floats_only = True
 
-    def steps_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
-        return PYTHON_STEPS * math.prod(attrs["kernel"])
+    def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
+        return PYTHON_WORK * math.prod(attrs["kernel"])
 
     def element(self, x: Expr, attrs: Attrs) -> Expr:
         return x
@@ -73,7 +73,7 @@ class Pool(OpDef):
         return acc
 
     def numpy(self, values: np.ndarray, count: int, attrs: Attrs) -> np.ndarray:
-        """The answer for one window: `values` is (batch, channels, elements inside the input)."""
+        """The result for one window: `values` is (batch, channels, elements inside the input)."""
         raise NotImplementedError(self.name)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
@@ -99,16 +99,16 @@ class Pool(OpDef):
             for i, n, k, s, d, lo, hi in zip(
                 at, x.shape[2:], kernel, slide.strides, slide.dilations, slide.begins, slide.ends
             ):
-                places = [i * s - (arith.as_int(lo) or 0) + t * d for t in range(k)]
+                indices = [i * s - (arith.as_int(lo) or 0) + t * d for t in range(k)]
                 low = -(arith.as_int(lo) or 0) if attrs.get("count_include_pad", False) else 0
                 high = n + (arith.as_int(hi) or 0) if attrs.get("count_include_pad", False) else n
-                count *= sum(low <= p < high for p in places)
-                taken.append([p for p in places if 0 <= p < n])
-            part = widen_array(x)[np.ix_(*map(range, x.shape[:2]), *taken)]
+                count *= sum(low <= p < high for p in indices)
+                taken.append([p for p in indices if 0 <= p < n])
+            values = widen_array(x)[np.ix_(*map(range, x.shape[:2]), *taken)]
             to: tuple[Any, ...] = (slice(None), slice(None), *at)
-            cells = math.prod(part.shape[2:])
+            count_inside = math.prod(values.shape[2:])
             with np.errstate(all="ignore"):
-                out[to] = self.numpy(part.reshape(*x.shape[:2], cells), count, attrs)
+                out[to] = self.numpy(values.reshape(*x.shape[:2], count_inside), count, attrs)
         return [out.astype(x.dtype)]
 
     def compute(
@@ -117,7 +117,7 @@ class Pool(OpDef):
         x = inputs[0]
         assert x is not None
         slide, wide = window(self.name, attrs, x.rank - 2), wide_dtype(x.dtype)
-        kernel, shape = useful_taps(x, slide, attrs), outputs[0].shape
+        kernel, shape = clipped_kernel(x, slide, attrs), outputs[0].shape
         start = identity(self.combine, wide)
         raw = identity(self.combine, x.dtype)
 
@@ -163,9 +163,9 @@ def needs_guard(attrs: Attrs, slide: Window) -> bool:
     return slide.padded or bool(attrs.get("ceil_mode", False))
 
 
-def useful_taps(x: Buffer, slide: Window, attrs: Attrs) -> list[Dim]:
-    """The kernel's sizes, cut to what some window has inside the input: exporters write "all of it"
-    as a huge kernel in ceil_mode."""
+def clipped_kernel(x: Buffer, slide: Window, attrs: Attrs) -> list[Dim]:
+    """The kernel's sizes, clipped to the taps that can be inside the input: exporters write a
+    global pool as a huge kernel in ceil_mode."""
     sizes: list[Dim] = []
     rows = zip(attrs["kernel"], x.shape[2:], slide.begins, slide.dilations)
     for k, n, begin, step in rows:
@@ -177,7 +177,7 @@ def useful_taps(x: Buffer, slide: Window, attrs: Attrs) -> list[Dim]:
 def window_load(
     x: Buffer, point: Point, taps: Point, slide: Window, attrs: Attrs, fill: Expr
 ) -> ir.Load:
-    """Element `taps` of the window of output `point`; `fill` where it lies outside the input."""
+    """Element `taps` of the window of output `point`; `fill` if it is outside the input."""
     rows = zip(point[2:], taps, slide.strides, slide.dilations, slide.begins)
     at = [p * s + t * d - lo for p, t, s, d, lo in rows]
     if not needs_guard(attrs, slide):
@@ -186,15 +186,15 @@ def window_load(
     return ir.Load(x, (*point[:2], *at), mask=mask, other=fill)
 
 
-def window_count(x: Buffer, place: Point, slide: Window, attrs: Attrs, dtype) -> Expr:
-    """How many elements of the window count: those in the input, or in input and padding."""
+def window_count(x: Buffer, position: Point, slide: Window, attrs: Attrs, dtype) -> Expr:
+    """The divisor of the mean: elements in the input, or in the input and its padding."""
     kernel = attrs["kernel"]
     if not needs_guard(attrs, slide):
         return ir.value_of(int(np.prod(kernel)), dtype)
     with_pads, total = attrs.get("count_include_pad", False), arith.Const(1)
     count: arith.Expr = total
     for i, n, k, s, d, lo, hi in zip(
-        place, x.shape[2:], kernel, slide.strides, slide.dilations, slide.begins, slide.ends
+        position, x.shape[2:], kernel, slide.strides, slide.dilations, slide.begins, slide.ends
     ):
         start = i * s - lo
         low, high = (-lo, n + hi) if with_pads else (arith.Const(0), n)
@@ -206,9 +206,9 @@ def window_count(x: Buffer, place: Point, slide: Window, attrs: Attrs, dtype) ->
 
 @register
 class MaxPool(Pool):
-    """NaN wins. With `indices` a second output holds the place of each maximum, counted over the
-    whole of x in row-major order (the space in column-major order if `storage_order` is 1); of
-    equal values the first counts."""
+    """NaN propagates. With `indices` a second output holds the linear index of each maximum in all
+    of x, row-major (the spatial axes column-major if `storage_order` is 1). Of equal values the
+    first counts."""
 
     name = "max_pool"
     combine = "max"
@@ -228,7 +228,7 @@ class MaxPool(Pool):
             return [y]
         x, slide = inputs[0], window(self.name, attrs, y.ndim - 2)
         assert x is not None
-        places = np.zeros(y.shape, np.int64)
+        indices = np.zeros(y.shape, np.int64)
         for at in np.ndindex(*y.shape):
             best, found = None, (0,) * y.ndim
             for taps in itertools.product(*map(range, attrs["kernel"])):
@@ -242,8 +242,8 @@ class MaxPool(Pool):
             inner, order = list(found[2:]), list(x.shape[2:])
             if attrs.get("storage_order", 0):
                 inner, order = inner[::-1], order[::-1]
-            places[at] = outer + int(np.ravel_multi_index(inner, order))
-        return [y, places]
+            indices[at] = outer + int(np.ravel_multi_index(inner, order))
+        return [y, indices]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
@@ -256,31 +256,31 @@ class MaxPool(Pool):
         fill, none = identity("max", x.dtype), ir.Lit(-1, dtypes.i64)
 
         def update(*args) -> list[Expr]:
-            point, taps, (best, where) = args[: x.rank], args[x.rank : -2], args[-2:]
+            point, taps, (best, best_index) = args[: x.rank], args[x.rank : -2], args[-2:]
             load = window_load(x, point, taps, slide, attrs, fill)
-            value, place = widen(load), ir.Index(_flat(load.indices, x.shape))
-            empty = ir.Compare("lt", where, ir.Lit(0, dtypes.i64))
-            earlier = ir.Compare("lt", place, where)
+            value, index = widen(load), ir.Index(_linear_index(load.indices, x.shape))
+            empty = ir.Compare("lt", best_index, ir.Lit(0, dtypes.i64))
+            earlier = ir.Compare("lt", index, best_index)
             take = ir.Compare("gt", value, best) | (ir.Compare("eq", value, best) & earlier)
             if value.dtype.is_float:
-                nan, held = ir.Unary("isnan", value), ir.Unary("isnan", best)
-                take = take | (nan & (~held | earlier))
+                nan, best_nan = ir.Unary("isnan", value), ir.Unary("isnan", best)
+                take = take | (nan & (~best_nan | earlier))
             take = take | empty
             take = take if load.mask is None else load.mask & take
-            return [ir.Select(take, value, best), ir.Select(take, place, where)]
+            return [ir.Select(take, value, best), ir.Select(take, index, best_index)]
 
-        over = useful_taps(x, slide, attrs)
+        over = clipped_kernel(x, slide, attrs)
         start = [identity("max", wide_dtype(x.dtype)), none]
-        best, where = b.fold(["best", "place"], outputs[0].shape, over, start, update)
+        best, indices = b.fold(["best", "index"], outputs[0].shape, over, start, update)
         if attrs.get("storage_order", 0):
-            row_major = where
-            where = b.compute(
-                "column_place", where.shape, lambda *p: _column_major(row_major[p], x.shape)
+            row_major = indices
+            indices = b.compute(
+                "column_index", indices.shape, lambda *p: _column_major(row_major[p], x.shape)
             )
         if best.dtype is not x.dtype:
             wide = best
             best = b.compute("out", best.shape, lambda *p: narrow(wide[p], x.dtype))
-        return [best, where]
+        return [best, indices]
 
     def samples(self) -> list[Sample]:
         nan = floats(1, 1, 4, 4)
@@ -299,24 +299,24 @@ class MaxPool(Pool):
         ]
 
 
-def _flat(point: Point, shape: Sequence[Dim]) -> arith.Expr:
-    """The place of `point` in row-major order."""
+def _linear_index(point: Point, shape: Sequence[Dim]) -> arith.Expr:
+    """The row-major linear index of `point`."""
     total: arith.Expr = arith.Const(0)
     for index, size in zip(point, shape):
         total = total * size + index
     return total
 
 
-def _column_major(place: Expr, shape: Sequence[Dim]) -> Expr:
-    """A row-major place in x as one whose spatial axes run the other way."""
-    rest = ir.index_of(place)
+def _column_major(index: Expr, shape: Sequence[Dim]) -> Expr:
+    """A row-major linear index of x, converted to column-major spatial axes."""
+    rest = ir.index_of(index)
     inner = arith.product(list(shape[2:]))
     outer, rest = rest // inner * inner, rest % inner
     sizes, indices = list(shape[2:]), []
     for size in reversed(sizes):
         indices.append(rest % size)
         rest = rest // size
-    return ir.Index(outer + _flat(indices, list(reversed(sizes))))
+    return ir.Index(outer + _linear_index(indices, list(reversed(sizes))))
 
 
 @register

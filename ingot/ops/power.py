@@ -1,9 +1,9 @@
-"""`pow`: the elementwise operator that is two. Floats are one formula; integers multiply, exactly.
+"""`pow`: a math function on floats, exact exponentiation by squaring on integers.
 
 In: base and exponent of one element type, broadcasting. Called by ops/__init__.py.
 
-An integer power by squaring shares each square, which one expression cannot say, so the integer
-form is a hand-made stage and does not fuse.
+Exponentiation by squaring reuses each square, which needs let-bindings and not one expression, so
+the integer form is a stage of statements and does not fuse.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ZERO_TO_NEGATIVE = "integer zero to a negative power"
 
 
 def float_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Full arrays on both sides: numpy takes a lone exponent of 0.5 for a square root, and the
-    square root of -inf is NaN where the power is inf."""
+    """Broadcast arrays on both sides: numpy computes a scalar exponent of 0.5 as a square root,
+    and the square root of -inf is NaN where the power is inf."""
     base, exponent = np.broadcast_arrays(x.astype(np.float64), y.astype(np.float64))
     return np.power(base.flatten(), exponent.flatten()).reshape(base.shape)
 
@@ -128,12 +128,12 @@ def squarings(b: Build, base: Expr, exponent: Expr, out: Buffer, point: tuple) -
 
 
 def _top(dtype: DType) -> int:
-    """The highest bit alone, as a number of the type."""
+    """The highest bit as a value of the type."""
     return int(dtype.lowest) if dtype.is_signed else 1 << (dtype.bits - 1)
 
 
 def reciprocal(base: Expr, exponent: Expr) -> Expr:
-    """base ** negative, truncated: only 1 and -1 leave anything."""
+    """base ** negative, truncated: 0 unless the base is 1 or -1."""
     one, minus = ir.Lit(1, base.dtype), ir.Lit(-1, base.dtype)
     odd = ir.Compare("ne", exponent & 1, ir.Lit(0, base.dtype))
     of_minus = ir.Select(ir.Compare("eq", base, minus), ir.Select(odd, minus, one), base - base)

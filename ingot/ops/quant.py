@@ -1,8 +1,8 @@
-"""Quantisation: to integers (or float8) by a scale and a zero point, and back.
+"""Linear quantisation to integers (or float8) with a scale and a zero point, and dequantisation.
 
-In: x, `scale` and maybe a `zero` point: one for the tensor, one for each index of `axis`, or, with
-`block`, one for each block of that axis. Out: quantize gives `dtype`, dequantize the scale's type.
-Called by graph, lower and front ends through the operator table.
+In: x, `scale` and maybe a `zero` point: per tensor, per index of `axis`, or, with `block`, per
+block of that axis. Out: quantize gives `dtype`, dequantize the scale's type. Called by graph, lower
+and front ends through the operator table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ingot.ops.common import (
 
 
 def param_load(param: Buffer, point: Sequence[arith.Expr], attrs: Attrs) -> Expr:
-    """The scale or zero point that belongs to element `point`."""
+    """The scale or zero point of element `point`."""
     if param.rank == 0:
         return param[()]
     if param.rank == 1 and (arith.is_const(param.shape[0], 1) or len(point) == 0):
@@ -47,7 +47,7 @@ def param_load(param: Buffer, point: Sequence[arith.Expr], attrs: Attrs) -> Expr
 
 
 def param_array(param: np.ndarray, x: np.ndarray, attrs: Attrs) -> np.ndarray:
-    """`param_load` for the references: the parameter spread to x's shape."""
+    """`param_load` for the references: the parameter broadcast to x's shape."""
     if param.size == 1 and param.ndim < 2:
         return param.reshape(())
     axis = attrs.get("axis", 1)
@@ -59,8 +59,8 @@ def param_array(param: np.ndarray, x: np.ndarray, attrs: Attrs) -> np.ndarray:
     return param.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
 
 
-def _is_one(param: TensorType) -> bool:
-    """One number for the whole tensor."""
+def _is_per_tensor(param: TensorType) -> bool:
+    """Whether there is one value for the whole tensor."""
     return param.rank == 0 or (param.rank == 1 and arith.is_const(param.shape[0], 1))
 
 
@@ -74,14 +74,14 @@ class Quantised(OpDef):
         zero = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
         if not scale.dtype.is_float:
             raise type_error(self.name, f"the scale is {scale.dtype}, not a float")
-        both_one = zero is not None and _is_one(zero) and _is_one(scale)
-        if zero is not None and zero.shape != scale.shape and not both_one:
+        both_per_tensor = zero is not None and _is_per_tensor(zero) and _is_per_tensor(scale)
+        if zero is not None and zero.shape != scale.shape and not both_per_tensor:
             raise type_error(self.name, f"scale {scale} and zero point {zero} differ in shape")
         self.check_scale(x, scale, attrs)
         return x, scale, zero
 
     def check_scale(self, x: TensorType, scale: TensorType, attrs: Attrs) -> None:
-        if _is_one(scale):
+        if _is_per_tensor(scale):
             return
         axis, block = normalize_axis(self.name, attrs.get("axis", 1), x.rank), attrs.get("block", 0)
         if not block:
@@ -124,8 +124,8 @@ class QuantizeLinear(Quantised):
         dtype: DType = attrs["dtype"]
 
         def value(*point: arith.Expr) -> Expr:
-            step = narrow(param_load(scale, point, attrs), dtypes.f32)
-            real = narrow(x[point], dtypes.f32) / step
+            factor = narrow(param_load(scale, point, attrs), dtypes.f32)
+            real = narrow(x[point], dtypes.f32) / factor
             real = ir.Unary("round", real) if dtype.is_int else real
             if zero is not None:
                 real = real + narrow(param_load(zero, point, attrs), dtypes.f32)
@@ -188,8 +188,8 @@ class DequantizeLinear(Quantised):
         offset = x.astype(middle)
         if zero is not None:
             offset = offset - param_array(zero.astype(middle), x, attrs)
-        steps = param_array(scale.astype(np.float32), x, attrs)
-        return [(offset.astype(np.float32) * steps).astype(scale.dtype)]
+        factor = param_array(scale.astype(np.float32), x, attrs)
+        return [(offset.astype(np.float32) * factor).astype(scale.dtype)]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
@@ -202,8 +202,8 @@ class DequantizeLinear(Quantised):
             offset = narrow(x[point], middle)
             if zero is not None:
                 offset = offset - narrow(param_load(zero, point, attrs), middle)
-            step = narrow(param_load(scale, point, attrs), dtypes.f32)
-            return narrow(narrow(offset, dtypes.f32) * step, outputs[0].dtype)
+            factor = narrow(param_load(scale, point, attrs), dtypes.f32)
+            return narrow(narrow(offset, dtypes.f32) * factor, outputs[0].dtype)
 
         return [b.compute("real", x.shape, value)]
 
@@ -224,22 +224,22 @@ class DequantizeLinear(Quantised):
 
 
 def _difference_type(dtype: DType) -> DType:
-    """Where x - zero is exact."""
+    """A type in which x - zero is exact."""
     return dtypes.i32 if dtype.is_int else dtypes.f32
 
 
 @register
 class DynamicQuantizeLinear(OpDef):
-    """f32 → u8 with a scale and zero point taken from the data's range, widened to hold 0: gives
-    the quantised tensor, the scale and the zero point."""
+    """f32 → u8 with a scale and zero point computed from the data's range, extended to include 0.
+    Outputs: the quantised tensor, the scale and the zero point."""
 
     name = "dynamic_quantize_linear"
-    rich = True
+    composite = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x = tensor_type(self.name, inputs[0])
         if x.dtype is not dtypes.f32:
-            raise type_error(self.name, f"wants f32, got {x.dtype}")
+            raise type_error(self.name, f"expects f32, got {x.dtype}")
         scalar = TensorType(dtypes.f32, ())
         return [TensorType(dtypes.u8, x.shape), scalar, TensorType(dtypes.u8, ())]
 
@@ -251,8 +251,8 @@ class DynamicQuantizeLinear(OpDef):
         scale = np.asarray((high - low) / np.float32(255), np.float32)
         scale = scale if scale != 0 else np.asarray(1, np.float32)
         zero = saturate_array(np.rint(np.asarray(-low / scale)), dtypes.u8)
-        rows = lookup_quantize.reference([x, scale, zero], {"dtype": dtypes.u8})
-        return [*rows, scale, zero]
+        quantised = QUANTIZE.reference([x, scale, zero], {"dtype": dtypes.u8})
+        return [*quantised, scale, zero]
 
     def decompose(
         self,
@@ -274,8 +274,8 @@ class DynamicQuantizeLinear(OpDef):
         span = g.add("div", [g.add("sub", [high, low]), number(255)])
         flat = g.add("eq", [span, number(0)])
         scale = g.add("where", [flat, number(1), span])
-        steps = g.add("round", [g.add("div", [g.add("neg", [low]), scale])])
-        zero = g.add("cast", [steps], to=dtypes.u8, mode="saturate")
+        rounded = g.add("round", [g.add("div", [g.add("neg", [low]), scale])])
+        zero = g.add("cast", [rounded], to=dtypes.u8, mode="saturate")
         y = g.add("quantize_linear", [x, scale, zero], dtype=dtypes.u8, axis=0)
         return [y, scale, zero]
 
@@ -284,4 +284,4 @@ class DynamicQuantizeLinear(OpDef):
         return [Sample((x.astype(np.float32),)) for x in arrays]
 
 
-lookup_quantize = QuantizeLinear()
+QUANTIZE = QuantizeLinear()

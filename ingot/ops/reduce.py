@@ -1,4 +1,4 @@
-"""Reductions: sums, means, extremes and norms over axes. (argmax, cumsum, topk: ordered.py.)
+"""Reductions: sums, means, extrema and norms over axes. (argmax, cumsum, topk: ordered.py.)
 
 In: a tensor, `axes` (any order, negative allowed) and `keepdims`. Out: the reduced tensor. Narrow
 floats accumulate in f32; integers wrap in their own type. Called by graph, lower and front ends
@@ -30,7 +30,7 @@ from ingot.ops.common import (
     widen_array,
 )
 
-# --- what every reduction shares ------------------------------------------------------------------
+# --- helpers of all reductions --------------------------------------------------------------------
 
 
 def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
@@ -42,7 +42,7 @@ def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> 
 def full_point(
     spatial: Sequence[arith.Expr], over: Sequence[arith.Expr], axes: Sequence[int], keepdims: bool
 ) -> tuple[arith.Expr, ...]:
-    """The input point of an output point and a point of the reduced axes."""
+    """The input point for an output point and a point of the reduced axes."""
     rank = len(axes) + len(spatial) - (len(axes) if keepdims else 0)
     inner = dict(zip(axes, over))
     outer = iter(spatial if not keepdims else [p for i, p in enumerate(spatial) if i not in inner])
@@ -53,9 +53,9 @@ def may_be_empty(over: Sequence[Dim]) -> bool:
     return any((arith.as_int(d) or 0) <= 0 for d in over)
 
 
-def settle(b: Build, acc: Buffer, over: Sequence[Dim], start: Expr) -> Buffer:
-    """A reduction over nothing never runs its block, so where that may happen a last stage gives
-    the start value instead of what was never stored."""
+def guard_empty(b: Build, acc: Buffer, over: Sequence[Dim], start: Expr) -> Buffer:
+    """A reduction over an empty axis never executes its block. Where that may happen, a last stage
+    selects the start value instead of the uninitialised accumulator."""
     if not may_be_empty(over):
         return acc
     some = ir.Compare("gt", ir.Index(arith.product(list(over))), ir.Lit(0, dtypes.i64))
@@ -65,12 +65,12 @@ def settle(b: Build, acc: Buffer, over: Sequence[Dim], start: Expr) -> Buffer:
 def reduce_over(
     b: Build, name: str, shape: Sequence[Dim], over: Sequence[Dim], op: str, fn, start: Expr
 ) -> Buffer:
-    """`b.reduce`, right for empty reductions too."""
-    return settle(b, b.reduce(name, shape, over, op, fn, init=start), over, start)
+    """`b.reduce`, correct for empty reductions too."""
+    return guard_empty(b, b.reduce(name, shape, over, op, fn, init=start), over, start)
 
 
 def as_value(size: arith.Expr, dtype: DType) -> Expr:
-    """A size as a number of type `dtype`."""
+    """A size as a value of type `dtype`."""
     number = arith.as_int(size)
     return ir.value_of(number, dtype) if number is not None else ir.Cast(ir.Index(size), dtype)
 
@@ -81,7 +81,7 @@ def check_floats(op: str, x: TensorType) -> None:
 
 
 class Reduction(OpDef):
-    """finish(combine over axes of element(x)): an operator gives the three, and numpy's answer."""
+    """finish(combine over axes of element(x)): a subclass gives these and a numpy reference."""
 
     keeps_axes = True
     kind = Kind.REDUCTION
@@ -105,7 +105,7 @@ class Reduction(OpDef):
         if self.floats_only:
             check_floats(self.name, x)
         elif x.dtype.is_bool and self.combine not in ("max", "min"):
-            raise type_error(self.name, "bool cannot be summed", "cast to an integer first")
+            raise type_error(self.name, "bool is not supported", "cast to an integer first")
         axes = self.axes_of(attrs, x.rank)
         return [TensorType(x.dtype, reduced_shape(x.shape, axes, attrs.get("keepdims", True)))]
 
@@ -187,7 +187,7 @@ class ReduceSum(Reduction):
 
 @register
 class ReduceMean(Reduction):
-    """Integers divide truncating; the mean of nothing is NaN (0 for integers)."""
+    """Integer division truncates; the mean of an empty axis is NaN (0 for integers)."""
 
     name = "reduce_mean"
 
@@ -204,7 +204,7 @@ class ReduceMean(Reduction):
         return np.true_divide(total, x.dtype.type(count))
 
 
-class Extreme(Reduction):
+class Extremum(Reduction):
     def samples(self) -> list[Sample]:
         nan_row = np.array([[1, np.nan, 3], [np.inf, 2, -np.inf], [-0.0, -1, -2]], np.float32)
         flags = np.array([[True, False], [False, False], [True, True]])
@@ -216,8 +216,8 @@ class Extreme(Reduction):
 
 
 @register
-class ReduceMax(Extreme):
-    """NaN wins. The maximum of nothing is the type's lowest value."""
+class ReduceMax(Extremum):
+    """NaN propagates. The maximum of an empty axis is the type's lowest value."""
 
     name = "reduce_max"
     combine = "max"
@@ -228,7 +228,7 @@ class ReduceMax(Extreme):
 
 
 @register
-class ReduceMin(Extreme):
+class ReduceMin(Extremum):
     name = "reduce_min"
     combine = "min"
 
@@ -297,8 +297,8 @@ class ReduceLogSum(Reduction):
 
 @register
 class ReduceLogSumExp(Reduction):
-    """log Σ exp(x), the maximum taken out first so that nothing overflows. An infinite or NaN
-    maximum is not taken out: the sum then says inf, 0 or NaN by itself."""
+    """log Σ exp(x), with the maximum subtracted first to avoid overflow. An infinite or NaN
+    maximum is not subtracted: the sum is then inf, 0 or NaN as it should be."""
 
     name = "reduce_log_sum_exp"
     floats_only = True

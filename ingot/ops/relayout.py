@@ -1,7 +1,8 @@
-"""relayout: the same value, stored in another order. The layout pass inserts it; nobody else.
+"""relayout: a tensor copied to another memory layout. Only the layout pass inserts it.
 
-In: a tensor; `axes` as in graph.types.Layout, or none for the plain order. Out: the same tensor,
-whose type has that layout. Its loops are a copy at logical indices: lower maps both sides.
+In: a tensor; `axes` as in graph.types.Layout, or none for row-major. Out: the same tensor, whose
+type has that layout. Its loops are a copy at logical indices: lower/ maps both sides to physical
+ones.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from ingot.ops.common import floats, tensor_types
 
 @register
 class Relayout(OpDef):
+    """x, stored in the layout `axes`."""
+
     name = "relayout"
-    kind = Kind.OPAQUE  # it stands where a copy is wanted: nothing may fuse it away
+    kind = Kind.OPAQUE  # the copy is intended: nothing may fuse it away
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = tensor_types(self.name, inputs, 1)
@@ -41,5 +44,5 @@ class Relayout(OpDef):
         return [b.compute("out", x.shape, lambda *point: x[point])]
 
     def samples(self) -> list[Sample]:
-        # with a layout it cannot be a graph output: tests/passes/test_choose_layouts.py has those
+        # a graph output has no layout: those cases are in tests/passes/test_choose_layouts.py
         return [Sample((floats(2, 3, 4, 5),)), Sample((floats(7),))]

@@ -1,8 +1,8 @@
 """Resizing one axis: nearest, linear and cubic interpolation, with or without anti-aliasing.
 
 In: x and {axis, size, …}. Out: the row `resize` of `graph.opdef.TABLE`, which decomposes into
-gathers and sums (nearest by a whole factor into an expand, anti-aliasing into a product with a
-matrix of weights; resize_parts.py). Called by ops/__init__.py; spelled in ONNX by
+gathers and sums (nearest by an integer factor into an expand, anti-aliasing into a matmul with a
+matrix of weights; resize_interpolation.py). Called by ops/__init__.py; imported from ONNX by
 frontends/onnx/resize.py, one node for each axis that changes.
 """
 
@@ -22,23 +22,23 @@ from ingot.graph.ir import Value
 from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
 from ingot.graph.types import TensorType, Type
 from ingot.ops import common
-from ingot.ops.resize_parts import (
+from ingot.ops.resize_interpolation import (
     COORDINATES,
     ROUNDINGS,
-    Line,
+    AxisResampler,
     Settings,
     cast,
-    place_arrays,
+    coordinate_inputs,
+    integer_factor,
     repeated,
-    weight_rows,
-    whole_factor,
+    weight_matrix,
 )
 
 
 @register
 class Resize(OpDef):
-    """`axis` of x at `size` places. {mode: nearest | linear | cubic, coordinates: a row of
-    COORDINATES, rounding: a row of ROUNDINGS, scale: f32 or none for size over extent, cubic_a,
+    """x with `axis` resampled to `size`. {mode: nearest | linear | cubic, coordinates: a row of
+    COORDINATES, rounding: a row of ROUNDINGS, scale: f32 or none for size / extent, cubic_a,
     exclude_outside, antialias, roi: (start, end), extrapolation: value outside the roi or none}."""
 
     name = "resize"
@@ -48,10 +48,14 @@ class Resize(OpDef):
         axis = common.normalize_axis(self.name, attrs["axis"], x.rank)
         settings = Settings.of(attrs)
         if settings.mode != "nearest" and not x.dtype.is_float:
-            raise type_error(self.name, f"{settings.mode} of {x}, which holds no floats")
+            raise type_error(self.name, f"{settings.mode} interpolation needs floats, got {x}")
         for name, table in (("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
             if getattr(settings, name) not in table:
-                raise type_error(self.name, f"{name} {getattr(settings, name)!r} is not known")
+                raise type_error(
+                    self.name,
+                    f"{name} {getattr(settings, name)!r} is unknown",
+                    f"one of {sorted(table)}",
+                )
         size = simplify(arith.wrap(attrs["size"]))
         return [TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))]
 
@@ -60,13 +64,13 @@ class Resize(OpDef):
         axis = common.normalize_axis(self.name, attrs["axis"], x.ndim)
         (size,) = common.numbers(self.name, [attrs["size"]])
         given = x.shape[axis]
-        at = settings.coordinates_of(place_arrays(given, size, settings), size)
+        at = settings.coordinates_of(coordinate_inputs(given, size, settings), size)
         if settings.mode == "nearest":
             index = np.clip(ROUNDINGS[settings.rounding](at), 0, given - 1).astype(np.int64)
             out = np.take(x, index, axis)
         else:
-            rows = weight_rows(at, given, size, settings)
-            mixed = np.tensordot(rows, x.astype(np.float64), (1, axis))
+            weights = weight_matrix(at, given, size, settings)
+            mixed = np.tensordot(weights, x.astype(np.float64), (1, axis))
             out = np.moveaxis(mixed, 0, axis).astype(x.dtype)
         if settings.extrapolation is not None:
             outside = ((at < 0) | (at > given - 1)).reshape(-1, *[1] * (x.ndim - axis - 1))
@@ -84,15 +88,17 @@ class Resize(OpDef):
         assert x is not None
         axis = common.normalize_axis(self.name, attrs["axis"], x.tensor.rank)
         size = outputs[0].shape[axis]
-        factor = whole_factor(x.shape[axis], size, settings)
+        factor = integer_factor(x.shape[axis], size, settings)
         if factor is not None:
             return [repeated(g, x, axis, factor)]
-        line = Line(g, x.shape[axis], size, settings)
+        resampler = AxisResampler(g, x.shape[axis], size, settings)
         if settings.mode == "nearest":
-            return [line.bordered(g.add("gather", [x, line.nearest()], axis=axis), axis)]
+            return [
+                resampler.extrapolated(g.add("gather", [x, resampler.nearest()], axis=axis), axis)
+            ]
         wide = x if x.dtype in (dtypes.f32, dtypes.f64) else cast(g, x, dtypes.f32)
-        mixed = line.by_matrix(wide, axis) if settings.antialias else line.by_taps(wide, axis)
-        return [cast(g, line.bordered(mixed, axis), x.dtype)]
+        interpolate = resampler.by_matrix if settings.antialias else resampler.by_taps
+        return [cast(g, resampler.extrapolated(interpolate(wide, axis), axis), x.dtype)]
 
     def samples(self) -> list[Sample]:
         return [*_nearest_samples(), *_smooth_samples(), *_crop_samples()]

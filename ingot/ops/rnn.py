@@ -3,8 +3,8 @@
 In: x (steps, batch, features), w and r (directions, gates·hidden, features | hidden), maybe a bias
 (directions, 2·gates·hidden), sequence lengths, initial states, peepholes. Out: y (steps,
 directions, batch, hidden) and the last states (directions, batch, hidden); layout=1 puts the batch
-first. They decompose into one product for all steps and a `loop` over time for the rest. A row
-whose sequence has ended keeps its state and gives zeros. Called through the operator table.
+first. They decompose into one GEMM of the inputs for all steps and a `loop` over time. A sequence
+that has ended keeps its state and outputs zeros. Called through the operator table.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ingot.ops.common import (
     tensor_type,
     widen_array,
 )
-from ingot.ops.rnn_parts import (
+from ingot.ops.rnn_gates import (
     ACTIVATIONS,
     Gate,
     cast,
     concat,
-    cut,
     direction_of,
     number,
     reverse,
+    slice_axis,
     split,
     takes_alpha,
     takes_beta,
@@ -48,28 +48,29 @@ Weights = dict[str, Value]
 
 
 class Recurrent(OpDef):
-    """One direction at a time: `step` is a step of the loop in operators, `numpy_step` in numpy."""
+    """One direction at a time: `step` is one time step in operators, `numpy_step` in numpy."""
 
-    rich = True
+    composite = True
     gates = 1
     states = 1  # h, or h and c
     default: tuple[str, ...] = ("Tanh",)
     python_reference = True
 
     def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
-        """x holds the inputs' part of every gate, without bias; gives the new states."""
+        """One step; x is the input's contribution x·Wᵀ to every gate, without bias. Returns the new
+        states."""
         raise NotImplementedError(self.name)
 
     def weights(
         self, g: GraphBuilder, r: Value, bias: Value | None, peephole: Value | None, attrs: Attrs
     ) -> Weights:
-        """What the loop's body needs of the weights, made once before it."""
+        """The weights that the loop body reads, prepared once before the loop."""
         return {"r": g.add("transpose", [r], perm=(1, 0))}
 
     def input_bias(self, g: GraphBuilder, bias: Value, hidden: Dim, attrs: Attrs) -> Value:
-        """The part of the bias that is the same in every step."""
+        """The bias that is added to x·Wᵀ before the loop."""
         size = hidden * self.gates
-        return g.add("add", [cut(g, bias, 0, 0, size), cut(g, bias, 0, size, size)])
+        return g.add("add", [slice_axis(g, bias, 0, 0, size), slice_axis(g, bias, 0, size, size)])
 
     def step(
         self,
@@ -88,10 +89,10 @@ class Recurrent(OpDef):
         x, w, r = (tensor_type(self.name, t) for t in inputs[:3])
         bias, lens, *states = (*inputs[3:], *(None,) * 5)[:5]
         if x.rank != 3 or w.rank != 3 or r.rank != 3 or not x.dtype.is_float:
-            raise type_error(self.name, f"wants three float tensors of rank 3, got {x}, {w}, {r}")
+            raise type_error(self.name, f"expects three float tensors of rank 3, got {x}, {w}, {r}")
         directions, hidden = len(self.directions(attrs)), r.shape[2]
         if arith.as_int(hidden) is None:
-            raise type_error(self.name, f"the hidden size must be known, got {r}")
+            raise type_error(self.name, f"the hidden size must be static, got {r}")
         steps, batch = self.steps_and_batch(x.shape, attrs)
         rows = hidden * self.gates
         self.check("w", w, (directions, rows, x.shape[2]), x)
@@ -129,30 +130,34 @@ class Recurrent(OpDef):
         return (shape[1], shape[0]) if attrs.get("layout", 0) else (shape[0], shape[1])
 
     def directions(self, attrs: Attrs) -> tuple[bool, ...]:
-        """Whether each direction runs backwards."""
+        """For each direction, whether it is reversed in time."""
         table = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
         if attrs.get("direction", "forward") not in table:
-            raise type_error(self.name, f"there is no direction {attrs['direction']!r}")
+            raise type_error(
+                self.name, f"direction {attrs['direction']!r} is not one of {tuple(table)}"
+            )
         return table[attrs.get("direction", "forward")]
 
     def gate_functions(self, attrs: Attrs, direction: int) -> list[Gate]:
         names = attrs.get("activations") or self.default * len(self.directions(attrs))
         unknown = [n for n in names if n.lower() not in ACTIVATIONS]
         if unknown or len(names) != len(self.default) * len(self.directions(attrs)):
-            raise type_error(self.name, f"activations {tuple(names)} are unknown or too few")
+            raise type_error(
+                self.name, f"activations {tuple(names)} are unknown, too few or too many"
+            )
         alphas, betas = list(attrs.get("alphas") or ()), list(attrs.get("betas") or ())
         found = []
-        for name in names:  # parameters are given only to those functions that take them, in order
+        for name in names:  # alphas and betas list only the functions that take them
             rule = ACTIVATIONS[name.lower()]
             alpha = alphas.pop(0) if alphas and takes_alpha(name) else rule.alpha
             beta = betas.pop(0) if betas and takes_beta(name) else rule.beta
             found.append(Gate(rule, float(alpha), float(beta), attrs.get("clip")))
         size = len(self.default)
         own = found[direction * size : (direction + 1) * size]
-        # clip bounds what goes into gates; an LSTM's third function reads the cell, as it is
+        # clip applies to the gates' inputs, not to the cell, which an LSTM's third function reads
         return own[:2] + [replace(gate, clip=None) for gate in own[2:]]
 
-    # the answer by numpy
+    # numpy reference
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         given = (*inputs, *(None,) * 8)[:8]
@@ -166,10 +171,10 @@ class Recurrent(OpDef):
         ys, lasts = [], []
         for d, backwards in enumerate(self.directions(attrs)):
             state = [_start(s, d, batch, hidden, x.dtype, first) for s in (h0, c0)[: self.states]]
-            part = None if bias is None else widen_array(bias)[d]
-            if part is None:
-                part = np.zeros(2 * self.gates * hidden, x.dtype)
-            holes = None if peephole is None else widen_array(peephole)[d]
+            own_bias = None if bias is None else widen_array(bias)[d]
+            if own_bias is None:
+                own_bias = np.zeros(2 * self.gates * hidden, x.dtype)
+            own_peephole = None if peephole is None else widen_array(peephole)[d]
             gates = self.gate_functions(attrs, d)
             y = np.zeros((steps, batch, hidden), x.dtype)
             for row in range(batch):
@@ -177,7 +182,7 @@ class Recurrent(OpDef):
                 own = [s[row : row + 1] for s in state]
                 for t in reversed(times) if backwards else times:
                     inner = x[t, row : row + 1] @ w[d].T
-                    own = self.numpy_step(inner, own, r[d], part, holes, gates, attrs)
+                    own = self.numpy_step(inner, own, r[d], own_bias, own_peephole, gates, attrs)
                     y[t, row] = own[0][0]
                 for s, value in zip(state, own):
                     s[row] = value[0]
@@ -189,7 +194,7 @@ class Recurrent(OpDef):
             y, states = np.transpose(y, (2, 0, 1, 3)), [np.swapaxes(s, 0, 1) for s in states]
         return [np.ascontiguousarray(a).astype(dtype) for a in (y, *states)]
 
-    # the same in operators
+    # decomposition
 
     def decompose(
         self,
@@ -208,8 +213,8 @@ class Recurrent(OpDef):
         ys, lasts = [], []
         for d, backwards in enumerate(self.directions(attrs)):
             starts = [self.start(g, s, d, x, r, first) for s in (h0, c0)[: self.states]]
-            parts = [None if v is None else direction_of(g, v, d) for v in (w, r, bias, peephole)]
-            y, *states = self.run(g, x, parts, lens, starts, attrs, d, backwards)
+            params = [None if v is None else direction_of(g, v, d) for v in (w, r, bias, peephole)]
+            y, *states = self.run(g, x, params, lens, starts, attrs, d, backwards)
             ys.append(unsqueeze(g, y, 1))
             lasts.append([unsqueeze(g, s, 0) for s in states])
         y = concat(g, ys, 1)
@@ -232,7 +237,7 @@ class Recurrent(OpDef):
         self,
         g: GraphBuilder,
         x: Value,
-        parts: Sequence[Value | None],
+        params: Sequence[Value | None],
         lens: Value | None,
         starts: list[Value],
         attrs: Attrs,
@@ -240,13 +245,12 @@ class Recurrent(OpDef):
         backwards: bool,
     ) -> list[Value]:
         """One direction: y (steps, batch, hidden) and the last states."""
-        w, r, bias, peephole = parts
+        w, r, bias, peephole = params
         assert w is not None and r is not None
         x = reverse(g, x, lens) if backwards else x
         inner = g.add("matmul", [x, g.add("transpose", [w], perm=(1, 0))])
         if bias is not None:
-            part = self.input_bias(g, bias, r.shape[1], attrs)
-            inner = g.add("add", [inner, part])
+            inner = g.add("add", [inner, self.input_bias(g, bias, r.shape[1], attrs)])
         weights = self.weights(g, r, bias, peephole, attrs)
         steps = x.shape[0]
         trips = g.add("index_tensor", [], values=(steps,), shape=())
@@ -329,7 +333,7 @@ def _start(state, d: int, batch: int, hidden: int, dtype: np.dtype, first: bool)
     return np.array(rows, dtype)
 
 
-# --- the three ------------------------------------------------------------------------------------
+# --- the operators --------------------------------------------------------------------------------
 
 
 @register
@@ -361,7 +365,7 @@ class Rnn(Recurrent):
 
 @register
 class Gru(Recurrent):
-    """Gates z, r, h; {linear_before_reset} multiplies by r after the product, not before."""
+    """Gates z, r, h; {linear_before_reset} multiplies by r after the matmul, not before."""
 
     name = "gru"
     gates = 3
@@ -383,38 +387,40 @@ class Gru(Recurrent):
     def input_bias(self, g: GraphBuilder, bias: Value, hidden: Dim, attrs: Attrs) -> Value:
         if not attrs.get("linear_before_reset", False):
             return super().input_bias(g, bias, hidden, attrs)
-        both, inputs = hidden * 2, cut(g, bias, 0, 0, hidden * 3)
-        recurrent = cut(g, bias, 0, hidden * 3, both)  # r's bias of h stays inside the loop
+        both, inputs = hidden * 2, slice_axis(g, bias, 0, 0, hidden * 3)
+        recurrent = slice_axis(
+            g, bias, 0, hidden * 3, both
+        )  # the recurrent bias of h is added inside the loop
         zero = g.constant(np.zeros(arith.as_int(hidden) or 0, bias.dtype.numpy))
         return g.add("add", [inputs, g.add("concat", [recurrent, zero], axis=0)])
 
     def weights(self, g, r, bias, peephole, attrs):
         hidden = r.shape[1]
-        turned = g.add("transpose", [r], perm=(1, 0))
+        transposed = g.add("transpose", [r], perm=(1, 0))
         if not attrs.get("linear_before_reset", False):
             return {
-                "r": cut(g, turned, 1, 0, hidden * 2),
-                "rh": cut(g, turned, 1, hidden * 2, hidden),
+                "r": slice_axis(g, transposed, 1, 0, hidden * 2),
+                "rh": slice_axis(g, transposed, 1, hidden * 2, hidden),
             }
-        found = {"r": turned}
+        found = {"r": transposed}
         if bias is not None:
-            found["rbh"] = cut(g, bias, 0, hidden * 5, hidden)
+            found["rbh"] = slice_axis(g, bias, 0, hidden * 5, hidden)
         return found
 
     def step(self, g, x, state, weights, gates, attrs):
         (h,), hidden = state, state[0].shape[1]
-        xs, product = split(g, x, hidden, 3), g.add("matmul", [h, weights["r"]])
+        xs, recurrent = split(g, x, hidden, 3), g.add("matmul", [h, weights["r"]])
         linear = attrs.get("linear_before_reset", False)
-        parts = split(g, product, hidden, 3 if linear else 2)
-        z, reset = (gates[0].graph(g, g.add("add", [a, b])) for a, b in zip(xs[:2], parts))
+        hs = split(g, recurrent, hidden, 3 if linear else 2)
+        z, reset = (gates[0].graph(g, g.add("add", [a, b])) for a, b in zip(xs[:2], hs))
         if linear:
-            inner = g.add("add", [parts[2], weights["rbh"]]) if "rbh" in weights else parts[2]
+            inner = g.add("add", [hs[2], weights["rbh"]]) if "rbh" in weights else hs[2]
             inner = g.add("mul", [reset, inner])
         else:
             inner = g.add("matmul", [g.add("mul", [reset, h]), weights["rh"]])
         new = gates[1].graph(g, g.add("add", [xs[2], inner]))
-        rest = g.add("sub", [number(g, 1, z), z])
-        return [g.add("add", [g.add("mul", [rest, new]), g.add("mul", [z, h])])]
+        complement = g.add("sub", [number(g, 1, z), z])
+        return [g.add("add", [g.add("mul", [complement, new]), g.add("mul", [z, h])])]
 
     def own_samples(self, case) -> list[Sample]:
         return [
@@ -426,7 +432,7 @@ class Gru(Recurrent):
 
 @register
 class Lstm(Recurrent):
-    """Gates i, o, f, c; peepholes i, o, f look at the cell; {input_forget} couples f to 1 - i."""
+    """Gates i, o, f, c; peepholes i, o, f read the cell; {input_forget} couples f to 1 - i."""
 
     name = "lstm"
     gates = 4
@@ -447,8 +453,7 @@ class Lstm(Recurrent):
     def weights(self, g, r, bias, peephole, attrs):
         found = super().weights(g, r, bias, peephole, attrs)
         if peephole is not None:
-            parts = split(g, peephole, r.shape[1], 3)
-            found |= dict(zip(("pi", "po", "pf"), parts))
+            found |= dict(zip(("pi", "po", "pf"), split(g, peephole, r.shape[1], 3)))
         return found
 
     def step(self, g, x, state, weights, gates, attrs):
@@ -456,19 +461,19 @@ class Lstm(Recurrent):
         total = g.add("add", [x, g.add("matmul", [h, weights["r"]])])
         xi, xo, xf, xc = split(g, total, h.shape[1], 4)
 
-        def look(gate: Value, name: str, cell: Value) -> Value:
+        def with_peephole(gate: Value, name: str, cell: Value) -> Value:
             if name not in weights:
                 return gate
             return g.add("add", [gate, g.add("mul", [weights[name], cell])])
 
-        i = f.graph(g, look(xi, "pi", c))
+        i = f.graph(g, with_peephole(xi, "pi", c))
         if attrs.get("input_forget", False):
             forget = g.add("sub", [number(g, 1, i), i])
         else:
-            forget = f.graph(g, look(xf, "pf", c))
-        kept, fresh = g.add("mul", [forget, c]), g.add("mul", [i, act.graph(g, xc)])
-        new = g.add("add", [kept, fresh])
-        o = f.graph(g, look(xo, "po", new))
+            forget = f.graph(g, with_peephole(xf, "pf", c))
+        kept, added = g.add("mul", [forget, c]), g.add("mul", [i, act.graph(g, xc)])
+        new = g.add("add", [kept, added])
+        o = f.graph(g, with_peephole(xo, "po", new))
         return [g.add("mul", [o, out.graph(g, new)]), new]
 
     def own_samples(self, case) -> list[Sample]:

@@ -1,10 +1,10 @@
-"""Scatter: a copy of the data, then updates written in order at places given by an index tensor.
+"""Scatter: a copy of the data, then updates stored in order at the indices of an index tensor.
 
 In: data, indices, updates. Out: rows of `graph.opdef.TABLE`, OPAQUE (two stages on one buffer).
 Part of the gather family. Called by ops/__init__.py.
 
-Where two updates meet, the later one in row-major order wins (or they combine, by `reduction`), so
-the axes on which they can meet are ordered. Indices are checked and clamped as in gather.py.
+Of duplicate indices the later update in row-major order wins (or they combine, by `reduction`), so
+the axes on which duplicates occur are ordered. Indices are checked and clamped as in gather.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ingot.ops.indexing import (
     require_index,
     require_inside,
     safe_index,
-    unsure_axes,
+    unproven_axes,
     wrapped,
 )
 
@@ -42,7 +42,7 @@ REDUCTIONS: dict[str, Callable[..., np.ndarray]] = {
 
 
 class Scatter(OpDef):
-    """What both forms share: the copy, and how an update meets what is there."""
+    """Type checks and the combination of an update with the stored element."""
 
     kind = Kind.OPAQUE
     python_reference = True
@@ -55,24 +55,24 @@ class Scatter(OpDef):
         if reduction != "none" and x.dtype.is_bool:
             raise type_error(self.name, f"reduction {reduction!r} needs numbers, not bool")
 
-    def met(self, there: np.ndarray, update: np.ndarray, attrs: Attrs) -> np.ndarray:
+    def combined(self, stored: np.ndarray, update: np.ndarray, attrs: Attrs) -> np.ndarray:
         reduction = attrs.get("reduction", "none")
         if reduction == "none":
             return update
-        wide = REDUCTIONS[reduction](common.widen_array(there), common.widen_array(update))
-        return np.asarray(wide).astype(there.dtype)
+        wide = REDUCTIONS[reduction](common.widen_array(stored), common.widen_array(update))
+        return np.asarray(wide).astype(stored.dtype)
 
     def write(
-        self, out: Buffer, target: Sequence[arith.Expr], update: ir.Expr, looked_up: Sequence[int],
-        attrs: Attrs,
+        self, out: Buffer, target: Sequence[arith.Expr], update: ir.Expr,
+        indexed_axes: Sequence[int], attrs: Attrs,
     ) -> Stmt:  # fmt: skip
         reduction = attrs.get("reduction", "none")
         if reduction != "none":
-            there = common.widen(out[tuple(target)])
-            wide = ir.Binary(reduction, there, common.widen(update))
+            stored = common.widen(out[tuple(target)])
+            wide = ir.Binary(reduction, stored, common.widen(update))
             update = common.narrow(wide, out.dtype)
         store = ir.Store(out, tuple(target), update)
-        guard = is_nonempty([out.shape[axis] for axis in looked_up])
+        guard = is_nonempty([out.shape[axis] for axis in indexed_axes])
         return store if guard is None else ir.If(guard, store)
 
 
@@ -88,7 +88,7 @@ class ScatterND(Scatter):
         self.require(x, updates, attrs)
         depth = index_depth(self.name, x, indices, 0)
         wanted = (*indices.shape[:-1], *x.shape[depth:])
-        why = f"updates are {updates}, indices and data ask {wanted}"
+        why = f"updates are {updates}, indices and data require {wanted}"
         if len(wanted) != updates.rank:
             raise type_error(self.name, why)
         for a, b in zip(wanted, updates.shape):
@@ -101,7 +101,7 @@ class ScatterND(Scatter):
         for point in np.ndindex(*indices.shape[:-1]):
             pairs = zip(indices[point], x.shape)
             target = tuple(int(wrapped(self.name, index, extent)) for index, extent in pairs)
-            out[target] = self.met(out[target], updates[point], attrs)
+            out[target] = self.combined(out[target], updates[point], attrs)
         return [out]
 
     def compute(
@@ -139,7 +139,7 @@ class ScatterND(Scatter):
 
 
 def _typed(indices: np.ndarray, rows: np.ndarray) -> list[Sample]:
-    """One sample for each element type, duplicates adding up where there is a sum."""
+    """One sample for each element type; duplicate indices are summed unless bool."""
     kinds = (dtypes.f64, dtypes.f16, dtypes.bf16, dtypes.i8, dtypes.i64, dtypes.u8, dtypes.bool_)
     found = []
     for dtype in kinds:
@@ -174,7 +174,7 @@ class ScatterElements(Scatter):
         found, out = wrapped(self.name, indices, x.shape[axis]), x.copy()
         for point in np.ndindex(*indices.shape):
             target = (*point[:axis], int(found[point]), *point[axis + 1 :])
-            out[target] = self.met(out[target], updates[point], attrs)
+            out[target] = self.combined(out[target], updates[point], attrs)
         return [out]
 
     def compute(
@@ -183,7 +183,7 @@ class ScatterElements(Scatter):
         x, indices, updates = inputs
         assert x is not None and indices is not None and updates is not None
         axis = common.normalize_axis(self.name, attrs.get("axis", 0), x.rank)
-        unsure = unsure_axes(x, indices, axis)
+        unproven = unproven_axes(x, indices, axis)
         check_indices(b, self.name, indices, [x.shape[axis]])
         check_inside(b, self.name, x, indices, axis)
         out = b.compute("scatter_elements", x.shape, lambda *point: x[point])
@@ -191,10 +191,10 @@ class ScatterElements(Scatter):
         def body(*point: arith.Expr) -> Stmt:
             target = inside_point(x, indices, point)
             target[axis] = safe_index(indices[point], x.shape[axis])
-            return self.write(out, target, updates[point], [axis, *unsure], attrs)
+            return self.write(out, target, updates[point], [axis, *unproven], attrs)
 
-        meet = {axis, *unsure}  # clamped points may meet there too, until the check has failed
-        kinds = [AxisKind.ORDERED if k in meet else AxisKind.SPATIAL for k in range(x.rank)]
+        duplicates = {axis, *unproven}  # clamped points may coincide before the check fails
+        kinds = [AxisKind.ORDERED if k in duplicates else AxisKind.SPATIAL for k in range(x.rank)]
         common.stage(b, "update", indices.shape, body, kinds)
         return [out]
 

@@ -1,9 +1,9 @@
-"""`slice`: evenly spaced elements of each axis.
+"""`slice`: a strided slice of each axis.
 
-In: a tensor. Out: a row of `graph.opdef.TABLE`, INJECTIVE. Called by ops/__init__.py. Front ends
-clamp what they slice, and most slices are seen to stay inside their axis. Where only run time can
-tell (parts of fixed size of an axis of unknown size), a check fails and the load is guarded, so
-that nothing outside is touched.
+In: a tensor. Out: a row of `graph.opdef.TABLE`, INJECTIVE. Called by ops/__init__.py. Importers
+clamp slice bounds, and most slices are provably in bounds. Where they are not (a static slice of a
+dynamic dimension), a run-time check reports the error and the load is masked, so that no memory
+outside the tensor is read.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ingot.loops.ir import Buffer, Expr
 from ingot.ops import common
 from ingot.ops.movement import SAMPLED, Move, per_axis
 
-OUTSIDE = "slice: an axis is too short"
+OUT_OF_BOUNDS = "slice: an axis is too short"
 NAMES = ("starts", "sizes", "steps")
 
 
 @register
 class SliceOp(Move):
-    """sizes[i] elements of axis i from starts[i] on, steps[i] apart (a step may be negative)."""
+    """sizes[i] elements of axis i, from starts[i], with step steps[i] (which may be negative)."""
 
     name = "slice"
     keeps_axes = True
-    cuts = True
+    is_slice = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         starts, sizes, steps = (per_axis(self.name, attrs, n, x.rank) for n in NAMES)
@@ -44,17 +44,20 @@ class SliceOp(Move):
                 continue
             ends = (start, start + (size - 1) * step)
             if size < 0 or (size > 0 and not (min(ends) >= 0 and max(ends) < extent)):
-                raise type_error(self.name, f"axis {axis} of size {extent} has no {bounds[:3]}")
+                raise type_error(
+                    self.name,
+                    f"slice {bounds[:3]} is out of bounds for axis {axis} of size {extent}",
+                )
         return sizes
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         out = np.asarray(inputs[0])
         triples = zip(*(common.numbers(self.name, attrs[n]) for n in NAMES))
         for axis, (start, size, step) in enumerate(triples):
-            places = start + step * np.arange(size)
-            if ((places < 0) | (places >= out.shape[axis])).any():
-                raise common.run_failed(OUTSIDE)
-            out = np.take(out, places, axis)
+            indices = start + step * np.arange(size)
+            if ((indices < 0) | (indices >= out.shape[axis])).any():
+                raise common.run_failed(OUT_OF_BOUNDS)
+            out = np.take(out, indices, axis)
         return [out]
 
     def compute(
@@ -62,8 +65,8 @@ class SliceOp(Move):
     ) -> list[Buffer]:
         (x,) = inputs
         assert x is not None
-        unsure = unsure_axes(x, attrs, b.ranges)
-        for axis in unsure:
+        unproven = unproven_axes(x, attrs, b.ranges)
+        for axis in unproven:
             start, size, step = (arith.wrap(attrs[n][axis]) for n in NAMES)
             check(b, x.shape[axis], start, size, step)
 
@@ -71,14 +74,14 @@ class SliceOp(Move):
             rows = zip(attrs["starts"], attrs["steps"], point)
             source = tuple(arith.wrap(start) + i * step for start, step, i in rows)
             mask: Expr | None = None
-            for axis in unsure:
+            for axis in unproven:
                 here = inside(source[axis], x.shape[axis])
                 mask = here if mask is None else mask & here
             other = None if mask is None else ir.value_of(0, x.dtype)
             return ir.Load(x, source, mask=mask, other=other)
 
         shape = outputs[0].shape
-        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):  # there is nothing to read
+        if any(arith.is_const(d, 0) for d in (*shape, *x.shape)):  # no element is read
             return [b.compute(self.name, shape, lambda *point: ir.value_of(0, x.dtype))]
         return [b.compute(self.name, shape, value)]
 
@@ -96,30 +99,30 @@ class SliceOp(Move):
         return found + [Sample((common.data(4, 3, dtype=d),), attrs) for d in SAMPLED]
 
 
-def inside(place: arith.Expr, extent: Dim) -> Expr:
-    """0 <= place < extent, as a value."""
-    value = ir.Index(place)
+def inside(index: arith.Expr, extent: Dim) -> Expr:
+    """0 <= index < extent, as a value."""
+    value = ir.Index(index)
     not_before = ir.Compare("ge", value, ir.value_of(0, value.dtype))
     return not_before & ir.Compare("lt", value, ir.Index(extent))
 
 
 def check(b: Build, extent: Dim, start: Dim, size: Dim, step: Dim) -> None:
-    """Fail unless the first and the last element are inside, if there are any."""
-    is_taken = ir.Compare("gt", ir.Index(size), ir.value_of(0, dtypes.i64))
-    for place in (start, start + (size - 1) * step):
-        bad = is_taken & ir.Unary("not", inside(place, extent))
-        sizes = (ir.Index(place), ir.Index(extent))
-        b.check((), lambda bad=bad: bad, OUTSIDE, lambda sizes=sizes: sizes)
+    """Fail unless the first and the last element are in bounds; an empty slice passes."""
+    is_nonempty = ir.Compare("gt", ir.Index(size), ir.value_of(0, dtypes.i64))
+    for index in (start, start + (size - 1) * step):
+        bad = is_nonempty & ir.Unary("not", inside(index, extent))
+        sizes = (ir.Index(index), ir.Index(extent))
+        b.check((), lambda bad=bad: bad, OUT_OF_BOUNDS, lambda sizes=sizes: sizes)
 
 
-def unsure_axes(x: Buffer, attrs: Attrs, ranges: Mapping[str, Interval]) -> list[int]:
-    """Axes where the slice is not seen to stay inside for all sizes."""
+def unproven_axes(x: Buffer, attrs: Attrs, ranges: Mapping[str, Interval]) -> list[int]:
+    """Axes on which the slice is not provably in bounds for all sizes."""
     rows = zip(*(attrs[n] for n in NAMES), x.shape)
-    return [axis for axis, row in enumerate(rows) if not _stays_inside(row, ranges)]
+    return [axis for axis, row in enumerate(rows) if not _is_in_bounds(row, ranges)]
 
 
-def _stays_inside(row: Sequence[arith.IntLike], ranges: Mapping[str, Interval]) -> bool:
-    """Its first and last element are inside, or it has none."""
+def _is_in_bounds(row: Sequence[arith.IntLike], ranges: Mapping[str, Interval]) -> bool:
+    """Whether the first and last element are provably in bounds, or the slice is empty."""
     start, size, step, extent = (arith.wrap(value) for value in row)
     names = sorted({n for e in (start, size, extent) for n in arith.free_vars(e)})
     env = {name: ranges.get(name, Interval(0, None)) for name in names}

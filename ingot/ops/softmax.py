@@ -1,8 +1,8 @@
 """Softmax and log-softmax along one axis.
 
-In: a float tensor and `axis`. Out: the same shape. A row of nothing but -inf gives NaN, as numpy
-and ONNX Runtime do. Both stay whole where the target keeps them (rows stay in cache) and otherwise
-decompose into reductions and elementwise operators. Called through the operator table.
+In: a float tensor and `axis`. Out: the same shape. A row of only -inf gives NaN, as in numpy and
+ONNX Runtime. Both are composite operators: one row reduction where the target keeps them (a row
+stays in cache), otherwise reductions and element-wise operators. Called through the operator table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr
 from ingot.ops.common import (
-    awkward,
+    edge_floats,
     floats,
     is_narrow,
     narrow,
@@ -34,8 +34,10 @@ from ingot.ops.reduce import check_floats, full_point
 
 
 class RowSoftmax(OpDef):
+    """A row reduction: the maximum, the sum of exponentials, then the result of each element."""
+
     kind = Kind.REDUCTION
-    rich = True
+    composite = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = tensor_types(self.name, inputs, 1)
@@ -43,12 +45,12 @@ class RowSoftmax(OpDef):
         normalize_axis(self.name, attrs.get("axis", -1), x.rank)
         return [TensorType(x.dtype, x.shape)]
 
-    def share(self, total: Expr) -> Expr:
-        """What the row's sum of exp(x - max) becomes, once for the row."""
+    def row_term(self, total: Expr) -> Expr:
+        """A function of the row's sum of exp(x - max), computed once for each row."""
         raise NotImplementedError(self.name)
 
-    def result(self, shifted: Expr, power: Expr, share: Expr) -> Expr:
-        """From x - max, exp(x - max) and what the row's sum of the latter has become."""
+    def result(self, shifted: Expr, power: Expr, row_term: Expr) -> Expr:
+        """The output, from x - max, exp(x - max) and the row's term."""
         raise NotImplementedError(self.name)
 
     def compute(
@@ -62,18 +64,18 @@ class RowSoftmax(OpDef):
         def row(point: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
             return (*point[:axis], *point[axis + 1 :])
 
-        def place(point: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
+        def source(point: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
             return full_point(point[:-1], point[-1:], (axis,), False)
 
-        top = b.reduce("top", rows, over, "max", lambda *p: widen(x[place(p)]))
+        top = b.reduce("top", rows, over, "max", lambda *p: widen(x[source(p)]))
         power = b.compute("power", x.shape, lambda *p: ir.Math("exp", (widen(x[p]) - top[row(p)],)))
-        total = b.reduce("total", rows, over, "add", lambda *p: power[place(p)])
+        total = b.reduce("total", rows, over, "add", lambda *p: power[source(p)])
 
-        share = b.compute("share", rows, lambda *p: self.share(total[p]))
+        row_term = b.compute("row_term", rows, lambda *p: self.row_term(total[p]))
 
         def value(*point: arith.Expr) -> Expr:
             shifted = widen(x[point]) - top[row(point)]
-            return narrow(self.result(shifted, power[point], share[row(point)]), x.dtype)
+            return narrow(self.result(shifted, power[point], row_term[row(point)]), x.dtype)
 
         return [b.compute("out", x.shape, value)]
 
@@ -85,7 +87,7 @@ class RowSoftmax(OpDef):
         )
         cases = [
             (floats(3, 17), -1), (floats(2, 5, 3), 1), (floats(2, 3, 1), 2), (floats(4, 6), 0),
-            (rows, 1), (awkward(), 0), (floats(1), 0), (floats(2, 3, 2, dtype=dtypes.f64), -2),
+            (rows, 1), (edge_floats(), 0), (floats(1), 0), (floats(2, 3, 2, dtype=dtypes.f64), -2),
         ]  # fmt: skip
         narrow_cases = [floats(2, 9, dtype=dtypes.f16), floats(2, 9, dtype=dtypes.bf16)]
         return [Sample((x,), {"axis": axis}) for x, axis in cases] + [
@@ -94,14 +96,14 @@ class RowSoftmax(OpDef):
 
 
 def _shift(g: GraphBuilder, x: Value, axis: int) -> tuple[Value, Value, Value]:
-    """x - max, its exponential, and the row's sum of that; narrow floats as f32."""
+    """x - max, its exponential, and the row's sum of exponentials; narrow floats as f32."""
     wide = g.add("cast", [x], to=dtypes.f32, mode="saturate") if is_narrow(x.dtype) else x
     shifted = g.add("sub", [wide, g.add("reduce_max", [wide], axes=(axis,), keepdims=True)])
     power = g.add("exp", [shifted])
     return shifted, power, g.add("reduce_sum", [power], axes=(axis,), keepdims=True)
 
 
-def _back(g: GraphBuilder, value: Value, like: Value) -> list[Value]:
+def _narrowed(g: GraphBuilder, value: Value, like: Value) -> list[Value]:
     if value.dtype is like.dtype:
         return [value]
     return [g.add("cast", [value], to=like.dtype, mode="saturate")]
@@ -121,11 +123,11 @@ class Softmax(RowSoftmax):
             power = np.exp(wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf))
             return [(power / np.sum(power, axis=axis, keepdims=True)).astype(x.dtype)]
 
-    def share(self, total: Expr) -> Expr:
-        return 1.0 / total  # the total is 1 or more, or not a number
+    def row_term(self, total: Expr) -> Expr:
+        return 1.0 / total  # the total is at least 1, or NaN
 
-    def result(self, shifted: Expr, power: Expr, share: Expr) -> Expr:
-        return power * share
+    def result(self, shifted: Expr, power: Expr, row_term: Expr) -> Expr:
+        return power * row_term
 
     def decompose(
         self,
@@ -137,7 +139,7 @@ class Softmax(RowSoftmax):
         x = inputs[0]
         assert x is not None
         _, power, total = _shift(g, x, attrs.get("axis", -1))
-        return _back(g, g.add("div", [power, total]), x)
+        return _narrowed(g, g.add("div", [power, total]), x)
 
 
 @register
@@ -155,11 +157,11 @@ class LogSoftmax(RowSoftmax):
             total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
             return [(shifted - np.log(total)).astype(x.dtype)]
 
-    def share(self, total: Expr) -> Expr:
+    def row_term(self, total: Expr) -> Expr:
         return ir.Math("log", (total,))
 
-    def result(self, shifted: Expr, power: Expr, share: Expr) -> Expr:
-        return shifted - share
+    def result(self, shifted: Expr, power: Expr, row_term: Expr) -> Expr:
+        return shifted - row_term
 
     def decompose(
         self,
@@ -171,4 +173,4 @@ class LogSoftmax(RowSoftmax):
         x = inputs[0]
         assert x is not None
         shifted, _, total = _shift(g, x, attrs.get("axis", -1))
-        return _back(g, g.add("sub", [shifted, g.add("log", [total])]), x)
+        return _narrowed(g, g.add("sub", [shifted, g.add("log", [total])]), x)

@@ -1,11 +1,11 @@
-"""Sources: values that come from the store, from sizes, or from a few numbers; and the operators
-whose result has a size that only the data knows.
+"""Sources: constants, sizes as tensors, fill and range; and the operators whose output shape
+depends on data (nonzero, bind).
 
 In: nothing, scalars, or (nonzero, bind) a tensor. Out: rows of `graph.opdef.TABLE`. Called by
-ops/__init__.py; spelled in ONNX by frontends/onnx/sources.py.
+ops/__init__.py; imported from ONNX by frontends/onnx/sources.py.
 
-`range`, `nonzero` and `bind` name in attr `symbols` the sizes they bind; `bind()` computes them and
-`compute` may use them.
+`range`, `nonzero` and `bind` bind dynamic dimensions: attribute `symbols` names them, `bind()`
+computes their values and `compute` may use them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ingot.support.errors import IngotError
 
 @register
 class Constant(OpDef):
-    """A tensor of the store. It has no loops: whoever reads it reads the weights."""
+    """A tensor of the constant store. It has no loops: consumers read the store's buffer."""
 
     name = "constant"
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         ref = attrs.get("value")
         if not isinstance(ref, ConstRef):
-            raise type_error(self.name, f"value={ref!r} is not a reference into the store")
+            raise type_error(self.name, f"value={ref!r} is not a reference into the constant store")
         return [tensor(dtypes.of(ref.dtype), *ref.shape)]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        raise IngotError("bad-graph", "a constant's numbers are in the store, not in its reference")
+        raise IngotError("bad-graph", "a constant is read from the constant store")
 
 
 @register
@@ -68,7 +68,7 @@ class IndexTensor(OpDef):
 
         def formula(*point):
             if not values:
-                return ir.Lit(0, dtypes.i64)  # an empty tensor has no point to compute
+                return ir.Lit(0, dtypes.i64)  # an empty tensor has no elements
             position: arith.Expr = arith.Const(0)
             for i, extent in zip(point, attrs["shape"]):
                 position = position * extent + i
@@ -88,7 +88,7 @@ class IndexTensor(OpDef):
 
 
 def choose(position: arith.Expr, values: Sequence[Expr], start: int) -> Expr:
-    """values[position - start], by halving."""
+    """values[position - start], by binary search."""
     if len(values) == 1:
         return values[0]
     middle = len(values) // 2
@@ -99,7 +99,7 @@ def choose(position: arith.Expr, values: Sequence[Expr], start: int) -> Expr:
 
 @register
 class Fill(OpDef):
-    """A tensor of `shape` that holds one scalar everywhere."""
+    """A tensor of `shape` filled with a scalar."""
 
     name = "fill"
     kind = Kind.INJECTIVE
@@ -134,8 +134,8 @@ ZERO_STEP = "range: the step is zero"
 
 @register
 class Range(OpDef):
-    """start, start + delta, … up to but not including limit; binds its length, unless attribute
-    `size` says it."""
+    """start, start + delta, … up to but excluding limit. Binds its length to a symbol, unless
+    attribute `size` gives it."""
 
     name = "range"
     kind = Kind.INJECTIVE
@@ -144,8 +144,8 @@ class Range(OpDef):
         types = common.tensor_types(self.name, inputs, 3)
         dtype = common.require_same_dtype(self.name, *types)
         if dtype.is_bool or any(t.rank for t in types):
-            raise type_error(self.name, "start, limit and delta are scalar numbers")
-        if attrs.get("size") is not None:  # the importer knows the length: nothing is bound
+            raise type_error(self.name, "start, limit and delta must be numeric scalars")
+        if attrs.get("size") is not None:  # the length is known when compiling: no symbol is bound
             return [TensorType(dtype, common.dims((attrs["size"],)))]
         return [tensor(dtype, *symbol_dims(self.name, attrs, 1))]
 
@@ -202,18 +202,18 @@ def _range_sample(dtype: dtypes.DType, start: float, limit: float, delta: float)
 
 
 def symbol_dims(op: str, attrs: Attrs, count: int) -> list[arith.Expr]:
-    """The sizes this node binds, as dimensions."""
+    """The dynamic dimensions that this node binds."""
     names = attrs.get("symbols", ())
     if len(names) != count:
-        raise type_error(op, f"binds {count} sizes, attribute symbols names {tuple(names)}")
+        raise type_error(op, f"binds {count} symbols, attribute symbols has {tuple(names)}")
     return [arith.Var(name) for name in names]
 
 
 def count_of(start: Expr, limit: Expr, delta: Expr) -> Expr:
-    """ceil((limit - start) / delta) in integers: minus the floor of the division turned round."""
+    """ceil((limit - start) / delta) in integers, as -floor((start - limit) / delta)."""
     start, limit, delta = (ir.Cast(x, dtypes.i64) for x in (start, limit, delta))
     zero, minus = ir.Lit(0, dtypes.i64), ir.Lit(-1, dtypes.i64)
-    down = ir.Compare("lt", delta, zero)  # so that only positive numbers divide
+    down = ir.Compare("lt", delta, zero)  # so that the divisor is positive
     gap = ir.Select(down, limit - start, start - limit)
     size = ir.Select(down, -delta, delta)
     return minus * ir.Binary("floordiv", gap, ir.Binary("max", size, ir.Lit(1, dtypes.i64)))
@@ -226,7 +226,7 @@ def float_count(start: Expr, limit: Expr, delta: Expr) -> Expr:
 
 @register
 class NonZero(OpDef):
-    """The points where x is not zero, in row-major order, one column each: i64[rank, n]."""
+    """The indices of the nonzero elements in row-major order, one column each: i64[rank, n]."""
 
     name = "nonzero"
 
@@ -239,7 +239,7 @@ class NonZero(OpDef):
         return [points.T.astype(np.int64).copy(order="C")]
 
     def bind(self, b: Build, inputs: Sequence[Buffer | None], attrs: Attrs) -> Buffer:
-        """Counted as they are found, from a zero stored first: x may be empty."""
+        """The count of nonzero elements. It is initialised by its own stage, as x may be empty."""
         (x,) = inputs
         assert x is not None
         count = b.compute("count", (1,), lambda _: ir.Lit(0, dtypes.i64))
@@ -281,13 +281,13 @@ class NonZero(OpDef):
             dtypes.bool_,
         )
         rows = [np.array([[0, 1, 0], [2, 0, 3]]).astype(d.numpy) for d in kinds]
-        rows += [common.awkward(), np.zeros((2, 2), np.float32), np.zeros((0, 3), np.int64)]
+        rows += [common.edge_floats(), np.zeros((2, 2), np.float32), np.zeros((0, 3), np.int64)]
         rows += [common.scalar(3), common.scalar(0), common.bools(2, 3, 2)]
         return [Sample((x,), {"symbols": ("n0",)}) for x in rows]
 
 
 def is_nonzero(x: Expr) -> Expr:
-    """NaN is not zero; either zero is."""
+    """x != 0: true for NaN, false for +0 and -0."""
     if x.dtype.is_bool:
         return x
     wide = common.widen(x)
@@ -296,7 +296,7 @@ def is_nonzero(x: Expr) -> Expr:
 
 @register
 class Bind(OpDef):
-    """x unchanged; its elements become the values of the symbols."""
+    """x; its elements become the values of the symbols (dynamic dimensions)."""
 
     name = "bind"
 

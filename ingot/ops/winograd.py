@@ -1,13 +1,13 @@
-"""3 × 3 convolution with 16 products for 2 × 2 outputs, and not 36: Winograd's F(2 × 2, 3 × 3).
+"""Winograd convolution F(2×2, 3×3): 16 multiplications for 2 × 2 outputs instead of 36.
 
-    inputs    v[t, p, c] = (Bᵀ d B)[t]     d: the 4 × 4 pixels that 2 × 2 outputs depend on
-    products  m[t, p, o] = Σ_c v[t, p, c] · u[o, c, t]
-    outputs   y          = Aᵀ m A
+    input transform   v[t, p, c] = (Bᵀ d B)[t]     d: the 4 × 4 input tile of 2 × 2 outputs
+    batched GEMM      m[t, p, o] = Σ_c v[t, p, c] · u[o, c, t]
+    output transform  y          = Aᵀ m A
 
-t counts 16 places of a tile, p the tiles of all images. B and A hold 0, 1 and -1 only, so both ends
-are sums; u = G w Gᵀ is made from the weights once (`transformed`). Results are rounded elsewhere
-than in a plain convolution, about as often: sums have a ninth of the terms. passes/fast_convs.py
-makes the operator; the schedule rule of its family says what stays in a cache.
+t is one of the 16 elements of a tile, p the tile index over all images. B and A contain only 0, 1
+and -1, so both transforms are sums. u = G w Gᵀ is computed once (`transform_weights`). Rounding
+differs from that of a direct convolution; sums have a ninth of the terms. passes/use_winograd.py
+creates the operator; the schedule rule of its family does the cache blocking.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
+from ingot.cost.winograd import OUTPUT_TILE, TRANSFORM_POINTS
 from ingot.dtypes import DType
 from ingot.graph.opdef import Attrs, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
@@ -26,29 +27,28 @@ from ingot.loops import ir
 from ingot.loops.build import Build, identity
 from ingot.loops.ir import Buffer, Expr
 from ingot.ops.common import floats, require_same_dtype, same_dim, tensor_type
-from ingot.ops.conv import AnyConv, Window, all_of, inside, out_sizes, window
+from ingot.ops.conv import ConvBase, Window, all_of, inside, out_sizes, window
 from ingot.ops.reduce import reduce_over
-from ingot.winograd_tiles import PLACES, TILE
 
-KERNEL, PATCH = 3, 4  # taps and pixels of a tile along an axis
-TO_PIXELS = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1))  # Bᵀ
-TO_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
-TO_OUTPUTS = ((1, 1, 1, 0), (0, 1, -1, 1))  # Aᵀ
+KERNEL, INPUT_TILE = 3, 4  # sizes along one axis
+INPUT_TRANSFORM = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1))  # Bᵀ
+WEIGHT_TRANSFORM = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
+OUTPUT_TRANSFORM = ((1, 1, 1, 0), (0, 1, -1, 1))  # Aᵀ
 Term = Callable[[arith.Expr], Expr]
 
 
-def transformed(weights: np.ndarray) -> np.ndarray:
-    """(out, in, 3, 3) → (out, in, 16), rounded once."""
-    both = np.kron(TO_TAPS, TO_TAPS)
+def transform_weights(weights: np.ndarray) -> np.ndarray:
+    """G w Gᵀ: (out, in, 3, 3) → (out, in, 16), computed in f64 and rounded once."""
+    both = np.kron(WEIGHT_TRANSFORM, WEIGHT_TRANSFORM)
     with np.errstate(invalid="ignore"):
         wide = weights.reshape(-1, KERNEL * KERNEL).astype(np.float64) @ both.T
-    return wide.astype(weights.dtype).reshape(*weights.shape[:2], PLACES)
+    return wide.astype(weights.dtype).reshape(*weights.shape[:2], TRANSFORM_POINTS)
 
 
 @register
-class WinogradConv(AnyConv):
-    """conv(x, w, bias) with strides and dilations of one, given u = transformed(w). `grid` has the
-    tiles in a column and a row of an image, if more are wanted than it takes."""
+class WinogradConv(ConvBase):
+    """conv(x, w, bias) with strides and dilations of 1, given u = transform_weights(w). `grid` is
+    the number of tiles (rows, columns) of an image, if it is to be larger than needed."""
 
     name = "winograd_conv"
     channels_last = True
@@ -72,19 +72,19 @@ class WinogradConv(AnyConv):
         x, u = (tensor_type(self.name, t) for t in inputs[:2])
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
         require_same_dtype(self.name, x, u)
-        if x.rank != 4 or u.rank != 3 or not same_dim(u.shape[2], arith.Const(PLACES)):
-            what = f"wants images and weights (out, in, {PLACES}), got {x} and {u}"
-            raise type_error(self.name, what, "make them with ops.winograd.transformed")
-        if x.dtype not in (dtypes.f32, dtypes.f64):  # narrower ones need wider sums
-            raise type_error(self.name, f"wants f32 or f64, got {x}", "use conv")
+        if x.rank != 4 or u.rank != 3 or not same_dim(u.shape[2], arith.Const(TRANSFORM_POINTS)):
+            what = f"expects images and weights (out, in, {TRANSFORM_POINTS}), got {x} and {u}"
+            raise type_error(self.name, what, "use ops.winograd.transform_weights")
+        if x.dtype not in (dtypes.f32, dtypes.f64):  # narrow floats would need f32 accumulation
+            raise type_error(self.name, f"expects f32 or f64, got {x}", "use conv")
         return x, u, bias
 
     def window(self, attrs: Attrs) -> Window:
         return window(self.name, {"pads": attrs.get("pads")}, 2)
 
     def grid(self, space: Sequence[Dim], attrs: Attrs) -> tuple[Dim, ...]:
-        """Tiles in a column and a row of an image."""
-        least = [simplify(arith.ceildiv(n, arith.Const(TILE))) for n in space]
+        """The number of tiles (rows, columns) of an image."""
+        least = [simplify(arith.ceildiv(n, arith.Const(OUTPUT_TILE))) for n in space]
         return tuple(arith.wrap(n) for n in attrs.get("grid") or least)
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
@@ -93,17 +93,19 @@ class WinogradConv(AnyConv):
         slide = self.window(attrs)
         lows, highs = ([arith.as_int(p) or 0 for p in pads] for pads in (slide.begins, slide.ends))
         sizes = [n + lo + hi - 2 for n, lo, hi in zip(x.shape[2:], lows, highs)]
-        counts = [-(-size // TILE) for size in sizes]
-        room = [(lo, TILE * k + 2 - n - lo) for n, lo, k in zip(x.shape[2:], lows, counts)]
+        counts = [-(-size // OUTPUT_TILE) for size in sizes]
+        room = [(lo, OUTPUT_TILE * k + 2 - n - lo) for n, lo, k in zip(x.shape[2:], lows, counts)]
         padded = np.pad(x, [(0, 0), (0, 0), *room])
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (PATCH, PATCH), axis=(2, 3))
-        patches = windows[:, :, ::TILE, ::TILE]
-        b, a = (np.array(m, x.dtype) for m in (TO_PIXELS, TO_OUTPUTS))
-        v = np.einsum("ai,ncyxij,bj->abncyx", b, patches, b, optimize=True)
-        places = u.reshape(*u.shape[:2], PATCH, PATCH)
-        m = np.einsum("abncyx,ocab->abnoyx", v, places, optimize=True)
+        windows = np.lib.stride_tricks.sliding_window_view(
+            padded, (INPUT_TILE, INPUT_TILE), axis=(2, 3)
+        )
+        tiles = windows[:, :, ::OUTPUT_TILE, ::OUTPUT_TILE]
+        b, a = (np.array(m, x.dtype) for m in (INPUT_TRANSFORM, OUTPUT_TRANSFORM))
+        v = np.einsum("ai,ncyxij,bj->abncyx", b, tiles, b, optimize=True)
+        weights = u.reshape(*u.shape[:2], INPUT_TILE, INPUT_TILE)
+        m = np.einsum("abncyx,ocab->abnoyx", v, weights, optimize=True)
         y = np.einsum("ia,abnoyx,jb->noyixj", a, m, a, optimize=True)
-        whole = y.reshape(*y.shape[:2], TILE * counts[0], TILE * counts[1])
+        whole = y.reshape(*y.shape[:2], OUTPUT_TILE * counts[0], OUTPUT_TILE * counts[1])
         out = whole[:, :, : sizes[0], : sizes[1]]
         if bias is not None:
             out = out + bias.reshape(1, -1, 1, 1)
@@ -116,55 +118,60 @@ class WinogradConv(AnyConv):
         assert x is not None and u is not None
         counts = self.grid(outputs[0].shape[2:], attrs)
         tiles = simplify(x.shape[0] * counts[0] * counts[1])
-        v = self.inputs_of(b, x, self.window(attrs), counts, tiles)
+        v = self.input_transform(b, x, self.window(attrs), counts, tiles)
 
         def term(t, p, o, c) -> Expr:
             return v[t, p, c] * u[o, c, t]
 
-        shape, zero = (arith.Const(PLACES), tiles, u.shape[0]), identity("add", x.dtype)
-        m = reduce_over(b, "product", shape, [u.shape[1]], "add", term, zero)
-        return self.finish(b, self.outputs_of(b, m, outputs[0].shape, counts), bias, outputs[0])
+        shape, zero = (arith.Const(TRANSFORM_POINTS), tiles, u.shape[0]), identity("add", x.dtype)
+        m = reduce_over(b, "matmul", shape, [u.shape[1]], "add", term, zero)
+        return self.finish(
+            b, self.output_transform(b, m, outputs[0].shape, counts), bias, outputs[0]
+        )
 
-    def inputs_of(
+    def input_transform(
         self, b: Build, x: Buffer, slide: Window, counts: Sequence[Dim], tiles: Dim
     ) -> Buffer:
-        """Bᵀ d B for every tile and channel, zeros beyond the edges of an image."""
+        """Bᵀ d B for every tile and channel; masked loads give zero outside the image."""
         rows, columns = counts
 
         def value(t, p, c) -> Expr:
             image, row, column = p // (rows * columns), p // columns % rows, p % columns
 
             def pixel(i: arith.Expr, j: arith.Expr) -> Expr:
-                at = [TILE * t + k - lo for t, k, lo in zip((row, column), (i, j), slide.begins)]
+                at = [
+                    OUTPUT_TILE * t + k - lo
+                    for t, k, lo in zip((row, column), (i, j), slide.begins)
+                ]
                 within = all_of([inside(k, n) for k, n in zip(at, x.shape[2:])])
                 return ir.Load(x, (image, c, *at), mask=within, other=ir.value_of(0, x.dtype))
 
             def along_row(j: arith.Expr) -> Expr:
-                return _pixels(t // PATCH, lambda i: pixel(i, j))
+                return _input_row(t // INPUT_TILE, lambda i: pixel(i, j))
 
-            return _pixels(t % PATCH, along_row)
+            return _input_row(t % INPUT_TILE, along_row)
 
-        return b.compute("pixels", (PLACES, tiles, x.shape[1]), value)
+        return b.compute("input_tiles", (TRANSFORM_POINTS, tiles, x.shape[1]), value)
 
-    def outputs_of(
+    def output_transform(
         self, b: Build, m: Buffer, shape: Sequence[Dim], counts: Sequence[Dim]
     ) -> Buffer:
         """Aᵀ m A at every output."""
         rows, columns = counts
 
         def value(n, o, y, x) -> Expr:
-            p = (n * rows + y // TILE) * columns + x // TILE
+            p = (n * rows + y // OUTPUT_TILE) * columns + x // OUTPUT_TILE
 
             def along_row(j: arith.Expr) -> Expr:
-                return _outputs(y % TILE, lambda i: m[i * PATCH + j, p, o])
+                return _output_row(y % OUTPUT_TILE, lambda i: m[i * INPUT_TILE + j, p, o])
 
-            return _outputs(x % TILE, along_row)
+            return _output_row(x % OUTPUT_TILE, along_row)
 
         return b.compute("conv", shape, value)
 
     def samples(self) -> list[Sample]:
         def case(x, out, bias=None, **attrs) -> Sample:
-            u = transformed(floats(out, x.shape[1], KERNEL, KERNEL, dtype=dtypes.f32))
+            u = transform_weights(floats(out, x.shape[1], KERNEL, KERNEL, dtype=dtypes.f32))
             return Sample((x, u, bias), attrs, rtol=1e-5, atol=1e-5)
 
         return [
@@ -175,19 +182,19 @@ class WinogradConv(AnyConv):
         ]
 
 
-def _pixels(i: arith.Expr, pixel: Term) -> Expr:
-    """Row i of Bᵀ times pixels: every row has two, the second of them added in row 1 alone."""
+def _input_row(i: arith.Expr, pixel: Term) -> Expr:
+    """Row i of Bᵀ times a column: two nonzero terms, the second positive in row 1 only."""
     first, second = pixel(i), pixel(2 - i // 2)
     return first + _sign(i, 1, second.dtype) * second
 
 
-def _outputs(i: arith.Expr, place: Term) -> Expr:
-    """Row i of Aᵀ times the places of a tile."""
-    last = place(arith.Const(2))
-    return place(3 * i) + place(arith.Const(1)) + _sign(i, 0, last.dtype) * last
+def _output_row(i: arith.Expr, element: Term) -> Expr:
+    """Row i of Aᵀ times a column of a tile."""
+    last = element(arith.Const(2))
+    return element(3 * i) + element(arith.Const(1)) + _sign(i, 0, last.dtype) * last
 
 
 def _sign(i: arith.Expr, positive: int, dtype: DType) -> Expr:
-    """1 where i is a certain number, else -1."""
+    """1 where i equals `positive`, else -1."""
     is_positive = ir.Compare("eq", ir.Index(i), ir.Lit(positive, dtypes.i64))
     return ir.Select(is_positive, ir.value_of(1, dtype), ir.value_of(-1, dtype))

@@ -1,4 +1,4 @@
-"""Name the inputs that a run updates in place. Called by pipeline.STAGES["attach_state"]."""
+"""Attaches state (a KV cache): inputs that a run updates in place. Called by the pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ingot.support.errors import IngotError
 
 
 def attach_state(graph: Graph, pairs: Mapping[str, str]) -> Graph:
-    """state={input: output}: after a run the input's array holds what the output would have"""
+    """state={input: output}: after a run the input's array holds the output"""
     inputs = {v.name: v for v in graph.inputs}
     outputs = {v.name: v for v in graph.outputs}
     for old, new in pairs.items():
@@ -19,11 +19,11 @@ def attach_state(graph: Graph, pairs: Mapping[str, str]) -> Graph:
             raise IngotError(
                 "bad-option",
                 f"state {old!r} is {inputs[old].type}, its successor {new!r} {outputs[new].type}",
-                why="an array can only be updated in place by one of its own type and shape",
-                hint="export the model with a cache of fixed size, or keep the cache as an input",
+                why="an in-place update needs one element type and shape",
+                hint="export the model with a cache of static size, or pass the cache as an input",
             )
     if len(set(pairs.values())) != len(pairs):
-        raise IngotError("bad-option", "two states have the same successor")
+        raise IngotError("bad-option", "two states have the same successor output")
     return replace(graph, state=tuple(pairs.items()))
 
 
@@ -31,6 +31,6 @@ def _check_name(kind: str, name: str, known: Mapping[str, object]) -> None:
     if name not in known:
         raise IngotError(
             "bad-option",
-            f"state: no {kind} is called {name!r}",
+            f"state: the model has no {kind} {name!r}",
             hint=f"the {kind}s are {', '.join(known)}",
         )

@@ -1,81 +1,81 @@
-"""Graph → the same graph with layouts in its types: channels last, constant operands in panels.
+"""Layout selection: channels-last values, constant GEMM operands packed into panels.
 
-    conv(x, w)    → the output, and what follows it axis by axis, is stored with its channels last;
-                    a constant w lies in panels of output channels, as the register tile reads it
-    matmul(x, w)  → a constant w lies in panels of columns
+    conv(x, w)    → the output, and operators that keep its axes, are stored channels-last;
+                    a constant w is packed into panels of output channels for the register tile
+    matmul(x, w)  → a constant w is packed into panels of columns
 
-Reshapes and transposes that keep together what lies together move nothing: they are views. Inputs
-and outputs of the graph keep the plain order: one that has another is converted by an explicit
-`relayout`, and so are operands that would be read against their order (read_order.py). Operators
-see logical shapes only; lower realises the rest. tiles.py says how wide a panel is. Called by the
-pipeline; INGOT_LAYOUTS=0 leaves everything plain.
+Reshapes and transposes that split or merge only contiguous axes are views. Inputs and outputs of
+the graph keep the default (row-major) layout. An explicit `relayout` converts between layouts, also
+for operands that a node would read with a large stride (operand_layouts.py). Operators see logical
+shapes only; lower applies layouts. cost/contraction.py chooses the panel width. In: a Graph. Out: a
+Graph with layouts in its types. Called by the pipeline; INGOT_LAYOUTS=0 switches it off.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ingot import tiles
 from ingot.arith import expr as arith
+from ingot.cost import contraction as cost
 from ingot.graph.ir import Graph, Node, Value, make_attrs
-from ingot.graph.layouts import channels_last, panels, transposed
+from ingot.graph.layouts import channels_last, panels, transposed_layout
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
 from ingot.ops.matmul import accumulator
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
-from ingot.passes.read_order import ReadOrder
-from ingot.passes.reshaped import layout_after, reshaped
+from ingot.passes.operand_layouts import OperandLayouts
+from ingot.passes.reshape_views import layout_of_view, reshape_as_view
 from ingot.support import knobs
 from ingot.target import Target
 
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
-    """Layouts for every value, in one walk: each operator's follows from its operands'."""
+    """Layouts for every value in one forward walk: a node's layout follows from its operands'."""
     if not knobs.current().layouts:
         return graph
     edit = Editor(graph, store)
-    wishes = Wishes(edit)
-    reading = ReadOrder(edit, target)
+    preferred = PreferredLayouts(edit)
+    operands = OperandLayouts(edit, target)
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
         edit.g.origin = node.origin
-        packed = _packed(edit, reading.applied(node), target)
-        _keep(edit, packed, _layout(packed) or _turned_as_wanted(packed, wishes))
+        packed = _packed(edit, operands.applied(node), target)
+        _keep(edit, packed, _layout(packed) or _preferred_by_readers(packed, preferred))
     _restore_outputs(edit)
     return edit.finish()
 
 
 def _layout(node: Node) -> Layout | None:
-    """How the node's output is stored."""
+    """The layout of the node's output; None for the default."""
     if len(node.outputs) != 1 or not isinstance(node.outputs[0].type, TensorType):
         return None
     op, rank = defn(node), node.outputs[0].tensor.rank
     if op.channels_last:
         return channels_last(rank)
     if op.is_view:
-        return layout_after(node)
+        return layout_of_view(node)
     if not (op.keeps_axes or op.kind_of(node) is Kind.ELEMENTWISE):
         return None
     tensors = [v.tensor for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
-    laid = [t.layout for t in tensors if t.layout is not None and t.rank == rank]
-    return laid[0] if laid else None
+    found = [t.layout for t in tensors if t.layout is not None and t.rank == rank]
+    return found[0] if found else None
 
 
-def _turned_as_wanted(node: Node, wishes: Wishes) -> Layout | None:
-    """The order that the readers of a transpose want, where it moves nothing then, or moves in any
-    case."""
+def _preferred_by_readers(node: Node, preferred: PreferredLayouts) -> Layout | None:
+    """The layout that a transpose's readers prefer, if the transpose is then a view, or copies
+    anyway."""
     if not defn(node).permutes or (x := node.inputs[0]) is None:
         return None
-    wanted = wishes.of(node.outputs[0])
+    wanted = preferred.of(node.outputs[0])
     if wanted is None:
         return None
-    is_free = transposed(x.tensor, node.attr("perm")) == wanted
-    return wanted if is_free or x.tensor.layout is not None else None
+    is_view = transposed_layout(x.tensor, node.attr("perm")) == wanted
+    return wanted if is_view or x.tensor.layout is not None else None
 
 
-class Wishes:
-    """What the readers of a value would like it to lie as, so that less is moved further on."""
+class PreferredLayouts:
+    """The layout that a value's readers prefer, directly or further on, to save later relayouts."""
 
     def __init__(self, edit: Editor):
         self.edit, self._uses = edit, edit.graph.uses()
@@ -83,12 +83,12 @@ class Wishes:
 
     def of(self, value: Value) -> Layout | None:
         if value.name not in self._known:
-            self._known[value.name] = None  # while its readers are asked
-            wishes = (self._wish(r, value) for r in self._uses.get(value.name, []))
-            self._known[value.name] = next((x for x in wishes if x is not None), None)
+            self._known[value.name] = None  # ends the recursion through its readers
+            wanted = (self._preferred(r, value) for r in self._uses.get(value.name, []))
+            self._known[value.name] = next((x for x in wanted if x is not None), None)
         return self._known[value.name]
 
-    def _wish(self, reader: Node, value: Value) -> Layout | None:
+    def _preferred(self, reader: Node, value: Value) -> Layout | None:
         op = defn(reader)
         if reader.inputs[0] != value and op.kind_of(reader) is not Kind.ELEMENTWISE:
             return None
@@ -98,16 +98,16 @@ class Wishes:
             return None
         (out,) = reader.outputs
         if op.is_view:
-            made = reshaped(replace(out.tensor, layout=self.of(out)), value.tensor)
-            return None if made is None else made.layout
+            view = reshape_as_view(replace(out.tensor, layout=self.of(out)), value.tensor)
+            return None if view is None else view.layout
         others = [self.edit.latest(v).type for v in reader.inputs if v is not None and v != value]
         if op.kind_of(reader) is Kind.ELEMENTWISE and same_shape(value.type, out.type):
-            laid = (
+            layouts = (
                 t.layout for t in others if isinstance(t, TensorType) and t.rank == len(out.shape)
             )
-            return next((x for x in laid if x is not None), None) or self.of(out)
-        stays = op.keeps_axes and out.tensor.rank == value.tensor.rank and not others
-        return self.of(out) if stays else None
+            return next((x for x in layouts if x is not None), None) or self.of(out)
+        is_same = op.keeps_axes and out.tensor.rank == value.tensor.rank and not others
+        return self.of(out) if is_same else None
 
 
 def _keep(edit: Editor, node: Node, layout: Layout | None) -> None:
@@ -117,31 +117,31 @@ def _keep(edit: Editor, node: Node, layout: Layout | None) -> None:
     (out,) = node.outputs
     is_result = out.name in {v.name for v in edit.graph.outputs}
     name = edit.g.fresh(out.name) if is_result else out.name
-    laid = Value(name, replace(out.tensor, layout=layout))
-    edit.keep(replace(node, outputs=(laid,)))
-    edit.replace(node, [laid])
+    stored = Value(name, replace(out.tensor, layout=layout))
+    edit.keep(replace(node, outputs=(stored,)))
+    edit.replace(node, [stored])
 
 
 def _restore_outputs(edit: Editor) -> None:
-    """Graph outputs in the plain order."""
+    """Convert graph outputs to the default layout."""
     for old in dict.fromkeys(edit.graph.outputs):
         value = edit.latest(old)
         if isinstance(value.type, TensorType) and value.tensor.layout is not None:
-            maker = edit.maker(value)
+            producer = edit.producer(value)
             plain = Value(old.name, replace(value.tensor, layout=None))
-            origin = maker.origin if maker is not None else ""
+            origin = producer.origin if producer is not None else ""
             edit.keep(Node("relayout", (value,), (plain,), make_attrs({"axes": None}), origin))
 
 
-# --- constant operands ---------------------------------------------------------------------------
+# --- packing of constants ------------------------------------------------------------------------
 
 
 def _packed(edit: Editor, node: Node, target: Target) -> Node:
-    """The node reading its constant operand through a `relayout`, where panels of it help."""
+    """The node with its constant operand packed into panels by a `relayout`, if that helps."""
     if len(node.inputs) < 2 or defn(node).kind is not Kind.CONTRACTION:
         return node
-    maker, weights = edit.maker(node.inputs[1]), node.inputs[1]
-    if weights is None or maker is None or constant_ref(maker) is None:
+    producer, weights = edit.producer(node.inputs[1]), node.inputs[1]
+    if weights is None or producer is None or constant_ref(producer) is None:
         return node
     layout = _panels(node, weights.tensor, target)
     if layout is None:
@@ -151,7 +151,7 @@ def _packed(edit: Editor, node: Node, target: Target) -> Node:
 
 
 def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
-    """Panels of the operand's output axis, the others in the order in which they are read."""
+    """Panels along the operand's output axis, the other axes in the order of the k loops."""
     out = node.outputs[0].tensor
     lanes = target.lanes(accumulator(weights.dtype))
     if node.op == "matmul" and weights.rank == 2 and out.rank > 1:
@@ -164,12 +164,12 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
         group, space = node.attr("group", 1), range(2, weights.rank)
         outputs = arith.as_int(weights.shape[0])
         assert outputs is not None
-        if group == outputs:  # depthwise: lanes run along the groups
+        if group == outputs:  # depthwise: vector lanes run along the channels
             return Layout((*((axis, 0) for axis in space), (1, 0), (0, 0)))
         rows = _product((out.shape[0], *out.shape[2:]))
         if group == 1:
             return _in_panels(rows, weights, 0, (*space, 1), lanes, target)
-        width = tiles.group_panel(rows, outputs // group, lanes, target.vector_registers)
+        width = cost.group_panel_width(rows, outputs // group, lanes, target.vector_registers)
         return None if width is None else panels((*space, 1), 0, width)
     return None
 
@@ -180,8 +180,8 @@ def _in_panels(
 ) -> Layout | None:  # fmt: skip
     columns = arith.as_int(weights.shape[axis])
     if columns is None or 2 * columns < lanes or lanes == 1:
-        return None  # mostly padding: better summed along the reduction
-    tile = tiles.register_tile(rows, columns, lanes, target.vector_registers)
+        return None  # mostly padding: better vectorised along the reduction axis
+    tile = cost.register_tile(rows, columns, lanes, target.vector_registers)
     return panels(order, axis, tile.columns)
 
 

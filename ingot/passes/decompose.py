@@ -1,4 +1,5 @@
-"""Graph → Graph of operators the target has loops for or keeps whole. Called by the pipeline."""
+"""Decomposes composite operators into primitive ones, unless the target keeps them. Called by the
+pipeline."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from ingot.support.errors import IngotError
 
 
 def decompose(graph: Graph, store: ConstantStore, keeps: frozenset[str] = frozenset()) -> Graph:
-    """An operator becomes its decomposition if it has no loops of its own, or if it is rich and not
-    in `keeps`; what it becomes is decomposed in turn."""
+    """Decompose an operator if it has no loops of its own, or if it is composite and not in
+    `keeps`; the result is decomposed recursively."""
     return _decompose(graph, store, keeps, symbol_names(graph))
 
 
@@ -26,8 +27,8 @@ def _decompose(graph: Graph, store: ConstantStore, keeps: frozenset[str], taken:
 def _expand(
     edit: Editor, node: Node, keeps: frozenset[str], taken: set[str], inside: tuple[str, ...]
 ) -> None:
-    """Keep a node, or put its pieces in its place; `inside` are the operators being expanded."""
-    if not _must_go(node, keeps):
+    """Keep a node, or replace it by its decomposition; `inside` are the enclosing operators."""
+    if not _must_decompose(node, keeps):
         edit.keep(map_subgraphs(node, lambda g: _decompose(g, edit.store, keeps, taken)))
         return
     if node.op in inside:
@@ -50,6 +51,6 @@ def _expand(
     edit.replace(node, now)
 
 
-def _must_go(node: Node, keeps: frozenset[str]) -> bool:
+def _must_decompose(node: Node, keeps: frozenset[str]) -> bool:
     op = defn(node)
-    return op.has_decompose and (not op.has_compute or (op.rich and op.name not in keeps))
+    return op.has_decompose and (not op.has_compute or (op.composite and op.name not in keeps))

@@ -1,5 +1,5 @@
-"""What passes share: copy a graph node by node while replacing values and sizes. In: a Graph. Out:
-a new one with the same input and output names. Called by every file in passes/.
+"""The graph rewriter that passes share: copies a graph node by node while replacing values and
+sizes. In: a Graph. Out: a new Graph with the same input and output names.
 
     edit = Editor(graph, store)
     for node in graph.nodes:
@@ -31,7 +31,7 @@ Env = Mapping[str, arith.IntLike]
 
 
 class Editor:
-    """A graph being rebuilt. `g` takes new nodes; inputs and outputs keep their names."""
+    """A graph being rewritten. `g` builds new nodes; inputs and outputs keep their names."""
 
     def __init__(self, graph: Graph, store: ConstantStore, taken: Iterable[str] = ()):
         names = [v.name for v in values_of(graph)]
@@ -41,7 +41,7 @@ class Editor:
         self.g.symbols = dict(graph.symbol_map)
         self.sizes: dict[str, arith.IntLike] = {}
         self._new: dict[str, Value] = {}
-        self._made: dict[str, Node] = {}
+        self._producers: dict[str, Node] = {}
         self._seen = 0
 
     def current(self, node: Node) -> Node:
@@ -51,34 +51,34 @@ class Editor:
         return sized if inputs == sized.inputs else replace(sized, inputs=inputs)
 
     def latest(self, value: Value) -> Value:
-        """What stands for a value now."""
+        """The value that now replaces this one."""
         return self._new.get(value.name, value)
 
     def keep(self, node: Node) -> None:
-        """Append a node as it is; its outputs are now known by its types."""
+        """Append a node; later uses of its outputs take its types."""
         self.g.nodes.append(node)
         self._new.update({v.name: v for v in node.outputs})
 
     def replace(self, node: Node, values: Sequence[Value]) -> None:
-        """Uses of the node's outputs read `values` from here on."""
+        """Replace uses of the node's outputs by `values` from here on."""
         self._new.update({old.name: new for old, new in zip(node.outputs, values, strict=True)})
 
-    def maker(self, value: Value | None) -> Node | None:
-        """The new graph's node that makes a value; None for an input or an absent operand."""
+    def producer(self, value: Value | None) -> Node | None:
+        """The new graph's node that produces a value; None for an input or an absent operand."""
         for node in self.g.nodes[self._seen :]:
-            self._made.update({v.name: node for v in node.outputs})
+            self._producers.update({v.name: node for v in node.outputs})
         self._seen = len(self.g.nodes)
-        return None if value is None else self._made.get(value.name)
+        return None if value is None else self._producers.get(value.name)
 
     def constant(self, value: Value | None) -> np.ndarray | None:
-        """The numbers of a value made by a constant."""
-        maker = self.maker(value)
-        ref = constant_ref(maker) if maker is not None else None
+        """The array of a constant; None for any other value."""
+        producer = self.producer(value)
+        ref = constant_ref(producer) if producer is not None else None
         return None if ref is None else self.store.get(ref)
 
     def finish(self) -> Graph:
-        """The new graph. An output whose value now has another name gets its own name back, by
-        renaming the value where nothing else claims it, else through an `identity`."""
+        """The new graph. Outputs keep their names: a replaced output is renamed, or copied by an
+        `identity` if it is also an input or another output."""
         fixed = {v.name for v in self.graph.inputs} | {v.name for v in self.graph.outputs}
         renamed: dict[str, Value] = {}
         for old in dict.fromkeys(self.graph.outputs):
@@ -86,7 +86,7 @@ class Editor:
             if value.name == old.name:
                 continue
             wanted = Value(old.name, substitute_type(old.type, self.sizes))
-            if value.name in fixed or value.name in renamed or self.maker(value) is None:
+            if value.name in fixed or value.name in renamed or self.producer(value) is None:
                 origin = self.graph.producers()[old.name].origin
                 value = renamed.get(value.name, value)
                 self.g.nodes.append(Node("identity", (value,), (wanted,), (), origin))
@@ -135,14 +135,14 @@ def rename_values(node: Node, renamed: Mapping[str, Value]) -> Node:
 
 
 def constant_ref(node: Node) -> ConstRef | None:
-    """What a `constant` node refers to; None for any other node."""
+    """The reference of a `constant` node; None for any other node."""
     ref = node.attr("value") if node.op == "constant" else None
     return ref if isinstance(ref, ConstRef) else None
 
 
 def mentioned_symbols(node: Node, *, outputs: bool = True) -> set[str]:
-    """Symbols that a node's types and attributes mention, its sub-graphs' included; those it only
-    binds are not."""
+    """Symbols used in a node's types, attributes and sub-graphs; those it only binds are not
+    included."""
     dims = [d for v in node.outputs for d in type_dims(v.type)] if outputs else []
     dims += attr_dims(without_symbols(node))
     names = {n for d in dims for n in arith.free_vars(d)}
@@ -152,7 +152,7 @@ def mentioned_symbols(node: Node, *, outputs: bool = True) -> set[str]:
 
 
 def outer_symbols(graph: Graph) -> set[str]:
-    """Symbols a sub-graph mentions, whoever declares them."""
+    """Symbols used in a sub-graph, wherever they are declared."""
     names = {n for v in graph.inputs for d in type_dims(v.type) for n in arith.free_vars(d)}
     for node in graph.nodes:
         names |= mentioned_symbols(node)
@@ -177,7 +177,7 @@ def same_size(a: arith.Expr, b: arith.Expr) -> bool:
 
 
 def same_type(a: Type, b: Type) -> bool:
-    """Whether one value may stand for the other: equal in all but the spelling of sizes."""
+    """Whether one value may replace the other: types equal after simplification of the sizes."""
     if a == b:
         return True
     if not isinstance(a, TensorType) or not isinstance(b, TensorType):
@@ -199,16 +199,16 @@ def substitute_graph(graph: Graph, env: Env) -> Graph:
 
 
 def substitute_node(node: Node, sizes: dict[str, arith.IntLike]) -> Node:
-    """The node with symbols replaced; one that it binds itself must be replaced by another symbol.
-    Where that settles sizes the node binds (the branches of an `if` now agree), they join `sizes`
-    for the nodes after it."""
+    """The node with symbols replaced; a symbol that it binds must be replaced by another symbol.
+    Symbols that the node no longer needs to bind (the branches of an `if` now agree) are added to
+    `sizes` for the nodes after it."""
     if not sizes:
         return node
     own = {name: arith.substitute(arith.Var(name), sizes) for name in bound_symbols(node)}
     if own:
-        settled = defn(node).settled(node.attr_map, sizes)
-        own = {name: new for name, new in own.items() if name not in settled}
-        sizes |= {name: arith.substitute(size, sizes) for name, size in settled.items()}
+        resolved = defn(node).resolved_symbols(node.attr_map, sizes)
+        own = {name: new for name, new in own.items() if name not in resolved}
+        sizes |= {name: arith.substitute(size, sizes) for name, size in resolved.items()}
     inputs = tuple(v if v is None else _substitute_value(v, sizes) for v in node.inputs)
     outputs = tuple(_substitute_value(v, sizes) for v in node.outputs)
     attrs = {k: _substitute_attr(v, sizes) for k, v in without_symbols(node)}

@@ -1,5 +1,5 @@
-"""Graph → Graph with per-channel scales and shifts moved into constant weights. Called by the
-pipeline before batch norms are decomposed. The arithmetic is f64, rounded once at the end.
+"""Folds batch norms, and other per-channel scales and shifts, into constant weights. Called by the
+pipeline before batch norms are decomposed. It computes in f64 and rounds once at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.passes.edit import Editor, map_subgraphs
 
 @dataclass(frozen=True)
 class Affine:
-    """y = x * scale + shift, one number of each for a channel; None where there is no such step."""
+    """y = x * scale + shift, one number of each per channel; None where there is none."""
 
     x: Value
     scale: np.ndarray | None
@@ -26,8 +26,8 @@ class Affine:
 
 def fold_batch_norm(graph: Graph, store: ConstantStore) -> Graph:
     """batch_norm(conv(x, w, b)) → conv(x, w·s, b·s + t) where the statistics, w and b are constants
-    and the convolution has no other use. So for mul and add by a constant for each channel, and for
-    conv_transpose and matmul (whose shift stays an add)."""
+    and the convolution has no other use. The same for a mul or add of a per-channel constant, and
+    for conv_transpose and matmul (whose shift stays an add)."""
     edit = Editor(graph, store)
     uses = Counter(v.name for n in graph.nodes for v in n.inputs if v is not None)
     uses.update(v.name for v in graph.outputs)
@@ -39,30 +39,30 @@ def fold_batch_norm(graph: Graph, store: ConstantStore) -> Graph:
 
 
 def _folded(edit: Editor, node: Node, uses: Counter[str]) -> Node | None:
-    """The node that makes the same output with the step moved into weights."""
+    """The anchor with the node's affine map folded into its weights, if possible."""
     for operand in (0, 1):
         x = node.inputs[operand] if operand < len(node.inputs) else None
-        anchor = edit.maker(x)
+        anchor = edit.producer(x)
         if x is None or anchor is None or uses[x.name] != 1:
             continue
         axis = _channel_axis(edit, anchor, uses)
-        step = None if axis is None else _affine(edit, node, operand, axis)
-        made = None if step is None else _fold_into(edit, anchor, step)
-        if made is not None:
-            return replace(made, outputs=node.outputs, origin=node.origin)
+        affine = None if axis is None else _affine(edit, node, operand, axis)
+        folded = None if affine is None else _fold_into(edit, anchor, affine)
+        if folded is not None:
+            return replace(folded, outputs=node.outputs, origin=node.origin)
     return None
 
 
 def _channel_axis(edit: Editor, anchor: Node, uses: Counter[str]) -> int | None:
-    """The axis of the channels in what a foldable node makes."""
+    """The channel axis in the output of a node that can absorb an affine map."""
     if anchor.op in ("conv", "conv_transpose"):
         return 1
-    if anchor.op == "matmul" or (anchor.op == "add" and _product_and_bias(edit, anchor, uses)):
+    if anchor.op == "matmul" or (anchor.op == "add" and _matmul_and_bias(edit, anchor, uses)):
         return anchor.outputs[0].tensor.rank - 1
     return None
 
 
-# --- the step -----------------------------------------------------------------------------------
+# --- the affine map -----------------------------------------------------------------------------
 
 
 def _affine(edit: Editor, node: Node, operand: int, axis: int) -> Affine | None:
@@ -89,7 +89,7 @@ def _normalisation(edit: Editor, node: Node, x: Value) -> Affine | None:
 
 
 def _per_channel(edit: Editor, value: Value | None, x: Value, axis: int) -> np.ndarray | None:
-    """A constant as one number for each channel, if it is the same everywhere else."""
+    """A constant as one number per channel, if it is broadcast along the other axes."""
     array, rank = edit.constant(value), x.tensor.rank
     channels = arith.as_int(x.shape[axis])
     if array is None or array.ndim > rank or channels is None or not x.dtype.is_float:
@@ -103,89 +103,89 @@ def _per_channel(edit: Editor, value: Value | None, x: Value, axis: int) -> np.n
 # --- the weights --------------------------------------------------------------------------------
 
 
-def _fold_into(edit: Editor, anchor: Node, step: Affine) -> Node | None:
+def _fold_into(edit: Editor, anchor: Node, affine: Affine) -> Node | None:
     if anchor.op == "add":
-        return _fold_into_biased_product(edit, anchor, step)
+        return _fold_into_biased_matmul(edit, anchor, affine)
     if anchor.op == "matmul":
-        return _fold_into_product(edit, anchor, step)
-    return _fold_into_conv(edit, anchor, step)
+        return _fold_into_matmul(edit, anchor, affine)
+    return _fold_into_conv(edit, anchor, affine)
 
 
-def _fold_into_conv(edit: Editor, conv: Node, step: Affine) -> Node | None:
+def _fold_into_conv(edit: Editor, conv: Node, affine: Affine) -> Node | None:
     x, w, b = (*conv.inputs, None)[:3]
     weights, bias = edit.constant(w), edit.constant(b)
     if w is None or weights is None or (b is not None and bias is None):
         return None
     old = None if bias is None else bias.astype(np.float64)
-    new_bias = _constant(edit, _plus(_times(old, step.scale), step.shift), w)
+    new_bias = _constant(edit, _plus(_times(old, affine.scale), affine.shift), w)
     new_weights = _constant(
-        edit, _times(weights.astype(np.float64), _spread(conv, step, weights)), w
+        edit, _times(weights.astype(np.float64), _spread(conv, affine, weights)), w
     )
-    if new_weights is None or (new_bias is None and (b or step.shift is not None)):
+    if new_weights is None or (new_bias is None and (b or affine.shift is not None)):
         return None
     return replace(conv, inputs=(x, new_weights, new_bias))
 
 
-def _spread(conv: Node, step: Affine, weights: np.ndarray) -> np.ndarray | None:
+def _spread(conv: Node, affine: Affine, weights: np.ndarray) -> np.ndarray | None:
     """The scales in the shape of the weights: those of conv are (out, in/group, …), those of
     conv_transpose (in, out/group, …) with the groups along the first axis."""
-    if step.scale is None:
+    if affine.scale is None:
         return None
     tail = (1,) * (weights.ndim - 2)
     if conv.op == "conv":
-        return step.scale.reshape(-1, 1, *tail)
+        return affine.scale.reshape(-1, 1, *tail)
     group = conv.attr("group", 1)
-    rows = step.scale.reshape(group, -1)
+    rows = affine.scale.reshape(group, -1)
     return np.repeat(rows, weights.shape[0] // group, axis=0).reshape(*weights.shape[:2], *tail)
 
 
-def _fold_into_product(edit: Editor, product: Node, step: Affine) -> Node | None:
+def _fold_into_matmul(edit: Editor, matmul: Node, affine: Affine) -> Node | None:
     """matmul(x, w) * s + t → matmul(x, w * s) + t"""
-    x, w = product.inputs
+    x, w = matmul.inputs
     weights = edit.constant(w)
-    if w is None or weights is None or step.scale is None or weights.ndim < 2:
+    if w is None or weights is None or affine.scale is None or weights.ndim < 2:
         return None
-    new = _constant(edit, weights.astype(np.float64) * step.scale, w)
-    shift = None if step.shift is None else _constant(edit, step.shift, w)
-    if new is None or (shift is None and step.shift is not None):
+    new = _constant(edit, weights.astype(np.float64) * affine.scale, w)
+    shift = None if affine.shift is None else _constant(edit, affine.shift, w)
+    if new is None or (shift is None and affine.shift is not None):
         return None
     if shift is None:
-        return replace(product, inputs=(x, new))
+        return replace(matmul, inputs=(x, new))
     return Node("add", (edit.g.add("matmul", [x, new]), shift), (), make_attrs({}))
 
 
-def _fold_into_biased_product(edit: Editor, add: Node, step: Affine) -> Node | None:
+def _fold_into_biased_matmul(edit: Editor, add: Node, affine: Affine) -> Node | None:
     """(matmul(x, w) + b) * s + t → matmul(x, w * s) + (b * s + t)"""
-    parts = _product_and_bias(edit, add, None)
-    if parts is None:
+    found = _matmul_and_bias(edit, add, None)
+    if found is None:
         return None
-    product, bias = parts
-    shift = _plus(_times(bias, step.scale), step.shift)
-    if step.scale is None:
-        return _add_to(edit, product, shift)
-    return _fold_into_product(edit, product, Affine(step.x, step.scale, shift))
+    matmul, bias = found
+    shift = _plus(_times(bias, affine.scale), affine.shift)
+    if affine.scale is None:
+        return _add_to(edit, matmul, shift)
+    return _fold_into_matmul(edit, matmul, Affine(affine.x, affine.scale, shift))
 
 
-def _add_to(edit: Editor, product: Node, shift: np.ndarray | None) -> Node | None:
-    w = product.inputs[1]
+def _add_to(edit: Editor, matmul: Node, shift: np.ndarray | None) -> Node | None:
+    w = matmul.inputs[1]
     made = None if w is None or shift is None else _constant(edit, shift, w)
-    return None if made is None else Node("add", (product.outputs[0], made), ())
+    return None if made is None else Node("add", (matmul.outputs[0], made), ())
 
 
-def _product_and_bias(
+def _matmul_and_bias(
     edit: Editor, add: Node, uses: Counter[str] | None
 ) -> tuple[Node, np.ndarray] | None:
-    """add(matmul(x, w), b) taken apart, where b is a constant for each column and, if `uses` is
-    given, the product has no other use."""
+    """The matmul and b of add(matmul(x, w), b), where b is a constant per column and, if `uses` is
+    given, the matmul has no other use."""
     for operand in (0, 1):
         value, other = add.inputs[operand], add.inputs[1 - operand]
-        maker = edit.maker(value)
-        if value is None or maker is None or maker.op != "matmul":
+        producer = edit.producer(value)
+        if value is None or producer is None or producer.op != "matmul":
             continue
         bias = _per_channel(edit, other, value, value.tensor.rank - 1)
         alone = uses is None or uses[value.name] <= 1
         if bias is not None and alone and value.shape == add.outputs[0].shape:
-            return maker, bias
+            return producer, bias
     return None
 
 
@@ -200,7 +200,7 @@ def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 
 
 def _constant(edit: Editor, array: np.ndarray | None, like: Value) -> Value | None:
-    """A constant of `like`'s element type; None if the numbers do not fit in it."""
+    """A constant of `like`'s element type; None if a value overflows it."""
     if array is None:
         return None
     with np.errstate(all="ignore"):

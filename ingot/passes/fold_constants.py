@@ -1,8 +1,8 @@
-"""Graph → Graph in which what can be computed now is a constant. Called by the pipeline.
+"""Constant folding: replaces nodes with constant operands by constants. Called by the pipeline.
 
-The numbers come from the operators' references. Models are untrusted, so a result must be small:
-its size is known from the declared types before anything is computed. All results together are
-bounded too: a few hundred bytes of nodes can double a constant a hundred times over.
+The values come from the operators' references. Models are untrusted, so the size of a result is
+limited: it is computed from the declared types before the reference runs. The total size is limited
+too, since a few hundred bytes of nodes can double a constant a hundred times.
 """
 
 from __future__ import annotations
@@ -29,44 +29,46 @@ from ingot.passes.edit import (
 )
 from ingot.support.errors import IngotError
 
-SMALL_BYTES = 64 << 10
-GROWTH = 4
-TOTAL_BYTES = 256 << 20  # of all results, beside as much as the constants take already
-TOTAL_STEPS = 4 << 30  # of all references: a few seconds
+SMALL_BYTES = 64 << 10  # a result up to this size is folded whatever its operands' size (heuristic)
+GROWTH = 4  # a larger result may be this many times its operands' size (heuristic)
+TOTAL_BYTES = (
+    256 << 20
+)  # of all results, in addition to the size of the model's constants (heuristic)
+TOTAL_WORK = 4 << 30  # of all references, in OpDef.work_per_byte units: a few seconds
 
 
 @dataclass
 class _Budget:
-    """What may still be computed in this pass."""
+    """The remaining budget of this pass."""
 
-    each: int  # the most bytes one node may make
+    each: int  # the most bytes of one node's results
     bytes_left: float
-    steps_left: float = TOTAL_STEPS
+    work_left: float = TOTAL_WORK
 
-    def spend(self, made: float, given: int, steps_per_byte: float, is_move: bool) -> bool:
-        """Whether a node may be computed; if so, it is paid for. A transposed weight is as large as
-        the weight, whatever that is, and would otherwise be transposed in every run."""
-        steps = (made + given) * steps_per_byte
+    def spend(self, made: float, given: int, work_per_byte: float, is_move: bool) -> bool:
+        """Whether a node may be folded; if so, its cost is deducted. The limit of one node does not
+        apply to a transposed weight, which would otherwise be transposed in every run."""
+        work = (made + given) * work_per_byte
         is_grown = made > max(SMALL_BYTES, GROWTH * given)
         most = self.bytes_left if is_move else min(self.each, self.bytes_left)
-        if is_grown or made > most or steps > self.steps_left:
+        if is_grown or made > most or work > self.work_left:
             return False
         self.bytes_left -= made
-        self.steps_left -= steps
+        self.work_left -= work
         return True
 
 
 def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
-    """A node whose operands are all constants, and whose attributes are numbers, is a constant: if
-    its results take at most `limit_bytes` (a transpose as much as its operand), and either little
-    (64 KiB) or no more than four times its operands. Sizes such a node binds become numbers. A
-    node that fails is left to fail when run."""
+    """Fold a node if all its operands are constants and its attributes have no symbols; if its
+    results take at most `limit_bytes` (no limit for a transpose); and if they are small (64 KiB) or
+    at most four times its operands. Symbols that the node binds become constants. A node whose
+    reference fails is kept, and fails at run time."""
     budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes)
     return _fold(graph, store, budget, frozenset())
 
 
 def _fold(graph: Graph, store: ConstantStore, budget: _Budget, fixed: frozenset[str]) -> Graph:
-    """`fixed` are symbols that must stay: a sub-graph's result types are known outside."""
+    """`fixed` are symbols that must stay: those in the output types of a sub-graph."""
     edit = Editor(graph, store)
     for original in graph.nodes:
         node = map_subgraphs(
@@ -88,8 +90,8 @@ def _fold(graph: Graph, store: ConstantStore, budget: _Budget, fixed: frozenset[
 def _kept(edit: Editor, node: Node, array: np.ndarray) -> ConstRef:
     if not defn(node).permutes:
         return edit.store.add(array)
-    maker = edit.maker(node.inputs[0])
-    source = None if maker is None else constant_ref(maker)
+    producer = edit.producer(node.inputs[0])
+    source = None if producer is None else constant_ref(producer)
     assert source is not None, "only nodes of constants are folded"
     return edit.store.derive(source, f"{node.op} {node.attrs}", array)
 
@@ -97,7 +99,7 @@ def _kept(edit: Editor, node: Node, array: np.ndarray) -> ConstRef:
 def _results(
     edit: Editor, node: Node, budget: _Budget, fixed: frozenset[str]
 ) -> list[np.ndarray] | None:
-    """The node's values, if they can and may be computed now."""
+    """The node's outputs, if it may be folded."""
     if constant_ref(node) is not None or any(True for _ in node.subgraphs):
         return None
     if not defn(node).may_fold(node.attr_map):
@@ -110,8 +112,8 @@ def _results(
         return None
     given = sum(a.nbytes for a in inputs if a is not None)
     made = sum(_most_bytes(v, edit.g.symbols) for v in node.outputs)
-    steps = defn(node).steps_per_byte(inputs, node.attr_map)
-    if not budget.spend(made, given, steps, is_move=defn(node).permutes):
+    work = defn(node).work_per_byte(inputs, node.attr_map)
+    if not budget.spend(made, given, work, is_move=defn(node).permutes):
         return None
     try:
         arrays = run_node(node, edit.store, inputs, {})
@@ -124,7 +126,7 @@ def _results(
 
 
 def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:
-    """The largest a value can be; infinite where a symbol has no upper end."""
+    """The upper bound of a value's size; infinite where a dynamic dimension has none."""
     if not isinstance(value.type, TensorType):
         return math.inf
     highs = {n: symbols[n].high for d in value.shape for n in arith.free_vars(d)}
@@ -135,7 +137,7 @@ def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:
 
 
 def _fits(value: Value, array: np.ndarray) -> bool:
-    """A reference that answers in another type is not to be trusted with a constant."""
+    """Does the reference's result have the declared element type and rank?"""
     return array.dtype == value.dtype.numpy and array.ndim == value.tensor.rank
 
 

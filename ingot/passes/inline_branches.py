@@ -1,6 +1,6 @@
-"""Graph → Graph without `if`s whose condition is known. The pipeline calls it after folding.
+"""Branch inlining: removes `if`s whose condition is constant. Called after constant folding.
 
-Exported models are full of these: a check of a rank or a size that is a constant by now.
+Exported models have many of these: checks of a rank or a size that folding made constant.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ingot.passes.edit import (
 
 
 def inline_branches(graph: Graph, store: ConstantStore) -> Graph:
-    """if(true, *x){then_branch, else_branch} → the nodes of then_branch(*x), and so for false. The
-    sizes that the `if` would have bound are those of the branch's results."""
+    """if(true, *x){then_branch, else_branch} → the nodes of then_branch(*x); same for false. The
+    symbols that the `if` would have bound become the sizes of the branch's results."""
     return _inline(graph, store, symbol_names(graph), frozenset())
 
 
 def _inline(graph: Graph, store: ConstantStore, taken: set[str], fixed: frozenset[str]) -> Graph:
-    """`fixed` are symbols that must stay: a sub-graph's result types are known outside."""
+    """`fixed` are symbols that must stay: those in the output types of a sub-graph."""
     edit = Editor(graph, store, taken)
     for original in graph.nodes:
-        _place(edit, edit.current(original), taken, fixed)
+        _inline_node(edit, edit.current(original), taken, fixed)
     return edit.finish()
 
 
-def _place(edit: Editor, node: Node, taken: set[str], fixed: frozenset[str]) -> None:
-    """Keep a node, or the nodes of the branch it will take."""
+def _inline_node(edit: Editor, node: Node, taken: set[str], fixed: frozenset[str]) -> None:
+    """Keep a node, or replace an `if` by the nodes of the branch taken."""
     cond = edit.constant(node.inputs[0]) if node.op == "if" else None
     if cond is None or fixed & set(bound_symbols(node)):
         edit.keep(map_subgraphs(node, lambda g: _inline(g, edit.store, taken, result_symbols(g))))
@@ -46,15 +46,15 @@ def _place(edit: Editor, node: Node, taken: set[str], fixed: frozenset[str]) -> 
         sized = substitute_node(inner, sizes)
         made = {v.name: Value(edit.g.fresh(v.name), v.type) for v in sized.outputs}
         values |= made
-        _place(edit, edit.current(rename_values(sized, values)), taken, fixed)
+        _inline_node(edit, edit.current(rename_values(sized, values)), taken, fixed)
     results = [edit.latest(values[v.name]) for v in branch.outputs]
     for declared, result in zip(node.outputs, results):
-        _settle(edit, bound_symbols(node), declared, result)
+        _resolve_symbols(edit, bound_symbols(node), declared, result)
     edit.replace(node, results)
 
 
 def _hoist_symbols(edit: Editor, branch: Graph, taken: set[str]) -> dict[str, arith.IntLike]:
-    """Declare the branch's own symbols outside, under names that are free there."""
+    """Declare the branch's symbols in the enclosing graph, under fresh names."""
     renamed: dict[str, arith.IntLike] = {}
     for node in branch.nodes:
         for name in bound_symbols(node):
@@ -66,7 +66,7 @@ def _hoist_symbols(edit: Editor, branch: Graph, taken: set[str]) -> dict[str, ar
     return renamed
 
 
-def _settle(edit: Editor, own: tuple[str, ...], declared: Value, result: Value) -> None:
+def _resolve_symbols(edit: Editor, own: tuple[str, ...], declared: Value, result: Value) -> None:
     for dim, size in zip(declared.shape, result.shape):
         if isinstance(dim, arith.Var) and dim.name in own:
             edit.sizes.setdefault(dim.name, size)

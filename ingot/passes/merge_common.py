@@ -1,4 +1,4 @@
-"""Graph → Graph in which nothing is computed twice. Called by the pipeline."""
+"""Common subexpression elimination (CSE). Called by the pipeline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ingot.passes.edit import Editor, map_subgraphs, same_type
 
 
 def merge_common(graph: Graph, store: ConstantStore) -> Graph:
-    """Two nodes of one operator with the same operands and attributes are one node; equal constants
-    are one constant. Sizes bound by the second are those bound by the first."""
+    """Merge nodes of one operator with equal operands and attributes, and equal constants. Symbols
+    bound by the second node are replaced by those of the first."""
     merged = _sweep(graph, store)
-    while merged != graph:  # an identity that keeps an output's name may meet its equal
+    while merged != graph:  # an identity that keeps an output's name may become redundant
         graph, merged = merged, _sweep(merged, store)
     return graph
 
@@ -34,7 +34,7 @@ def _sweep(graph: Graph, store: ConstantStore) -> Graph:
 
 
 def _merge_sizes(edit: Editor, node: Node, same: Node) -> bool:
-    """Whether the two make values of one type, once the symbols of the second are the first's."""
+    """Replace the symbols of `node` by those of `same`; whether the output types are then equal."""
     pairs = zip(bound_symbols(node), bound_symbols(same))
     env = {mine: arith.Var(theirs) for mine, theirs in pairs}
     if not env:
@@ -50,7 +50,7 @@ def _key(node: Node) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """Tell apart what Python calls equal: 1, 1.0 and True; 0.0 and -0.0."""
+    """A key that distinguishes values which Python compares equal: 1, 1.0, True; 0.0, -0.0."""
     if isinstance(value, tuple):
         return tuple(_exact(v) for v in value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Graph → Graph without nodes nobody needs. Called by the pipeline."""
+"""Dead code elimination (DCE): removes nodes that no output needs. Called by the pipeline."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ingot.passes.edit import map_subgraphs, mentioned_symbols
 
 
 def remove_dead_code(graph: Graph, store: ConstantStore) -> Graph:
-    """A node stays if an output of the graph depends on a value it makes or on a symbol it binds.
-    Inputs stay, used or not; a symbol stays if anything that stays mentions it."""
+    """Keep a node if a graph output depends on a value it produces or on a symbol it binds. Inputs
+    stay, used or not; a symbol stays if a kept node or the graph's types use it."""
     values = {v.name for v in graph.outputs}
     sizes = {n for v in (*graph.inputs, *graph.outputs) for n in _names(v.type)}
     kept: list[Node] = []

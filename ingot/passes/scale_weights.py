@@ -1,14 +1,12 @@
-"""Graph → the same graph where a scale for each channel is applied to a convolution's weights and
-not to its input, if there are fewer of them.
+"""Moves a per-channel scale from a convolution's input to its weights, if these are fewer.
 
     conv(mul(x, s), w)   →   conv(x, mul(w, s))
 
-So ends a squeeze-and-excite: x is a map of pixels, s one number for each of its channels, which
-depends on x and so comes late. To multiply x by it would be one more pass over the map. It takes
-the one image of a batch, whose s it is; an s that is no larger than 1, so that no weight becomes
-infinite; and numbers of 32 bits or more, where hardly a weight becomes too small. Called by the
-pipeline after choose_layouts: the product lies in panels as the weights do. INGOT_SCALE_WEIGHTS=0
-leaves the pass over the map.
+This is the end of a squeeze-and-excite block: x is a feature map and s has one number per channel,
+computed from x. Scaling x would be one more pass over the feature map. Conditions: a batch of one
+image, since s depends on it; |s| ≤ 1, so that no weight overflows; elements of 32 bits or more, so
+that few weights underflow. Called by the pipeline after choose_layouts: the scaled weights have the
+packed layout of the weights. INGOT_SCALE_WEIGHTS=0 switches it off.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs
 from ingot.support import knobs
 
-BOUNDED = ("sigmoid", "hard_sigmoid", "softmax", "tanh")  # no result is larger than 1
+BOUNDED = ("sigmoid", "hard_sigmoid", "softmax", "tanh")  # results are at most 1
 
 
 class Scaled(NamedTuple):
-    """A convolution's input before it is scaled, and the scale."""
+    """A convolution's unscaled input, and its per-channel scale."""
 
     x: Value
     scale: Value
@@ -39,18 +37,18 @@ def scale_weights(graph: Graph, store: ConstantStore) -> Graph:
     found = _scaled_inputs(graph)
     for original in graph.nodes:
         if any(v.name in found for v in original.outputs):
-            continue  # its one reader scales its weights instead
-        moved = (
+            continue  # its only reader scales its weights instead
+        scaled = (
             found.get(original.inputs[0].name) if original.inputs and original.inputs[0] else None
         )
-        node = original if moved is None else _with_scaled_weights(edit, original, moved)
+        node = original if scaled is None else _with_scaled_weights(edit, original, scaled)
         edit.keep(map_subgraphs(edit.current(node), lambda g: scale_weights(g, store)))
     return edit.finish()
 
 
 def _scaled_inputs(graph: Graph) -> dict[str, Scaled]:
-    """What only a convolution reads, and is better not made: by its name."""
-    makers = {v.name: n for n in graph.nodes for v in n.outputs}
+    """Scaled feature maps that need not be computed: value name → its factors."""
+    producers = {v.name: n for n in graph.nodes for v in n.outputs}
     uses = graph.uses()
     outputs = {v.name for v in graph.outputs}
     found: dict[str, Scaled] = {}
@@ -58,15 +56,15 @@ def _scaled_inputs(graph: Graph) -> dict[str, Scaled]:
         source = conv.inputs[0] if conv.op == "conv" else None
         if source is None or source.name in outputs or len(uses[source.name]) != 1:
             continue
-        maker = makers.get(source.name)
-        parts = _parts(maker) if maker is not None and maker.op == "mul" else None
-        if parts is not None and _is_worth(conv, parts, makers):
-            found[source.name] = parts
+        producer = producers.get(source.name)
+        scaled = _factors(producer) if producer is not None and producer.op == "mul" else None
+        if scaled is not None and _is_worth(conv, scaled, producers):
+            found[source.name] = scaled
     return found
 
 
-def _parts(mul: Node) -> Scaled | None:
-    """The map and the number for each channel that a product is made of."""
+def _factors(mul: Node) -> Scaled | None:
+    """The feature map and the per-channel scale of a mul, if it has these operands."""
     (out,) = mul.outputs
     a, b = mul.inputs
     assert a is not None and b is not None
@@ -77,27 +75,28 @@ def _parts(mul: Node) -> Scaled | None:
     return None
 
 
-def _is_worth(conv: Node, parts: Scaled, makers: dict[str, Node]) -> bool:
-    """Is there one image, and are there fewer weights than pixels of all channels?"""
+def _is_worth(conv: Node, scaled: Scaled, producers: dict[str, Node]) -> bool:
+    """Is the rewrite legal, and has the convolution fewer weights than input elements?"""
     weights = conv.inputs[1]
     assert weights is not None
-    maker = makers.get(weights.name)
-    if maker is not None and maker.op == "relayout" and maker.inputs[0] is not None:
-        maker = makers.get(maker.inputs[0].name)
-    is_constant = maker is not None and constant_ref(maker) is not None
-    of_weights, of_x = arith.as_int(weights.tensor.numel), arith.as_int(parts.x.tensor.numel)
+    producer = producers.get(weights.name)
+    if producer is not None and producer.op == "relayout" and producer.inputs[0] is not None:
+        producer = producers.get(producer.inputs[0].name)
+    is_constant = producer is not None and constant_ref(producer) is not None
+    of_weights, of_x = arith.as_int(weights.tensor.numel), arith.as_int(scaled.x.tensor.numel)
     if not is_constant or conv.attr("group", 1) != 1 or of_weights is None or of_x is None:
         return False
-    bound = makers.get(parts.scale.name)
+    bound = producers.get(scaled.scale.name)
     is_safe = bound is not None and bound.op in BOUNDED and weights.dtype.bits >= 32
-    is_one_image = parts.x.shape[0] == 1 and weights.dtype == parts.x.dtype == parts.scale.dtype
-    return is_safe and is_one_image and of_weights < of_x
+    is_one_image = scaled.x.shape[0] == 1
+    is_same_dtype = weights.dtype == scaled.x.dtype == scaled.scale.dtype
+    return is_safe and is_one_image and is_same_dtype and of_weights < of_x
 
 
-def _with_scaled_weights(edit: Editor, conv: Node, moved: Scaled) -> Node:
+def _with_scaled_weights(edit: Editor, conv: Node, scaled: Scaled) -> Node:
     weights = conv.inputs[1]
     assert weights is not None
     made = Value(edit.g.fresh(f"{weights.name}_scaled"), weights.type)
-    scale = Node("mul", (weights, moved.scale), (made,), (), conv.origin)
+    scale = Node("mul", (weights, scaled.scale), (made,), (), conv.origin)
     edit.keep(edit.current(scale))
-    return replace(conv, inputs=(moved.x, made, *conv.inputs[2:]))
+    return replace(conv, inputs=(scaled.x, made, *conv.inputs[2:]))

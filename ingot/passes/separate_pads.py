@@ -1,13 +1,13 @@
-"""Graph → the same graph where a convolution's zeros are a `pad` of their own, if its input can be
-made inside the padded array (lower/parts.py): no padded copy is left then, only the border.
+"""Makes a convolution's zero padding an explicit `pad`, so that the padded copy is elided: the
+producer writes into the padded buffer (lower/aliases.py), and only the border is filled.
 
     conv(x, w, pads)   →   conv(pad(x), w)
 
-x must be made by a kernel and read by the convolution alone. Inside a padded array pixels of
-different rows are no longer neighbours, so tiles that went over all of them as one axis end with
-each row of pixels: tiles.py says what that costs beside the copy. Long sums do not pay for it, an
-expansion from few channels does. Called by the pipeline after choose_layouts; INGOT_IN_PLACE=0
-leaves pads in convolutions.
+x must be produced by a kernel and read only by the convolution. In a padded buffer the rows of the
+image are not contiguous, so the producer's register tiles end at each row instead of running across
+rows: cost/contraction.py compares that loss with the cost of the copy. A producer with long sums
+(large K) loses more than the copy, a 1 × 1 expansion from few channels does not. Called by the
+pipeline after choose_layouts; INGOT_ALIAS_BUFFERS=0 switches it off.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ingot import tiles
 from ingot.arith import expr as arith
+from ingot.cost import contraction as cost
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
@@ -28,30 +28,30 @@ from ingot.passes.fuse import is_view
 from ingot.support import knobs
 from ingot.target import Target
 
-COPY_CYCLES = 0.5  # of an element that is read and written once more, from a near cache
-LEAST_ELEMENTS = 1 << 14  # a copy of fewer takes no longer than filling the border
+COPY_CYCLES = 0.5  # cycles per element of a copy from L1 or L2 (heuristic)
+MIN_ELEMENTS = 1 << 14  # copying fewer takes no longer than filling the border (heuristic)
 
 
 def separate_pads(graph: Graph, store: ConstantStore, target: Target) -> Graph:
-    if not knobs.current().in_place:
+    if not knobs.current().alias_buffers:
         return graph
     edit = Editor(graph, store)
-    makers = {v.name: n for n in graph.nodes for v in n.outputs}
-    alone = {name for name, readers in graph.uses().items() if len(readers) == 1}
-    alone -= {v.name for v in graph.outputs}
+    producers = {v.name: n for n in graph.nodes for v in n.outputs}
+    single_use = {name for name, readers in graph.uses().items() if len(readers) == 1}
+    single_use -= {v.name for v in graph.outputs}
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: separate_pads(g, store, target))
         source = original.inputs[0] if original.inputs else None
-        if defn(node).zero_padded and source is not None and source.name in alone:
-            pads = _numbers(node)
-            if pads is not None and _is_worth(source, makers, target):
+        if defn(node).zero_padded and source is not None and source.name in single_use:
+            pads = _static_pads(node)
+            if pads is not None and _is_worth(source, producers, target):
                 node = _padded(edit, node, pads)
         edit.keep(node)
     return edit.finish()
 
 
-def _numbers(node: Node) -> tuple[list[int], list[int]] | None:
-    """Zeros before and after, for each axis; None where there are none or they are not known."""
+def _static_pads(node: Node) -> tuple[list[int], list[int]] | None:
+    """Zeros before and after each axis; None if there are none or they are not static."""
     source = node.inputs[0]
     assert source is not None
     slide = window(node.op, node.attr_map, len(source.shape) - 2)
@@ -75,40 +75,40 @@ def _padded(edit: Editor, node: Node, pads: tuple[list[int], list[int]]) -> Node
     return replace(node, inputs=(made, *node.inputs[1:]), attrs=make_attrs(kept))
 
 
-# --- does it pay? ---------------------------------------------------------------------------------
+# --- profitability --------------------------------------------------------------------------------
 
 
-def _is_worth(value: Value, makers: Mapping[str, Node], target: Target) -> bool:
-    maker = makers.get(value.name)
-    if maker is None or constant_ref(maker) is not None or is_view(maker):
+def _is_worth(value: Value, producers: Mapping[str, Node], target: Target) -> bool:
+    producer = producers.get(value.name)
+    if producer is None or constant_ref(producer) is not None or is_view(producer):
         return False
-    if defn(maker).kind_of(maker) is Kind.OPAQUE or len(maker.outputs) != 1:
+    if defn(producer).kind_of(producer) is Kind.OPAQUE or len(producer.outputs) != 1:
         return False
-    if (arith.as_int(arith.product(list(value.shape[1:]))) or 0) < LEAST_ELEMENTS:
+    if (arith.as_int(arith.product(list(value.shape[1:]))) or 0) < MIN_ELEMENTS:
         return False
-    products = [n for n in _riding(maker, makers) if defn(n).kind is Kind.CONTRACTION]
-    return all(_lost_cycles(n, target) < COPY_CYCLES for n in products)
+    anchors = [n for n in _fused(producer, producers) if defn(n).kind is Kind.CONTRACTION]
+    return all(_lost_cycles(n, target) < COPY_CYCLES for n in anchors)
 
 
-def _riding(maker: Node, makers: Mapping[str, Node]) -> Iterator[Node]:
-    """The node, and what is before it as far as it is the same shape, element by element."""
-    shape, todo, seen = maker.outputs[0].tensor.shape, [maker], {maker.outputs[0].name}
+def _fused(producer: Node, producers: Mapping[str, Node]) -> Iterator[Node]:
+    """The node and the elementwise chain before it: the epilogue that will fuse, and its anchor."""
+    shape, todo, seen = producer.outputs[0].tensor.shape, [producer], {producer.outputs[0].name}
     while todo:
         node = todo.pop()
         yield node
         if defn(node).kind_of(node) is not Kind.ELEMENTWISE:
             continue
         for v in node.inputs:
-            if v is not None and v.name in makers and v.name not in seen and v.shape == shape:
+            if v is not None and v.name in producers and v.name not in seen and v.shape == shape:
                 seen.add(v.name)
-                todo.append(makers[v.name])
+                todo.append(producers[v.name])
 
 
-def _lost_cycles(product: Node, target: Target) -> float:
-    """For each result, by tiles that end with each row of pixels, where they need not end now."""
-    out, weights = product.outputs[0].tensor, product.inputs[1]
-    if weights is None or not defn(product).channels_last:
-        return COPY_CYCLES  # not known
+def _lost_cycles(conv: Node, target: Target) -> float:
+    """Cycles lost per output element if register tiles end at each row of the image."""
+    out, weights = conv.outputs[0].tensor, conv.inputs[1]
+    if weights is None or not defn(conv).channels_last:
+        return COPY_CYCLES  # unknown: assume that it does not pay
     depth = arith.as_int(arith.product(list(weights.shape[1:])))
     row, columns = arith.as_int(out.shape[-1]), arith.as_int(out.shape[1])
     pixels = arith.as_int(arith.product(list(out.shape[2:])))
@@ -116,7 +116,7 @@ def _lost_cycles(product: Node, target: Target) -> float:
         return COPY_CYCLES
     lanes = target.lanes(accumulator(out.dtype))
     cycles = [
-        count * tiles.product_cycles(rows, columns, lanes, target.vector_registers)
+        count * cost.gemm_cycles_per_k(rows, columns, lanes, target.vector_registers)
         for count, rows in ((pixels // row, row), (1, pixels))
     ]
     return (cycles[0] - cycles[1]) * depth / (pixels * columns)

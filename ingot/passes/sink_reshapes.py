@@ -1,11 +1,11 @@
-"""Graph → the same graph where element by element comes before a reshape, not after it.
+"""Sinks reshapes below elementwise operators so that these fuse into the GEMM epilogue.
 
     gelu(reshape(x))        →   reshape(gelu(x))
     reshape(x) + y          →   reshape(x + reshape(y))
 
-where x ends a product: exporters flatten (batch, length, width) to two axes for a Gemm and unfold
-its result, and a reshape would stand between the product and what could ride on its tiles. Reshapes
-move nothing. Called by the pipeline; INGOT_SINK_RESHAPES=0 leaves them where they are.
+where x is a GEMM or its epilogue. Exporters flatten (batch, length, width) to two axes for a GEMM
+and reshape its result back; this reshape would end the epilogue. Reshapes are views.
+Called by the pipeline; INGOT_SINK_RESHAPES=0 switches it off.
 """
 
 from __future__ import annotations
@@ -26,58 +26,60 @@ def sink_reshapes(graph: Graph, store: ConstantStore) -> Graph:
     if not knobs.current().sink_reshapes:
         return graph
     edit = Editor(graph, store)
-    alone = {name for name, readers in graph.uses().items() if len(readers) == 1}
-    alone -= {v.name for v in graph.outputs}
-    ends: set[str] = set()  # values that a product ends with, element by element after it
+    single_use = {name for name, readers in graph.uses().items() if len(readers) == 1}
+    single_use -= {v.name for v in graph.outputs}
+    epilogue: set[str] = set()  # outputs of contractions, and of elementwise nodes after them
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: sink_reshapes(g, store))
         edit.g.origin = node.origin
-        folded = _folded(edit, node, original, alone, ends)
-        if folded is None:
+        sunk = _sunk(edit, node, original, single_use, epilogue)
+        if sunk is None:
             edit.keep(node)
-            if _ends_product(node, ends):
-                ends.add(node.outputs[0].name)
+            if _extends_epilogue(node, epilogue):
+                epilogue.add(node.outputs[0].name)
         else:
-            edit.replace(node, [folded])
+            edit.replace(node, [sunk])
     return edit.finish()
 
 
-def _ends_product(node: Node, ends: set[str]) -> bool:
+def _extends_epilogue(node: Node, epilogue: set[str]) -> bool:
     if defn(node).kind is Kind.CONTRACTION:
         return len(node.outputs) == 1
-    rides = defn(node).kind_of(node) is Kind.ELEMENTWISE and len(node.outputs) == 1
-    return rides and any(v is not None and v.name in ends for v in node.inputs)
+    is_elementwise = defn(node).kind_of(node) is Kind.ELEMENTWISE and len(node.outputs) == 1
+    return is_elementwise and any(v is not None and v.name in epilogue for v in node.inputs)
 
 
-def _folded(
-    edit: Editor, node: Node, original: Node, alone: set[str], ends: set[str]
+def _sunk(
+    edit: Editor, node: Node, original: Node, single_use: set[str], epilogue: set[str]
 ) -> Value | None:
-    """What stands for an elementwise node's result: the reshape of the node before it."""
+    """The new output of an elementwise node: the reshape, now after the node."""
     if defn(node).kind_of(node) is not Kind.ELEMENTWISE or len(node.outputs) != 1:
         return None
     for old, value in zip(original.inputs, node.inputs):
-        reshape = edit.maker(value) if old is not None and old.name in alone else None
-        source = None if reshape is None else _unfolded(reshape, node)
-        if source is not None and source.name in ends:
-            operands = [_as(edit, v, value, source) for v in node.inputs]
+        reshape = edit.producer(value) if old is not None and old.name in single_use else None
+        source = None if reshape is None else _reshape_source(reshape, node)
+        if source is not None and source.name in epilogue:
+            operands = [_operand(edit, v, value, source) for v in node.inputs]
             if None not in operands:
-                made = _before(edit, node, source, operands)  # type: ignore[arg-type]
-                ends.add(made.name)
+                made = _node_before_reshape(edit, node, source, operands)  # type: ignore[arg-type]
+                epilogue.add(made.name)
                 shape = node.outputs[0].shape
                 return edit.g.add("reshape", [made], name=node.outputs[0].name, shape=shape)
     return None
 
 
-def _unfolded(reshape: Node, node: Node) -> Value | None:
-    """What a reshape to the node's own shape is made from."""
+def _reshape_source(reshape: Node, node: Node) -> Value | None:
+    """The operand of a reshape to the node's output shape."""
     if not defn(reshape).is_view or not is_view(reshape) or reshape.inputs[0] is None:
         return None
     out = reshape.outputs[0].tensor
     return reshape.inputs[0] if out.shape == node.outputs[0].tensor.shape else None
 
 
-def _as(edit: Editor, operand: Value | None, value: Value | None, source: Value) -> Value | None:
-    """The operand beside `source`, not `value`, its reshape; None where it has no such form."""
+def _operand(
+    edit: Editor, operand: Value | None, value: Value | None, source: Value
+) -> Value | None:
+    """The operand in the shape of `source` instead of its reshape `value`; None if impossible."""
     if operand is None or value is None or not isinstance(operand.type, TensorType):
         return None
     if operand == value:
@@ -89,7 +91,7 @@ def _as(edit: Editor, operand: Value | None, value: Value | None, source: Value)
     return operand if rank == 0 or same_end or operand.shape == (arith.Const(1),) else None
 
 
-def _before(edit: Editor, node: Node, source: Value, operands: list[Value]) -> Value:
+def _node_before_reshape(edit: Editor, node: Node, source: Value, operands: list[Value]) -> Value:
     (out,) = node.outputs
     type = replace(out.tensor, shape=source.shape)
     made = Value(edit.g.fresh(f"{out.name}_flat"), type)

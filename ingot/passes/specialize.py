@@ -1,7 +1,8 @@
-"""Graph → Graph with sizes fixed or narrowed, as `ingot.compile(shapes=…)` asks. Runs first.
+"""Shape specialisation: fixes or constrains dynamic dimensions, as `ingot.compile(shapes=…)` asks.
 
-A model file is imported with its sizes, which may decide what it means: there only what a text was
-edited to leave open is left. A graph given as the model has all of them open.
+Runs first. The import of a model file applies `shapes` already, since sizes may decide what a node
+means; only dimensions that are dynamic in an edited dump are left. A Graph passed as the model has
+all of them dynamic.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ Wanted = int | tuple[int, int | None]
 
 
 def specialize(graph: Graph, shapes: Mapping[str, Wanted]) -> Graph:
-    """A symbol given a number is that number everywhere; one given (low, high) has that range.
-    The model must allow either. Only sizes of inputs can be given."""
+    """Replace a symbol given an integer by it everywhere; constrain one given (low, high) to that
+    range. Both must be within the model's range. Only dimensions of inputs can be given."""
     check_names(graph, shapes)
     known = _of_inputs(graph)
-    narrowed = {n: _narrow(known[n], want) for n, want in shapes.items() if _is_range(want)}
+    narrowed = {n: _constrained(known[n], want) for n, want in shapes.items() if _is_range(want)}
     fixed = {n: _fixed(known[n], want) for n, want in shapes.items() if not _is_range(want)}
     fixed |= {n: s.low for n, s in narrowed.items() if s.low == s.high}
     symbols = tuple(narrowed.get(s.name, s) for s in graph.symbols)
@@ -29,17 +30,19 @@ def specialize(graph: Graph, shapes: Mapping[str, Wanted]) -> Graph:
 
 
 def check_names(graph: Graph, shapes: Mapping[str, Wanted]) -> None:
-    """Refuse a name that is no open size of the graph's inputs."""
+    """Raise an error for a name that is not a dynamic dimension of the graph's inputs."""
     known = _of_inputs(graph)
     for name in shapes:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
-            what = f"the model has no size called {name!r}"
-            raise IngotError("bad-option", what, where="shapes", hint=f"its sizes are: {names}")
+            what = f"the model has no dynamic dimension {name!r}"
+            raise IngotError(
+                "bad-option", what, where="shapes", hint=f"its dynamic dimensions are: {names}"
+            )
 
 
-def still_open(graph: Graph, shapes: Mapping[str, Wanted]) -> dict[str, Wanted]:
-    """Those sizes that the graph has not settled yet."""
+def still_dynamic(graph: Graph, shapes: Mapping[str, Wanted]) -> dict[str, Wanted]:
+    """The entries of `shapes` whose dimension is still dynamic in the graph."""
     known = _of_inputs(graph)
     return {name: want for name, want in shapes.items() if name in known}
 
@@ -54,11 +57,11 @@ def _is_range(want: Wanted) -> bool:
 
 def _fixed(symbol: Symbol, want: Wanted) -> int:
     assert isinstance(want, int)
-    _narrow(symbol, (want, want))
+    _constrained(symbol, (want, want))
     return want
 
 
-def _narrow(symbol: Symbol, want: Wanted) -> Symbol:
+def _constrained(symbol: Symbol, want: Wanted) -> Symbol:
     assert not isinstance(want, int)
     step = symbol.divisor
     low = -(-want[0] // step) * step
@@ -75,5 +78,7 @@ def _narrow(symbol: Symbol, want: Wanted) -> Symbol:
         given = top if want[0] == top else f"{want[0]} to {top}"
         if want[1] is not None and want[1] < want[0]:
             why = "the range ends before it begins"
-        raise IngotError("bad-option", f"size {symbol.name!r} cannot be {given}", why=why)
+        raise IngotError(
+            "bad-option", f"dynamic dimension {symbol.name!r} cannot be {given}", why=why
+        )
     return replace(symbol, low=low, high=high)

@@ -1,1 +1,1 @@
-"""Program → program with arenas and barriers. Runs after legalize. Level 7."""
+"""Memory planning and barriers: program → program with both. Runs after legalize. Level 7."""

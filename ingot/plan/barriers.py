@@ -1,31 +1,31 @@
-"""Barriers: one wherever a statement may meet, on the same bytes, a thread that is behind.
+"""Barrier insertion: a barrier before each statement whose accesses conflict with earlier ones.
 
-In: a program with places. Out: the same with Barrier statements. Last step of planning.
+In: a program with allocations. Out: the same with Barrier statements. Last stage of planning.
 """
 
 from __future__ import annotations
 
 from ingot.program import ir
-from ingot.program.access import Access, Accesses
+from ingot.program.access import AccessAnalysis, ByteAccess
 
-Pending = list[Access]  # what threads may still be doing since the last barrier
+Pending = list[ByteAccess]  # accesses since the last barrier: slower threads may still perform them
 
 
 def insert_barriers(program: ir.Program) -> ir.Program:
     """s; t  →  s; barrier; t   where an access of t conflicts with one of s"""
-    body, _ = _Barriers(Accesses(program)).stmt(program.body, [])
+    body, _ = _Barriers(AccessAnalysis(program)).stmt(program.body, [])
     return ir.replace(program, body=body, is_planned=True)
 
 
 class _Barriers:
-    def __init__(self, accesses: Accesses):
+    def __init__(self, accesses: AccessAnalysis):
         self.accesses = accesses
 
     def stmt(self, s: ir.Stmt, pending: Pending) -> tuple[ir.Stmt, Pending]:
-        """The statement, with barriers before and inside it, and what is pending after it."""
+        """The statement with barriers before and inside it, and the accesses pending after it."""
         if isinstance(s, ir.Seq):
             return self.sequence(s, pending)
-        if isinstance(s, ir.Loop):  # it waits before each test and before each turn
+        if isinstance(s, ir.Loop):  # it has barriers before each test and each iteration
             body, _ = self.stmt(s.body, [])
             return ir.replace(s, body=body), []
         mine = self.accesses.of(s)
@@ -47,7 +47,7 @@ class _Barriers:
             done.append(new)
         return ir.seq(*done), pending
 
-    def needs_barrier(self, pending: Pending, mine: list[Access]) -> bool:
+    def needs_barrier(self, pending: Pending, mine: list[ByteAccess]) -> bool:
         return any(self.accesses.conflict(a, b) for a in pending for b in mine)
 
 

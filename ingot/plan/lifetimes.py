@@ -1,7 +1,7 @@
-"""When each buffer's content matters: an interval of positions in the program's order.
+"""Liveness of buffers: for each an interval of positions in program order.
 
-A buffer that a loop's body shares with the outside is alive for the whole loop; one used in the
-body alone lives within it. An output that the runtime fetches lives to the end.
+A buffer used both inside and outside a loop is live for the whole loop; one used only in the body
+is live within it. An output is live until the end, where the runtime copies it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-class _Walk:
+class _Uses:
     def __init__(self) -> None:
         self.position = 0
         self.uses: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
@@ -66,14 +66,14 @@ class _Walk:
 
 
 def lifetimes(program: ir.Program) -> dict[str, Lifetime]:
-    walk = _Walk()
+    walk = _Uses()
     walk.stmt(program.body)
     spans = {}
     for name, uses in walk.uses.items():
         common = _common_loops([loops for _, loops in uses])
         first, last = uses[0][0], uses[-1][0]
         for _, loops in uses:
-            for loop in loops[len(common) :]:  # shared with the outside of this loop
+            for loop in loops[len(common) :]:  # the buffer is also used outside this loop
                 first, last = min(first, loop), max(last, walk.ends[loop])
         spans[name] = Lifetime(first, last)
     for name in program.outputs:

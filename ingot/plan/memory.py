@@ -1,8 +1,8 @@
-"""Places for buffers: constants in the blob, temporaries in arenas by lifetime.
+"""Static memory planning: constants go to the blob, temporaries share arenas by lifetime.
 
-In: a legal program. Out: the same with arenas, a place for every constant and temporary, and a
-Reserve after each Bind that new sizes depend on. One arena for what the inputs' sizes determine
-(`main`, reserved by the host) and one for each place where data-dependent sizes become known.
+In: a legal program. Out: the same with arenas, an allocation for every constant and temporary, and
+a Reserve after each Bind of a symbol that sizes depend on. Sizes known from the inputs' shapes use
+one arena (`main`, reserved by the host); each data-dependent dimension starts an arena of its own.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from ingot.support.abi import ALIGNMENT
 MAIN = "main"
 
 
-def place_buffers(program: ir.Program) -> ir.Program:
-    """Every constant and temporary gets a place; arenas get sizes."""
+def plan_memory(program: ir.Program) -> ir.Program:
+    """Allocate every constant and temporary, and size the arenas."""
     env = {s.name: Interval(s.low, s.high) for s in program.symbols}
-    places = _constant_places(program)
+    allocations = _constant_allocations(program)
     spans = lifetimes(program)
     arenas = []
     for name in _arena_names(program):
         members = [
             b for b in program.buffers
-            if b.storage is ir.Storage.TEMP and _home(b, program) == name
+            if b.storage is ir.Storage.TEMP and _arena_of(b, program) == name
         ]  # fmt: skip
         if not members and name != MAIN:
             continue
-        found, size = assign([(b.name, b.size_bytes, spans[b.name]) for b in members], env)
-        places.update({n: ir.Place(name, offset) for n, offset in found.items()})
+        found, size = assign_offsets([(b.name, b.size_bytes, spans[b.name]) for b in members], env)
+        allocations.update({n: ir.Allocation(name, offset) for n, offset in found.items()})
         arenas.append(ir.Arena(name, size))
-    buffers = tuple(ir.replace(b, place=places.get(b.name)) for b in program.buffers)
+    buffers = tuple(ir.replace(b, allocation=allocations.get(b.name)) for b in program.buffers)
     body = _reserve(program.body, {a.name: a for a in arenas})
     return ir.replace(program, buffers=buffers, arenas=tuple(arenas), body=body)
 
 
-def _constant_places(program: ir.Program) -> dict[str, ir.Place]:
-    places, offset = {}, 0
+def _constant_allocations(program: ir.Program) -> dict[str, ir.Allocation]:
+    allocations, offset = {}, 0
     for buffer in program.buffers:
         if buffer.storage is ir.Storage.CONSTANT:
-            places[buffer.name] = ir.Place(CONSTANTS, arith.Const(offset))
+            allocations[buffer.name] = ir.Allocation(CONSTANTS, arith.Const(offset))
             size = arith.as_int(buffer.size_bytes)
-            assert size is not None, f"constant {buffer.name} has a symbolic size"
+            assert size is not None, f"constant {buffer.name} has a dynamic size"
             offset += -(-size // ALIGNMENT) * ALIGNMENT
-    return places
+    return allocations
 
 
 def arena_after(symbol: str) -> str:
@@ -57,12 +57,12 @@ def arena_after(symbol: str) -> str:
 
 
 def _arena_names(program: ir.Program) -> list[str]:
-    """One arena for what the inputs determine, one opened by each data-dependent symbol."""
+    """One arena for sizes known from the inputs, one for each data-dependent symbol."""
     return [MAIN, *(arena_after(s.name) for s in program.symbols if s.source == "node")]
 
 
-def _home(buffer: ir.Buffer, program: ir.Program) -> str:
-    """The arena of a temporary: that of the last symbol, in order of binding, it depends on."""
+def _arena_of(buffer: ir.Buffer, program: ir.Program) -> str:
+    """The arena of the last-bound symbol that the temporary's size depends on."""
     used = {n for d in buffer.shape for n in arith.free_vars(d)}
     bound = [s.name for s in _binding_order(program) if s.name in used]
     return arena_after(bound[-1]) if bound else MAIN
@@ -75,7 +75,7 @@ def _binding_order(program: ir.Program) -> list:
 
 
 def _reserve(s: ir.Stmt, arenas: dict[str, ir.Arena]) -> ir.Stmt:
-    """bind n  →  bind n; reserve the arena that n opens"""
+    """bind n  →  bind n; reserve the arena of n"""
     match s:
         case ir.Seq(stmts=stmts):
             return ir.seq(*(_reserve(x, arenas) for x in stmts))
@@ -94,48 +94,48 @@ def _reserve(s: ir.Stmt, arenas: dict[str, ir.Arena]) -> ir.Stmt:
 
 @dataclass
 class _Slot:
-    """A stretch of an arena: its size, and the lifetimes of those who share it."""
+    """A range of an arena with dynamic size, shared by buffers of disjoint lifetimes."""
 
     size: arith.Expr
-    tenants: list[Lifetime]
+    lifetimes: list[Lifetime]
 
 
-Request = tuple[str, arith.Expr, Lifetime]
+Request = tuple[str, arith.Expr, Lifetime]  # name, size in bytes, lifetime
 
 
-def assign(
+def assign_offsets(
     requests: list[Request], env: dict[str, Interval]
 ) -> tuple[dict[str, arith.Expr], arith.Expr]:
-    """Offsets and the arena's size. Known sizes are packed; symbolic ones share slots."""
-    known = [(n, size, span) for n, size, span in requests if arith.as_int(size) is not None]
-    symbolic = [r for r in requests if arith.as_int(r[1]) is None]
-    offsets, total = _pack(known)
+    """Offsets and the arena's size. Static sizes are packed; dynamic ones share slots."""
+    static = [(n, size, span) for n, size, span in requests if arith.as_int(size) is not None]
+    dynamic = [r for r in requests if arith.as_int(r[1]) is None]
+    offsets, total = _pack(static)
     base: arith.Expr = arith.Const(total)
-    for slot, names in _slots(symbolic, env):
+    for slot, names in _slots(dynamic, env):
         for name in names:
             offsets[name] = base
         base = simplify(base + slot.size, env)
     return offsets, base
 
 
-REPAIRS = 60  # of one order
-ENOUGH = 1.01  # of the largest live set: more is not worth looking for
-PACK_STEPS = 4_000_000  # of all, in pairs of buffers: about a second
+MAX_REPAIRS = 60  # reorderings tried for each initial order; heuristic
+GOOD_ENOUGH = 1.01  # arena size over the largest live set at which the search stops; heuristic
+PACK_STEPS = 4_000_000  # limit of all tries, in pairs of buffers: about a second
 
 
 def _pack(requests: list[Request]) -> tuple[dict[str, arith.Expr], int]:
-    """Each at the lowest offset free during its whole life, in the best of some orders. Largest
-    first and longest-lived first are good beginnings; then whoever sticks out at the top is placed
-    before the first that lives beside it, again and again, until hardly anything sticks out beyond
-    the largest live set."""
+    """First fit: each buffer gets the lowest offset that is free during its lifetime. Orders are
+    tried from largest first and from longest-lived first. A repair moves a buffer at the top of
+    the arena before the first one whose lifetime overlaps; repairs stop when the arena is hardly
+    larger than the largest live set, which is a lower bound."""
     least = largest_live_bytes(requests)
     by_size = sorted(requests, key=lambda r: (-_aligned(r[1]), r[2].first, r[0]))
     by_life = sorted(by_size, key=lambda r: r[2].first - r[2].last)
     best, best_total = _first_fit(by_size)
-    tries = min(REPAIRS, PACK_STEPS // max(1, len(requests)) ** 2)
+    tries = min(MAX_REPAIRS, PACK_STEPS // max(1, len(requests)) ** 2)
     for order in (by_size, by_life):
         for _ in range(tries):
-            if best_total <= least * ENOUGH:
+            if best_total <= least * GOOD_ENOUGH:
                 break
             offsets, total = _first_fit(order)
             if total < best_total:
@@ -159,7 +159,7 @@ def _first_fit(order: list[Request]) -> tuple[dict[str, int], int]:
 
 
 def _repaired(order: list[Request], offsets: dict[str, int], total: int) -> list[Request]:
-    """The order with one that reaches the top moved before the first that lives beside it."""
+    """The order with a buffer at the top moved before the first whose lifetime overlaps."""
     at = next(i for i, r in enumerate(order) if offsets[r[0]] + _aligned(r[1]) == total)
     span = order[at][2]
     first = next(i for i, r in enumerate(order) if r[2].overlaps(span))
@@ -167,7 +167,7 @@ def _repaired(order: list[Request], offsets: dict[str, int], total: int) -> list
 
 
 def largest_live_bytes(requests: list[Request]) -> int:
-    """Of buffers with known sizes: the most that are alive at one time. No plan needs less."""
+    """The most bytes of static-size buffers live at once: a lower bound of the arena's size."""
     changes: dict[int, int] = {}
     for _, size, span in requests:
         changes[span.first] = changes.get(span.first, 0) + _aligned(size)
@@ -186,15 +186,15 @@ def _aligned(size: arith.Expr) -> int:
 
 
 def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slot, list[str]]]:
-    """Buffers of symbolic size share a slot when their lives are apart and it is provably large
-    enough; so no comparison of sizes is left to run time."""
+    """Buffers of dynamic size share a slot when their lifetimes are disjoint and it is provably
+    large enough; so no comparison of sizes is left to run time."""
     slots: list[tuple[_Slot, list[str]]] = []
     for name, size, span in sorted(requests, key=lambda r: (r[2].first, r[0])):
         need = _rounded_up(size, env)
         for slot, names in slots:
-            free = not any(tenant.overlaps(span) for tenant in slot.tenants)
+            free = not any(other.overlaps(span) for other in slot.lifetimes)
             if free and (need == slot.size or _fits(size, need, slot.size, env)):
-                slot.tenants.append(span)
+                slot.lifetimes.append(span)
                 names.append(name)
                 break
         else:
@@ -203,13 +203,13 @@ def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slo
 
 
 def _fits(size: arith.Expr, need: arith.Expr, room: arith.Expr, env: dict[str, Interval]) -> bool:
-    """Both are shown: the verifier, who knows no rounding, asks for the first alone."""
+    """Both must be proved: the verifier checks the size before rounding."""
     return prove("le", size, room, env) and prove("le", need, room, env)
 
 
 def _rounded_up(size: arith.Expr, env: dict[str, Interval]) -> arith.Expr:
-    """The size in whole units, in a form whose laws the verifier can show: it holds the size, it is
-    a multiple of the unit, and a size less than nothing takes nothing from others."""
+    """The size rounded up to the alignment, in a form that the verifier can prove: no less than the
+    size, a multiple of the alignment, and zero for a negative size."""
     units = arith.ceildiv(size, ALIGNMENT)
     if not prove("le", size, units * ALIGNMENT, env):
         units = size // ALIGNMENT + 1

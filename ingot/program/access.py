@@ -1,6 +1,7 @@
-"""What each statement of a program touches: byte ranges, read or written, and by which threads.
+"""Byte ranges that each statement of a program reads or writes, and by which threads.
 
-The planner inserts barriers from this and the verifier checks them against it, each in its own way.
+The planner inserts barriers from these ranges; the verifier checks the barriers against them with
+an algorithm of its own.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from ingot.loops import visit
 from ingot.program import ir
 
 
-class Who(Enum):
+class Threads(Enum):
     """Which threads perform an access."""
 
     FIRST = "first"  # thread 0 alone
-    SPLIT = "split"  # each thread its share; which bytes fall to whom is not analysed
-    ALL = "all"  # every thread the same
+    SPLIT = "split"  # each thread its own chunks; which bytes those are is not analysed
+    ALL = "all"  # every thread, the same bytes
 
 
 @dataclass(frozen=True)
-class Access:
-    """Bytes start … stop-1 of `root`: an arena, or a buffer with memory of its own."""
+class ByteAccess:
+    """Bytes start … stop-1 of `base`: an arena, or a buffer with an allocation of its own."""
 
     buffer: str
-    root: str
+    base: str
     start: arith.Expr
     stop: arith.Expr
     is_write: bool
-    who: Who
+    threads: Threads
 
 
-class Accesses:
-    """Answers for one program; kernels' written parameters are looked up once."""
+class AccessAnalysis:
+    """The accesses of one program; a kernel's parameter roles are computed once."""
 
     def __init__(self, program: ir.Program):
         self.program = program
@@ -43,15 +44,15 @@ class Accesses:
         self.env = {s.name: Interval(s.low, s.high) for s in program.symbols}
         self._roles: dict[str, tuple[set[int], set[int]]] = {}
         self._order: dict[tuple[arith.Expr, arith.Expr], bool] = {}
-        self._fences: dict[str, _Fences] = {}
+        self._offsets: dict[str, _OrderedOffsets] = {}
 
     def roles(self, kernel: str) -> tuple[set[int], set[int]]:
         """Positions of the parameters whose old content a kernel reads, and of those it writes. A
-        parameter it never touches counts as written: its stores were in loops of no turns, which
-        legalize left out, so whatever has that size is complete."""
+        parameter that it never accesses counts as written: legalize removed its stores because
+        their loops have no iterations, so there is nothing to store."""
         if kernel not in self._roles:
             body = self.program.kernel_map[kernel].body
-            reads, writes = visit.read_first(body), visit.written(body)
+            reads, writes = visit.read_before_write(body), visit.written(body)
             names = [p.name for p in self.program.kernel_map[kernel].params]
             self._roles[kernel] = (
                 {i for i, n in enumerate(names) if n in reads},
@@ -59,100 +60,104 @@ class Accesses:
             )
         return self._roles[kernel]
 
-    def of(self, s: ir.Stmt) -> list[Access]:
+    def of(self, s: ir.Stmt) -> list[ByteAccess]:
         """The accesses of one statement itself (not of those inside it)."""
         match s:
             case ir.Launch(kernel=kernel, args=args):
-                who = Who.FIRST if arith.is_const(s.extent, 1) else Who.SPLIT
+                threads = Threads.FIRST if arith.is_const(s.extent, 1) else Threads.SPLIT
                 reads, writes = self.roles(kernel)
-                found = [self.access(args[i], False, who) for i in sorted(reads)]
-                return found + [self.access(args[i], True, who) for i in sorted(writes)]
+                found = [self.access(args[i], False, threads) for i in sorted(reads)]
+                return found + [self.access(args[i], True, threads) for i in sorted(writes)]
             case ir.Copy(dst=dst, src=src):
-                return [self.access(src, False, Who.SPLIT), self.access(dst, True, Who.SPLIT)]
+                return self.copy(dst, src, Threads.SPLIT)
             case ir.Append(dst=dst, src=src):
-                return [self.access(src, False, Who.FIRST), self.access(dst, True, Who.FIRST)]
+                return self.copy(dst, src, Threads.FIRST)
             case ir.If(flag=flag):
-                return [self.access(flag, False, Who.ALL)]
+                return [self.access(flag, False, Threads.ALL)]
             case ir.Bind(buffer=buffer):
-                return [self.access(buffer, False, Who.ALL)]
+                return [self.access(buffer, False, Threads.ALL)]
             case ir.Loop(counter=counter, trips=trips, keep_going=keep):
-                tests = [self.access(n, False, Who.ALL) for n in (trips, keep) if n is not None]
-                return [*tests, self.access(counter, True, Who.FIRST)]
+                tests = [self.access(n, False, Threads.ALL) for n in (trips, keep) if n is not None]
+                return [*tests, self.access(counter, True, Threads.FIRST)]
             case ir.Reserve(arena=arena):
                 zero = arith.Const(0)
-                return [Access("", arena, zero, arith.Const(1 << 62), True, Who.FIRST)]
+                return [ByteAccess("", arena, zero, arith.Const(1 << 62), True, Threads.FIRST)]
             case ir.HostStep(args=args):
-                return [self.access(name, True, Who.FIRST) for name in args]
+                return [self.access(name, True, Threads.FIRST) for name in args]
         return []
 
-    def access(self, name: str, is_write: bool, who: Who) -> Access:
-        buffer = self.buffers[name]
-        if buffer.place is None:
-            return Access(name, f"buffer {name}", arith.Const(0), buffer.size_bytes, is_write, who)
-        start = buffer.place.offset
-        return Access(name, buffer.place.arena, start, start + buffer.size_bytes, is_write, who)
+    def copy(self, dst: str, src: str, threads: Threads) -> list[ByteAccess]:
+        return [self.access(src, False, threads), self.access(dst, True, threads)]
 
-    def may_overlap(self, a: Access, b: Access) -> bool:
-        if a.root != b.root:
+    def access(self, name: str, is_write: bool, threads: Threads) -> ByteAccess:
+        buffer = self.buffers[name]
+        if buffer.allocation is None:
+            base, zero = f"buffer {name}", arith.Const(0)
+            return ByteAccess(name, base, zero, buffer.size_bytes, is_write, threads)
+        base, start = buffer.allocation.arena, buffer.allocation.offset
+        return ByteAccess(name, base, start, start + buffer.size_bytes, is_write, threads)
+
+    def may_overlap(self, a: ByteAccess, b: ByteAccess) -> bool:
+        if a.base != b.base:
             return False
         return not (self._ends_before(a, b) or self._ends_before(b, a))
 
-    def _ends_before(self, a: Access, b: Access) -> bool:
-        """Asked again for the same two buffers at every statement that follows."""
+    def _ends_before(self, a: ByteAccess, b: ByteAccess) -> bool:
+        """Memoised: the same two buffers are compared at every later statement."""
         key = (a.stop, b.start)
         if key not in self._order:
-            self._order[key] = self._is_fenced(a, b) or prove("le", a.stop, b.start, self.env)
+            self._order[key] = self._precedes_next(a, b) or prove("le", a.stop, b.start, self.env)
         return self._order[key]
 
-    def _is_fenced(self, a: Access, b: Access) -> bool:
-        """Whether a ends before the next place of its arena, and b begins there or later."""
-        if a.root not in self._fences:
+    def _precedes_next(self, a: ByteAccess, b: ByteAccess) -> bool:
+        """Whether a ends at or before the next buffer of its arena, and b starts there or later."""
+        if a.base not in self._offsets:
             starts = [
-                buffer.place.offset
+                buffer.allocation.offset
                 for buffer in self.program.buffers
-                if buffer.place is not None and buffer.place.arena == a.root
+                if buffer.allocation is not None and buffer.allocation.arena == a.base
                 if arith.as_int(buffer.size_bytes) is None
             ]
-            self._fences[a.root] = _Fences(starts, self.env)
-        following = self._fences[a.root].between(a.start, b.start)
+            self._offsets[a.base] = _OrderedOffsets(starts, self.env)
+        following = self._offsets[a.base].next_up_to(a.start, b.start)
         return following is not None and prove("le", a.stop, following, self.env)
 
-    def conflict(self, earlier: Access, later: Access) -> bool:
-        """Whether two threads could meet on the same bytes, one of them writing."""
+    def conflict(self, earlier: ByteAccess, later: ByteAccess) -> bool:
+        """Whether two threads may access the same bytes at once, one of them writing."""
         if not (earlier.is_write or later.is_write):
             return False
-        if earlier.who is Who.FIRST and later.who is Who.FIRST:
+        if earlier.threads is Threads.FIRST and later.threads is Threads.FIRST:
             return False
         return self.may_overlap(earlier, later)
 
 
-class _Fences:
-    """The places of an arena's buffers of open size, in order; those of known size come before.
+class _OrderedOffsets:
+    """Offsets of an arena's dynamic-size buffers, ascending; static sizes come before them.
 
-    Each offset is the one before it and a size, which is easy to show; that two far apart are in
-    order follows, and would be hard to show by itself."""
+    Each offset is its predecessor plus a size, so neighbours are easy to order by proof. The order
+    of distant offsets follows; a direct proof of it would be hard."""
 
     def __init__(self, starts: list[arith.Expr], env: dict[str, Interval]):
-        trials = [{name: _inside(range_, n) for name, range_ in env.items()} for n in (5, 77, 1009)]
+        samples = [{name: _at(range_, n) for name, range_ in env.items()} for n in (5, 77, 1009)]
         known = {
-            s: tuple(arith.evaluate(s, trial) for trial in trials)
+            s: tuple(arith.evaluate(s, sample) for sample in samples)
             for s in starts
             if arith.free_vars(s) <= env.keys()
         }
         self.starts = sorted(known, key=lambda s: known[s])
-        self.place = {s: index for index, s in enumerate(self.starts)}
+        self.position = {s: index for index, s in enumerate(self.starts)}
         pairs = zip(self.starts, self.starts[1:])
-        self.breaks = [k for k, (a, b) in enumerate(pairs) if not prove("le", a, b, env)]
+        self.unordered = [k for k, (a, b) in enumerate(pairs) if not prove("le", a, b, env)]
 
-    def between(self, start: arith.Expr, later: arith.Expr) -> arith.Expr | None:
-        """The place after `start`, if `later` is that or one that follows it."""
-        first, last = self.place.get(start, -1), self.place.get(later, -1)
-        if first >= last or any(first < k < last for k in self.breaks):
+    def next_up_to(self, start: arith.Expr, later: arith.Expr) -> arith.Expr | None:
+        """The offset after `start`, if `later` is that offset or a greater one."""
+        first, last = self.position.get(start, -1), self.position.get(later, -1)
+        if first >= last or any(first < k < last for k in self.unordered):
             return None
         return self.starts[first + 1]
 
 
-def _inside(range_: Interval, number: int) -> int:
-    """A number of the range, apart from others as `number` is."""
+def _at(range_: Interval, number: int) -> int:
+    """A value of the range: `number` above its lower end, clamped."""
     low = range_.low or 0
     return low + number if range_.high is None else min(range_.high, low + number)

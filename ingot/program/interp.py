@@ -1,9 +1,10 @@
-"""Programs, executed slowly and obviously: arenas are byte arrays, kernels run in loops/interp.
+"""The program interpreter, the reference for planning: arenas are byte arrays, kernels run in
+loops/interp.
 
     outputs = run(program, store, {"x": array})
 
-A planned program uses its places for real, so a plan that overlaps two live buffers gives wrong
-answers here too. Threads are not modelled: barriers do nothing.
+A planned program uses its allocations, so a plan that overlaps two live buffers gives wrong
+outputs here too. Threads are not modelled: barriers do nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ingot.program import ir
 from ingot.program.tables import CONSTANTS, walk
 from ingot.support.errors import IngotError
 
-_TURNS = 1_000_000  # a loop that has not ended by then is taken for endless
+_MAX_ITERATIONS = 1_000_000  # heuristic: a longer loop is reported as endless
 
 
 def run(
@@ -51,7 +52,7 @@ class _Machine:
 
     def bind_shape(self, buffer: ir.Buffer, array: np.ndarray) -> None:
         for dim, size in zip(buffer.shape, array.shape, strict=True):
-            found = arith.solved(dim, size)
+            found = arith.solve_var(dim, size)
             if found is not None:
                 self.symbols.setdefault(*found)
 
@@ -79,9 +80,9 @@ class _Machine:
             )
         if b.constant is not None:
             return self.store.get(b.constant).reshape(shape)
-        if b.place is not None and b.place.arena != CONSTANTS:
-            start, size = self.size(b.place.offset), self.size(b.size_bytes)
-            memory = self.arenas[b.place.arena][start : start + size]
+        if b.allocation is not None and b.allocation.arena != CONSTANTS:
+            start, size = self.size(b.allocation.offset), self.size(b.size_bytes)
+            memory = self.arenas[b.allocation.arena][start : start + size]
             return memory.view(b.dtype.numpy).reshape(shape)
         if name not in self.owned or self.owned[name].shape != shape:
             self.owned[name] = np.zeros(shape, b.dtype.numpy)
@@ -112,7 +113,7 @@ class _Machine:
             case ir.Append(dst=dst, src=src):
                 self.grown.setdefault(dst, []).append(self.array(src).copy())
             case ir.HostStep(name=name):
-                raise IngotError("bad-program", f"no host step is called {name!r}")
+                raise IngotError("bad-program", f"there is no host step {name!r}")
             case _:
                 assert_never(s)  # type: ignore[arg-type]
 
@@ -134,16 +135,16 @@ class _Machine:
         for inner in walk(s.body):
             if isinstance(inner, ir.Append):
                 self.grown[inner.dst] = []
-        turn = 0
-        while self.goes_on(s, turn):
-            self.array(s.counter)[...] = turn
+        iteration = 0
+        while self.continues(s, iteration):
+            self.array(s.counter)[...] = iteration
             self.stmt(s.body)
-            turn += 1
-            if turn > _TURNS:
+            iteration += 1
+            if iteration > _MAX_ITERATIONS:
                 raise IngotError("run-failed", "a loop did not end", where=s.counter)
-        self.array(s.counter)[...] = turn
+        self.array(s.counter)[...] = iteration
 
-    def goes_on(self, s: ir.Loop, turn: int) -> bool:
-        if s.trips is not None and turn >= self.scalar(s.trips):
+    def continues(self, s: ir.Loop, iteration: int) -> bool:
+        if s.trips is not None and iteration >= self.scalar(s.trips):
             return False
         return s.keep_going is None or bool(self.scalar(s.keep_going))

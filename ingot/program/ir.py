@@ -1,18 +1,18 @@
-"""The grammar of the linear IR. Every worker thread runs the whole program, on its share of each
-launch.
+"""The grammar of the linear IR. Every worker thread runs the whole program, and of each launch its
+own range of iterations.
 
     program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state)
-    stmt    ::= Launch(kernel, args, sizes, extent, parts) | Barrier() | Copy(dst, src)
+    stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | Loop(counter, trips, keep_going, body)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
               | Par(branches) | HostStep(name, args) | Seq(stmts)
 
-A Launch splits 0 … extent-1 of the kernel's parallel loop evenly over the threads; each share is
-cut into parts, and a thread that has done its own takes what is left of the others'. A kernel
-without a parallel loop has extent 1 and runs on thread 0. Flags, trip counts and bound symbols are
-read by all threads, so a barrier stands between their writer and the statement. Before planning,
-buffers have no place and there are no barriers or reservations; `plan` adds both and `verify`
-recomputes the need. The back end chooses the parts.
+A Launch splits the kernel's parallel loop 0 … extent-1 evenly over the threads. Each thread's range
+is split into chunks, and a thread without chunks of its own steals from the others (work stealing).
+A kernel without a parallel loop has extent 1 and runs on thread 0. All threads read flags, trip
+counts and bound symbols, so a barrier separates their writer from the statement. An unplanned
+program has no allocations, barriers or reservations: `plan` adds them, and `verify` recomputes
+which are needed. The back end sets the chunks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ingot.support.node import Node, node
 
 
 class Storage(Enum):
-    """Who owns the bytes."""
+    """The owner of the bytes."""
 
     INPUT = "input"  # the caller's array, read only
     OUTPUT = "output"  # the caller's array, or one the runtime made for them
@@ -40,8 +40,8 @@ class Storage(Enum):
 
 
 @node
-class Place(Node):
-    """Where a planned buffer lies: an arena, and a byte offset in it."""
+class Allocation(Node):
+    """The memory of a planned buffer: an arena, and a byte offset in it."""
 
     arena: str
     offset: arith.Expr
@@ -54,7 +54,7 @@ class Buffer(Node):
     shape: tuple[arith.Expr, ...]
     storage: Storage
     constant: ConstRef | None = None
-    place: Place | None = None
+    allocation: Allocation | None = None
     space: str = "host"  # the memory space of a device
 
     @property
@@ -75,7 +75,7 @@ class Stmt(Node):
     __slots__ = ()
 
 
-MAX_PARTS = 64  # what the shared word of a thread has room to count, and more than pays
+MAX_CHUNKS = 64  # per thread and launch; the counter in a thread's shared word holds no more
 
 
 @node
@@ -86,18 +86,18 @@ class Launch(Stmt):
     args: tuple[str, ...]
     sizes: tuple[arith.Expr, ...] = ()
     extent: arith.Expr = arith.Const(1)
-    parts: int = 1  # of a thread's share: 1 to MAX_PARTS
+    chunks: int = 1  # of each thread's range, for work stealing: 1 to MAX_CHUNKS
     origin: str = field(default="", compare=False)
 
 
 @node
 class Barrier(Stmt):
-    """All threads have come here before any goes on."""
+    """No thread continues before all threads have arrived."""
 
 
 @node
 class Copy(Stmt):
-    """dst[:] = src, bytes as they are; between devices where the spaces differ."""
+    """dst[:] = src, without conversion; a device transfer where the memory spaces differ."""
 
     dst: str
     src: str
@@ -114,11 +114,11 @@ class If(Stmt):
 
 @node
 class Loop(Stmt):
-    """While trips (if any) are left and `keep_going` (if any) is true: body, then count up.
+    """Repeat the body while counter < trips (if given) and `keep_going` (if given) is true.
 
-    `counter` is an i64 buffer of one element that holds the number of the iteration, and after the
-    loop that of iterations done. Entering the loop empties the buffers its body appends to. All
-    threads meet before each test and again before each turn.
+    `counter` is an i64 buffer of one element: the iteration number, and after the loop the number
+    of iterations done. Entering the loop clears the buffers that its body appends to. All threads
+    wait at a barrier before each test and before each iteration.
     """
 
     counter: str
@@ -129,7 +129,7 @@ class Loop(Stmt):
 
 @node
 class Bind(Stmt):
-    """symbol := buffer[index]; in force from here to the end of the enclosing sequence's run."""
+    """symbol := buffer[index]; valid from here to the end of the enclosing sequence."""
 
     symbol: str
     buffer: str
@@ -139,7 +139,7 @@ class Bind(Stmt):
 
 @node
 class Reserve(Stmt):
-    """Make the arena at least that large, through the allocation service; old content is gone."""
+    """Grow the arena to at least this size, through the allocation service; content is lost."""
 
     arena: str
     size_bytes: arith.Expr
@@ -183,10 +183,10 @@ class Program(Node):
     body: Stmt
     inputs: tuple[str, ...]  # buffer names, in the model's order
     outputs: tuple[str, ...]
-    output_names: tuple[str, ...]  # what the model calls them; two may lie in one buffer
+    output_names: tuple[str, ...]  # the model's names for them; two may share one buffer
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
-    is_planned: bool = False  # places and barriers are in: the verifier holds it to them
+    is_planned: bool = False  # allocations and barriers are set: the verifier checks them
 
     @property
     def buffer_map(self) -> dict[str, Buffer]:
@@ -198,7 +198,7 @@ class Program(Node):
 
 
 def seq(*stmts: Stmt | None) -> Stmt:
-    """A sequence, flattened; one statement stays itself."""
+    """A flattened sequence; a single statement is returned as it is."""
     flat: list[Stmt] = []
     for stmt in stmts:
         if isinstance(stmt, Seq):

@@ -1,24 +1,24 @@
-"""No two threads meet on the same bytes without a barrier: checked here, not trusted from plan/.
+"""Data-race check: a barrier separates conflicting accesses. It does not rely on plan/.
 
-Threads run the same statements, but one may be ahead of another by everything since their last
-barrier. So each statement is held against every statement since that barrier.
+Threads run the same statements, but a thread may be ahead of another by all statements since the
+last barrier. So each statement is compared with every statement since that barrier.
 """
 
 from __future__ import annotations
 
 from ingot.program import ir
-from ingot.program.access import Access, Accesses
+from ingot.program.access import AccessAnalysis, ByteAccess
 from ingot.support.errors import IngotError
 
-Done = list[tuple[ir.Stmt, Access]]
+Done = list[tuple[ir.Stmt, ByteAccess]]
 
 
-def check_races(program: ir.Program, accesses: Accesses) -> None:
+def check_races(program: ir.Program, accesses: AccessAnalysis) -> None:
     """Raises IngotError("bad-program") naming the two statements and the buffer."""
     _since_barrier(program.body, [], accesses)
 
 
-def _since_barrier(s: ir.Stmt, done: Done, accesses: Accesses) -> Done:
+def _since_barrier(s: ir.Stmt, done: Done, accesses: AccessAnalysis) -> Done:
     match s:
         case ir.Seq(stmts=stmts):
             for each in stmts:
@@ -42,13 +42,13 @@ def _since_barrier(s: ir.Stmt, done: Done, accesses: Accesses) -> Done:
     return [*done, *mine]
 
 
-def _race(before: ir.Stmt, after: ir.Stmt, earlier: Access, later: Access) -> IngotError:
+def _race(before: ir.Stmt, after: ir.Stmt, earlier: ByteAccess, later: ByteAccess) -> IngotError:
     names = " and ".join(dict.fromkeys(f"{a.buffer!r}" for a in (earlier, later)))
     return IngotError(
         "bad-program",
         f"a barrier is missing between {_name(before)} and {_name(after)}",
-        where=f"bytes of {names} in {later.root}",
-        why="one thread may still be in the first while another is in the second",
+        where=f"bytes of {names} in {later.base}",
+        why="one thread may still run the first statement while another runs the second",
     )
 
 

@@ -1,6 +1,6 @@
-"""The numbering that emitted code and runtime share: which table entry each thing of a program is.
+"""Table indices shared by the generated code and the runtime: buffers, arenas, symbols, kernels.
 
-Derived from the program alone, so that the entry printer and the packager cannot disagree.
+They are derived from the program alone, so that codegen and the package agree.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from ingot.program import ir
 
-CONSTANTS = "constants"  # the arena name of placed constants
+CONSTANTS = "constants"  # the arena name of constants
 
 
 @dataclass(frozen=True)
 class Tables:
-    slots: dict[str, int]  # caller's arrays
+    slots: dict[str, int]  # arrays of the caller: inputs, outputs, state
     dynamics: dict[str, int]
     arenas: dict[str, int]
     symbols: dict[str, int]
     kernels: dict[str, int]
-    launches: list[ir.Launch | ir.Bind]  # whatever can fail with an origin, in program order
+    launches: list[ir.Launch | ir.Bind]  # statements that may fail, in program order
 
 
 def tables(program: ir.Program) -> Tables:
@@ -41,7 +41,7 @@ def number(names: list[str]) -> dict[str, int]:
 
 
 def walk(s: ir.Stmt):
-    """Every statement, the whole first, in program order."""
+    """Every statement in program order, parents before children."""
     yield s
     match s:
         case ir.Seq(stmts=stmts):

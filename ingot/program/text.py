@@ -1,10 +1,10 @@
-"""Programs as text, and back. The text is Python syntax (read by `ast`, never executed): a header
-of declarations, the kernels as functions, then the statements.
+"""The text form of programs: printer and parser. The text is Python syntax (read by `ast`, never
+executed): a header of declarations, the kernels as functions, then the statements.
 
     program("mlp", inputs=("x",), outputs=("y",), names=("y",))
     symbol("batch", low=1, high=512)
     buffer("x", f32, (batch, 64), "input")
-    buffer("h", f32, (batch, 32), "temp", place=("main", 0))
+    buffer("h", f32, (batch, 32), "temp", allocation=("main", 0))
     @ingot.kernel
     def matmul(...): ...
     run("matmul", ("x", "w", "h"), (batch,), batch)
@@ -47,10 +47,10 @@ def show(program: ir.Program) -> str:
 def _header(program: ir.Program) -> list[str]:
     state = f", state={program.state!r}" if program.state else ""
     state += ", planned=True" if program.is_planned else ""
-    ports = (
+    names = (
         f"inputs={program.inputs!r}, outputs={program.outputs!r}, names={program.output_names!r}"
     )
-    lines = [f"program({program.name!r}, {ports}{state})"]
+    lines = [f"program({program.name!r}, {names}{state})"]
     for s in program.symbols:
         lines.append(
             f"symbol({s.name!r}, low={s.low}, high={s.high}, divisor={s.divisor}, "
@@ -66,8 +66,8 @@ def _show_buffer(b: ir.Buffer) -> str:
     extra = ""
     if b.constant is not None:
         extra += f", constant=({b.constant.digest!r}, {b.constant.dtype!r}, {b.constant.shape!r})"
-    if b.place is not None:
-        extra += f", place=({b.place.arena!r}, {arith.show(b.place.offset)})"
+    if b.allocation is not None:
+        extra += f", allocation=({b.allocation.arena!r}, {arith.show(b.allocation.offset)})"
     if b.space != "host":
         extra += f", space={b.space!r}"
     return f"buffer({b.name!r}, {b.dtype}, {_tuple(b.shape)}, {b.storage.value!r}{extra})"
@@ -82,14 +82,14 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
     match s:
         case ir.Seq(stmts=stmts):
             for each in stmts:
-                if isinstance(each, ir.Seq):  # only a hand-made program nests them
+                if isinstance(each, ir.Seq):  # only a hand-written program nests them
                     _show_body(w, "with sequence():", each)
                 else:
                     _show_stmt(w, each)
         case ir.Launch():
             sizes, extent = _tuple(s.sizes), arith.show(s.extent)
-            parts = f", {s.parts}" if s.parts > 1 else ""
-            w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}{parts}){_note(s.origin)}")
+            chunks = f", {s.chunks}" if s.chunks > 1 else ""
+            w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}{chunks}){_comment(s.origin)}")
         case ir.Barrier():
             w.line("barrier()")
         case ir.Copy(dst=dst, src=src):
@@ -100,7 +100,7 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
         case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
             _show_body(w, f"with loop({counter!r}, {trips!r}, {keep!r}):", body)
         case ir.Bind(symbol=symbol, buffer=buffer, index=index):
-            w.line(f"bind({symbol!r}, {buffer!r}, {index}){_note(s.origin)}")
+            w.line(f"bind({symbol!r}, {buffer!r}, {index}){_comment(s.origin)}")
         case ir.Reserve(arena=arena, size_bytes=size):
             w.line(f"reserve({arena!r}, {arith.show(size)})")
         case ir.Append(dst=dst, src=src):
@@ -116,8 +116,8 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             assert_never(s)  # type: ignore[arg-type]
 
 
-def _note(origin: str) -> str:
-    """An origin as a comment on its line, from where `parse` takes it back."""
+def _comment(origin: str) -> str:
+    """The origin as a comment at the end of the line; `parse` reads it back."""
     return f"  # {' '.join(origin.split())}" if origin else ""
 
 
@@ -149,7 +149,7 @@ def _bad(line: int, why: str) -> IngotError:
 
 @contextmanager
 def _reading(node: ast.AST, line: int) -> Iterator[None]:
-    """Whatever is wrong with the operands of a call is an error at its line."""
+    """Turn any error in the operands of a call into a bad-text error with its line."""
     try:
         yield
     except IngotError as error:
@@ -235,19 +235,19 @@ class _Parser:
 
     def buffer(self, args: list[ast.expr], named: dict) -> ir.Buffer:
         name, dtype, shape, storage = args
-        constant = place = None
+        constant = allocation = None
         if "constant" in named:
             constant = ConstRef(*self.data(named["constant"]))
-        if "place" in named:
-            arena, offset = self.items(named["place"])
-            place = ir.Place(self.data(arena), self.index(offset))
+        if "allocation" in named:
+            arena, offset = self.items(named["allocation"])
+            allocation = ir.Allocation(self.data(arena), self.index(offset))
         space = self.data(named["space"]) if "space" in named else "host"
         kind = ir.Storage(self.data(storage))
         element = dtypes.TABLE.get(ast.unparse(dtype))
         if element is None:
-            raise _bad(dtype.lineno, f"{ast.unparse(dtype)} is no element type")
-        shape_exprs = tuple(self.index(d) for d in self.items(shape))
-        return ir.Buffer(self.data(name), element, shape_exprs, kind, constant, place, space)
+            raise _bad(dtype.lineno, f"{ast.unparse(dtype)} is not an element type")
+        dims = tuple(self.index(d) for d in self.items(shape))
+        return ir.Buffer(self.data(name), element, dims, kind, constant, allocation, space)
 
     def items(self, node: ast.expr) -> list[ast.expr]:
         if not isinstance(node, ast.Tuple):
@@ -258,9 +258,9 @@ class _Parser:
         try:
             return ast.literal_eval(node)
         except ValueError as error:
-            raise _bad(node.lineno, f"{ast.unparse(node)} is no constant") from error
+            raise _bad(node.lineno, f"{ast.unparse(node)} is not a constant") from error
 
-    def note(self, node: ast.stmt) -> str:
+    def comment(self, node: ast.stmt) -> str:
         """The comment after a statement: its origin."""
         line = self.lines[(node.end_lineno or node.lineno) - 1].encode()
         rest = line[node.end_col_offset or 0 :].decode().strip()
@@ -286,28 +286,28 @@ class _Parser:
             return self.scope(node)
         word, call = self.call(node)
         if call is None:
-            raise _bad(node.lineno, f"{ast.unparse(node)!r} is no statement of a program")
+            raise _bad(node.lineno, f"{ast.unparse(node)!r} is not a statement of the program IR")
         a = call.args
         match word:
             case "run":
                 sizes = tuple(self.index(e) for e in self.items(a[2]))
-                extent, origin = self.index(a[3]), self.note(node)
-                parts = self.data(a[4]) if len(a) > 4 else 1
-                return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, extent, parts, origin)
+                extent, origin = self.index(a[3]), self.comment(node)
+                chunks = self.data(a[4]) if len(a) > 4 else 1
+                return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, extent, chunks, origin)
             case "barrier":
                 return ir.Barrier()
             case "copy":
                 return ir.Copy(self.data(a[0]), self.data(a[1]))
             case "bind":
                 symbol, buffer, index = map(self.data, a)
-                return ir.Bind(symbol, buffer, index, self.note(node))
+                return ir.Bind(symbol, buffer, index, self.comment(node))
             case "reserve":
                 return ir.Reserve(self.data(a[0]), self.index(a[1]))
             case "append":
                 return ir.Append(self.data(a[0]), self.data(a[1]))
             case "host":
                 return ir.HostStep(self.data(a[0]), self.data(a[1]))
-        raise _bad(node.lineno, f"{word!r} is no statement of a program")
+        raise _bad(node.lineno, f"{word!r} is not a statement of the program IR")
 
     def scope(self, node: ast.With) -> ir.Stmt:
         call = node.items[0].context_expr
@@ -322,7 +322,7 @@ class _Parser:
                 return inner if isinstance(inner, ir.Seq) else ir.Seq((inner,))
             case "par":
                 return self.par(node.body)
-        raise _bad(node.lineno, f"{call.func.id!r} opens no scope of a program")
+        raise _bad(node.lineno, f"{call.func.id!r} is not a scope of the program IR")
 
     def par(self, nodes: list[ast.stmt]) -> ir.Par:
         branches, weights = [], []

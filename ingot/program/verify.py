@@ -1,9 +1,10 @@
-"""The laws of the program IR. In: a Program, planned or not. Raises IngotError("bad-program").
+"""The invariants of the program IR. In: a Program, planned or not. Raises
+IngotError("bad-program").
 
-Names: every buffer, kernel, arena and symbol exists once; launches fit their kernels. For a planned
-program the verifier recomputes, from the kernels and places alone, that no two threads can meet on
-the same bytes without a barrier between them, and that no content is read after something else was
-written over it.
+Names: every buffer, kernel, arena and symbol is declared once; launches match their kernels. For a
+planned program the verifier recomputes, from the kernels and allocations alone, that a barrier
+separates all conflicting accesses, and that no buffer is read after another one overwrote its
+memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, Relation, prove
 from ingot.program import ir
-from ingot.program.access import Access, Accesses
+from ingot.program.access import AccessAnalysis, ByteAccess
 from ingot.program.races import check_races
 from ingot.program.tables import walk
 from ingot.support.abi import ALIGNMENT
@@ -30,8 +31,8 @@ def verify(program: ir.Program) -> None:
     for s in walk(program.body):
         _check_stmt(program, s, symbols)
     if program.is_planned:
-        accesses = Accesses(program)
-        _check_places(program, accesses)
+        accesses = AccessAnalysis(program)
+        _check_allocations(program, accesses)
         check_races(program, accesses)
         _Contents(program, accesses).check()
     for hook in HOOKS:
@@ -55,29 +56,29 @@ def _check_names(program: ir.Program) -> None:
     known = program.buffer_map
     for name in (*program.inputs, *program.outputs):
         if name not in known:
-            raise bad(f"port {name!r} is no buffer of the program")
+            raise bad(f"input or output {name!r} is not a buffer of the program")
     arenas = {a.name for a in program.arenas} | {"constants"}
     for b in program.buffers:
-        if b.place is not None and b.place.arena not in arenas:
-            raise bad(f"buffer {b.name!r} lies in arena {b.place.arena!r}, which does not exist")
+        if b.allocation is not None and b.allocation.arena not in arenas:
+            raise bad(f"buffer {b.name!r} is in arena {b.allocation.arena!r}, which does not exist")
         if b.storage is ir.Storage.OUTPUT and b.name not in program.outputs:
-            raise bad(f"buffer {b.name!r} is the caller's, but no output of the program")
+            raise bad(f"buffer {b.name!r} has storage output, but is not an output of the program")
         if (b.constant is None) == (b.storage is ir.Storage.CONSTANT):
-            raise bad(f"buffer {b.name!r}: constants, and only they, refer to the store")
+            raise bad(f"buffer {b.name!r}: exactly the constants refer to the constant store")
 
 
-def _check_places(program: ir.Program, accesses: Accesses) -> None:
+def _check_allocations(program: ir.Program, accesses: AccessAnalysis) -> None:
     sizes = {a.name: a.size_bytes for a in program.arenas}
     for b in program.buffers:
-        if b.place is None or b.place.arena not in sizes:
+        if b.allocation is None or b.allocation.arena not in sizes:
             continue
-        start, stop = b.place.offset, b.place.offset + b.size_bytes
-        within = _may_hold("le", stop, sizes[b.place.arena], accesses.env)
+        start, stop = b.allocation.offset, b.allocation.offset + b.size_bytes
+        within = _may_hold("le", stop, sizes[b.allocation.arena], accesses.env)
         if not (within and _may_hold("ge", start, arith.Const(0), accesses.env)):
             raise bad(
-                f"buffer {b.name!r} lies outside its arena",
-                where=f"bytes {start} to {stop} of {b.place.arena!r}",
-                why=f"the arena has {sizes[b.place.arena]} bytes",
+                f"buffer {b.name!r} is outside its arena",
+                where=f"bytes {start} to {stop} of {b.allocation.arena!r}",
+                why=f"the arena has {sizes[b.allocation.arena]} bytes",
             )
         if not _may_hold("eq", start % ALIGNMENT, arith.Const(0), accesses.env):
             raise bad(f"buffer {b.name!r} is not aligned", where=f"offset {start}")
@@ -91,16 +92,16 @@ _HOLDS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _may_hold(relation: Relation, a: arith.Expr, b: arith.Expr, env: dict[str, Interval]) -> bool:
-    """Proved, or true for every one of a spread of sizes: long sums of rounded products are more
-    than the prover can order."""
+    """Proved, or true for each of 24 samples of the sizes: the prover cannot order long sums of
+    rounded products."""
     if prove(relation, a, b, env):
         return True
     names = sorted(arith.free_vars(a) | arith.free_vars(b))
-    for step in range(24):
+    for sample in range(24):
         sizes = {}
         for number, name in enumerate(names):
             low, high = env[name].low or 0, env[name].high
-            value = low + (step * (number * 2 + 1) + number) % 24
+            value = low + (sample * (number * 2 + 1) + number) % 24
             sizes[name] = value if high is None else min(value, high)
         if not _HOLDS[relation](arith.evaluate(a, sizes), arith.evaluate(b, sizes)):
             return False
@@ -120,10 +121,10 @@ def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
                 raise bad(f"copy of {src!r} to {dst!r}: sizes {b.size_bytes} and {a.size_bytes}")
         case ir.Bind(symbol=symbol):
             if symbol not in symbols:
-                raise bad(f"bind of {symbol!r}, which is no symbol of the program")
+                raise bad(f"bind of {symbol!r}, which is not a symbol of the program")
         case ir.Reserve(arena=arena):
             if arena not in {a.name for a in program.arenas}:
-                raise bad(f"reserve of {arena!r}, which is no arena")
+                raise bad(f"reserve of {arena!r}, which is not an arena")
         case ir.If(flag=flag):
             _check_scalar(program, flag, "bool")
         case ir.Loop(counter=counter, trips=trips, keep_going=keep):
@@ -161,14 +162,14 @@ def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
     if kernel is None:
         raise bad(f"kernel {s.kernel!r} does not exist", where)
     if len(kernel.params) != len(s.args) or len(kernel.sizes) != len(s.sizes):
-        raise bad(f"{len(s.args)} buffers and {len(s.sizes)} sizes do not fit {s.kernel}", where)
-    if not 1 <= s.parts <= ir.MAX_PARTS:
-        raise bad(f"shares are cut into {s.parts} parts, not 1 to {ir.MAX_PARTS}", where)
+        raise bad(f"{len(s.args)} buffers and {len(s.sizes)} sizes do not match {s.kernel}", where)
+    if not 1 <= s.chunks <= ir.MAX_CHUNKS:
+        raise bad(f"{s.chunks} chunks per thread, not 1 to {ir.MAX_CHUNKS}", where)
     sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
     for expr in (*s.sizes, s.extent):
         unknown = arith.free_vars(expr) - symbols
         if unknown:
-            raise bad(f"size {expr} mentions {', '.join(sorted(unknown))}", where)
+            raise bad(f"size {expr} mentions unknown symbols: {', '.join(sorted(unknown))}", where)
     for param, name in zip(kernel.params, s.args):
         b = program.buffer_map[name]
         count = arith.substitute(arith.product(list(param.shape)), sizes)
@@ -188,14 +189,14 @@ def _same_size(program: ir.Program, a: arith.Expr, b: arith.Expr) -> bool:
 
 
 def _is_decidable(a: arith.Expr, b: arith.Expr) -> bool:
-    """Sizes of different symbolic form may still agree at run time; numbers must agree now."""
+    """Dynamic sizes of different form may be equal at run time; static sizes must be equal."""
     return not (arith.free_vars(a) or arith.free_vars(b))
 
 
 class _Contents:
-    """Follows which buffers hold what was last written to them."""
+    """Tracks which buffers still hold what was last written to them."""
 
-    def __init__(self, program: ir.Program, accesses: Accesses):
+    def __init__(self, program: ir.Program, accesses: AccessAnalysis):
         self.program, self.accesses = program, accesses
 
     def check(self) -> None:
@@ -204,7 +205,8 @@ class _Contents:
         valid = self.stmt(self.program.body, valid)
         for name in self.program.outputs:
             if name not in valid and not self.is_empty(name):
-                raise bad(f"output {name!r} is not there at the end", why="never or overwritten")
+                why = "it was never written, or another buffer overwrote it"
+                raise bad(f"output {name!r} has no content at the end", why=why)
 
     def stmt(self, s: ir.Stmt, valid: set[str]) -> set[str]:
         match s:
@@ -222,7 +224,7 @@ class _Contents:
         return self.write(s, touched, valid)
 
     def loop(self, s: ir.Loop, valid: set[str]) -> set[str]:
-        """Each turn begins with what every turn before it left: tests, then the counter."""
+        """Fixed point over the iterations; each reads the tests, then writes the counter."""
         touched = self.accesses.of(s)
         while True:
             self.read(s, touched, valid)
@@ -232,13 +234,13 @@ class _Contents:
                 return inside
             valid = left
 
-    def read(self, s: ir.Stmt, touched: list[Access], valid: set[str]) -> None:
+    def read(self, s: ir.Stmt, touched: list[ByteAccess], valid: set[str]) -> None:
         for access in touched:
             is_there = access.is_write or access.buffer in valid or self.is_empty(access.buffer)
             if not is_there:
                 raise bad(
-                    f"{_name(s)} reads {access.buffer!r}, whose content is not there",
-                    why="it was never written, or something else was written over it",
+                    f"{_name(s)} reads {access.buffer!r}, which has no content",
+                    why="it was never written, or another buffer overwrote it",
                 )
 
     def is_empty(self, name: str) -> bool:
@@ -246,7 +248,7 @@ class _Contents:
         size = self.program.buffer_map[name].size_bytes
         return prove("le", size, 0, self.accesses.env)
 
-    def write(self, s: ir.Stmt, touched: list[Access], valid: set[str]) -> set[str]:
+    def write(self, s: ir.Stmt, touched: list[ByteAccess], valid: set[str]) -> set[str]:
         writes = [a for a in touched if a.is_write]
         reads = [a for a in touched if not a.is_write]
         for w in writes:
@@ -256,8 +258,8 @@ class _Contents:
         kept = {name for name in valid if not self.is_clobbered(name, writes)}
         return kept | {w.buffer for w in writes if w.buffer}
 
-    def is_clobbered(self, name: str, writes: list[Access]) -> bool:
-        mine = self.accesses.access(name, False, writes[0].who) if writes else None
+    def is_clobbered(self, name: str, writes: list[ByteAccess]) -> bool:
+        mine = self.accesses.access(name, False, writes[0].threads) if writes else None
         return any(w.buffer != name and self.accesses.may_overlap(mine, w) for w in writes)  # type: ignore[arg-type]
 
 

@@ -1,1 +1,1 @@
-"""Runs compiled programs: loading, threads, memory, calls. Imports nothing of the compiler. L2."""
+"""Runs compiled models: loader, thread pool, memory, calls. Imports nothing of the compiler. L2."""

@@ -1,4 +1,4 @@
-"""The caller's arrays: turned into numpy arrays the emitted code can use, or refused by name."""
+"""The caller's arrays → numpy arrays that emitted code can read, or errors that name the input."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _first_byte = c_char.from_buffer
 
 
 def address_of(array: np.ndarray) -> int:
-    """The first element's address. The buffer protocol answers several times faster than numpy's
-    own interface, but not for arrays that are read-only, empty or of a type unknown to it."""
+    """The first element's address. The buffer protocol is several times faster than numpy's array
+    interface, but fails for arrays that are read-only, empty, or of a type that it lacks."""
     try:
         return addressof(_first_byte(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -24,12 +24,12 @@ def address_of(array: np.ndarray) -> int:
 
 
 def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndarray:
-    """`value` as a C-contiguous, aligned array of the port's type: itself where it can be."""
+    """`value` as a C-contiguous, aligned array of the port's type; without a copy if possible."""
     array = _adopt(value, port, dtype)
     if array.dtype != dtype:
         raise IngotError(
             "bad-input",
-            f"input {port.name!r} has dtype {_spelled(array.dtype)}, expected {dtype}",
+            f"input {port.name!r} has dtype {_dtype_name(array.dtype)}, expected {dtype}",
             hint=f"pass {port.name}.astype({str(dtype)!r})"
             if hasattr(value, "astype")
             else f"pass {port.name}.to(torch.{dtype})",
@@ -40,7 +40,7 @@ def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndar
     return array if usable else np.array(array, order="C")
 
 
-def _spelled(dtype: np.dtype) -> str:
+def _dtype_name(dtype: np.dtype) -> str:
     return f"{dtype} (big-endian)" if dtype.str.startswith(">") else str(dtype)
 
 
@@ -49,7 +49,7 @@ def _adopt(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
         raise IngotError(
             "bad-input",
             f"input {port.name!r} is a masked array",
-            why="the model would see what lies under the mask",
+            why="the model would read the masked elements",
             hint=f"pass {port.name}.filled(...)",
         )
     if isinstance(value, np.ndarray):
@@ -68,7 +68,7 @@ def from_dlpack(value: Any, where: str) -> np.ndarray:
     """Another library's CPU tensor, as an array over the same memory."""
     try:
         value = value.detach() if getattr(value, "requires_grad", False) else value
-        if hasattr(value, "is_neg") and value.is_neg():  # torch shares the numbers, not the sign
+        if hasattr(value, "is_neg") and value.is_neg():  # DLPack would drop torch's negative bit
             value = value.resolve_neg()
         return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -76,12 +76,12 @@ def from_dlpack(value: Any, where: str) -> np.ndarray:
             "bad-input",
             f"{where} ({type(value).__name__}) cannot be shared through DLPack",
             why=str(error),
-            hint="pass a dense tensor on the CPU, of an element type that numpy has, or an array",
+            hint="pass a numpy array, or a dense CPU tensor of an element type that numpy has",
         ) from error
 
 
 def _convert(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
-    """Python numbers and lists take the declared type, if it can hold them."""
+    """Python numbers and lists, converted to the declared type if that loses nothing."""
     if isinstance(value, np.generic):
         return np.asarray(value)
     try:
@@ -91,7 +91,9 @@ def _convert(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
             raise OverflowError(f"a number does not fit {dtype}")
     except (TypeError, ValueError, OverflowError) as error:
         raise IngotError(
-            "bad-input", f"input {port.name!r} cannot be made a {dtype} array", why=str(error)
+            "bad-input",
+            f"input {port.name!r} cannot be converted to a {dtype} array",
+            why=str(error),
         ) from error
     return array
 
@@ -110,13 +112,13 @@ def _state_array(array: np.ndarray, port: Port) -> np.ndarray:
 def refuse_shared_state(
     ports: Sequence[Port], arrays: Sequence[np.ndarray], is_state: Sequence[bool]
 ) -> None:
-    """A state is written while others are read, so no other input may lie in its memory."""
+    """Aliasing check: a state is written while inputs are read, so they must not overlap."""
     for i, state in enumerate(arrays):
         for j, other in enumerate(arrays if is_state[i] else ()):
             if i != j and np.may_share_memory(state, other):
                 raise IngotError(
                     "bad-input",
                     f"state {ports[i].name!r} shares memory with input {ports[j].name!r}",
-                    why="a state is updated in place while the run goes on",
-                    hint="give each its own array: pass a copy of one",
+                    why="a state is updated in place during the run",
+                    hint="pass a copy of one of them",
                 )

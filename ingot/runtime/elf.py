@@ -67,7 +67,7 @@ class ObjectFile:
         ]
         for _, kind, _, _, offset, length, *_ in rows:
             if kind != SHT_NOBITS and offset + length > len(self.data):
-                raise ValueError("a section lies outside the file")
+                raise ValueError("a section is outside the file")
         strings = rows[names][4]
         return [
             Section(self._string(strings + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(1, r[8]))
@@ -101,8 +101,8 @@ class ObjectFile:
         return [s.name for s in self.symbols if s.section == 0 and s.name]
 
     def mutable_sections(self) -> list[str]:
-        """Sections that hold writeable data: an Ingot object has none. Constants that hold
-        addresses are written by the loader alone."""
+        """Sections with writeable data: an Ingot object has none. `.data.rel.ro` holds addresses
+        that only the loader writes."""
         both = SHF_WRITE | SHF_ALLOC
         return [
             s.name
@@ -115,5 +115,5 @@ class ObjectFile:
 
 
 def undefined_symbols(data: bytes) -> list[str]:
-    """What an object would need from outside; closed code needs nothing."""
+    """Symbols that an object needs from elsewhere; closed code needs none."""
     return ObjectFile(data).undefined()

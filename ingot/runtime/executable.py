@@ -1,9 +1,9 @@
-"""A compiled model, ready to call. In: a Package. Out: answers as numpy arrays.
+"""A compiled model, ready to call. In: a Package. Out: the model's outputs as numpy arrays.
 
     exe(x, y)   exe(x=x, y=y)   exe.run(["logits"], {"x": x})   exe.run(None, feeds, out={"y": y})
 
-Calls may come from many Python threads at once: each takes a context of its own. Inputs are used
-where they lie when they are C-contiguous and aligned; others are copied. One foreign call per run.
+Many Python threads may call one executable at once: each call takes its own context. C-contiguous,
+aligned inputs are used without a copy; others are copied. A run makes one foreign call.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ingot.arith import expr as arith
 from ingot.runtime import plan_file, report
 from ingot.runtime.arrays import address_of, as_array, refuse_shared_state
 from ingot.runtime.context import Context
-from ingot.runtime.door import Door, can_be_made
 from ingot.runtime.failure import no_memory, run_error
+from ingot.runtime.fast_path import FastPath, is_supported
 from ingot.runtime.loader import LoadedObject
 from ingot.runtime.package import Package, Port
 from ingot.runtime.peak import measure
@@ -36,12 +36,12 @@ from ingot.runtime.sizes import Sizes, refuse_unknown, solve
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 
-_PLANS_KEPT = 256
+_MAX_SOLVED_SHAPES = 256  # tuples of input shapes whose sizes are kept; heuristic
 
 
 class Executable:
-    """`threads` may be changed between calls; answers do not depend on it. `times_s` says where
-    the time went that it took to get here, stage by stage."""
+    """`threads` may change between calls; results do not depend on it. `times_s` is the compile
+    time of each stage."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Executable:
         self.package = package
         self.times_s = dict(times_s or {})
         self._idle: list[Context] = []
-        self._doors: list[Door] = []  # one, mostly; whoever takes it out has it alone
+        self._fast_paths: list[FastPath] = []  # mostly one; a call pops it and so owns it
         self.threads = threads  # type: ignore[assignment]
         self._services = services(package.support_object)
         self._code = [LoadedObject(data) for data in package.kernel_objects]
@@ -65,21 +65,21 @@ class Executable:
         self._is_state = [p.name in dict(package.state) for p in package.inputs]
         self._has_state = any(self._is_state)
         self._results = Results(package)
-        self._slots = [port.place.number for port in (*package.inputs, *package.outputs)]
-        self._plans: dict[tuple, Sizes] = {}
+        self._slots = [port.storage.number for port in (*package.inputs, *package.outputs)]
+        self._solved: dict[tuple, Sizes] = {}  # by the shapes of the inputs
         self._last: Sizes | None = None
-        self._may_have_door = (
-            knobs.current().native_calls
+        self._allows_fast_path = (
+            knobs.current().fast_path
             and self._results.is_plain
             and not self._has_state
             and not package.is_profiled
-            and can_be_made()
+            and is_supported()
         )
         self._measured: tuple[dict[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
     @property
     def threads(self) -> int:
-        """Of a call, at most: it takes those that are free."""
+        """Most threads of one call; a call takes the workers that are free."""
         return self._threads
 
     @threads.setter
@@ -87,21 +87,22 @@ class Executable:
         if count is None:
             count = knobs.current().threads or usable_cores()
         self._threads = _checked(count)
-        old, self._doors = self._doors, []  # a door that is out now comes back to the old list
+        # a fast path that a call is using now is returned to the old list
+        old, self._fast_paths = self._fast_paths, []
         while old:
             with suppress(IndexError):  # another thread was faster
                 self._idle.append(old.pop().context)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """No copies and no pickles: half of one would free what the other runs."""
+        """No copies and no pickles: the copy would free code and memory that the original uses."""
         raise IngotError(
             "bad-option",
             "an executable cannot be copied or pickled",
             why="it holds code and memory of this process",
-            hint="share it between threads as it is; exe.save(file) and ingot.load(file) elsewhere",
+            hint="share it between threads; use exe.save and ingot.load for other processes",
         )
 
-    # --- what people read ---------------------------------------------------------------------
+    # --- introspection ------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -113,7 +114,7 @@ class Executable:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Bytes a run needs; a size that depends on the inputs is given as its formula."""
+        """Bytes that a run needs; a dynamic size is an expression over the dynamic dimensions."""
         figures: dict[str, Any] = {"weights": self.package.constants.nbytes}
         for arena in self.package.arenas:
             figures[f"arena {arena.name}"] = _number(arena.size_bytes)
@@ -121,14 +122,15 @@ class Executable:
         return figures
 
     def memory_for(self, **symbols: int) -> dict[str, int]:
-        """The same for given sizes: exe.memory_for(batch=1, seq=128)."""
+        """`memory` at given dynamic dimensions: exe.memory_for(batch=1, seq=128)."""
         refuse_unknown(self.package, symbols)
         missing = {v for value in self.memory.values() for v in arith.free_vars(value)}
         missing -= symbols.keys()
         if missing:
             hint = f"exe.memory_for({', '.join(f'{s.name}=…' for s in self.package.symbols)})"
-            what = f"memory_for: it depends on {', '.join(sorted(missing))}"
-            raise IngotError("bad-option", what, hint=hint)
+            what = f"memory_for: no value for {', '.join(sorted(missing))}"
+            why = "the memory depends on these dynamic dimensions"
+            raise IngotError("bad-option", what, why=why, hint=hint)
         for s in self.package.symbols:
             value, top = symbols.get(s.name, s.low), "…" if s.high is None else s.high
             if value < s.low or (s.high is not None and value > s.high):
@@ -137,12 +139,12 @@ class Executable:
         return {name: arith.evaluate(value, symbols) for name, value in self.memory.items()}
 
     def report(self, **sizes: int) -> str:
-        """Each kernel: what it came from, how it is parallel and wide, and why not if it is not;
-        how long it should take, at the sizes given or last profiled, and took in that profile."""
+        """One row per launch: origin, parallelism, vector lanes, and why it is serial or scalar;
+        predicted time at the sizes given or last profiled, and the time measured then."""
         refuse_unknown(self.package, sizes)
         known, measured = self._measured
         rows = report.lines(
-            self.package.report, self.package.pace, self.threads, known | sizes, measured
+            self.package.report, self.package.machine_model, self.threads, known | sizes, measured
         )
         return "\n".join([*self.package.notes, report.table(rows)])
 
@@ -151,11 +153,11 @@ class Executable:
         plan_file.save(os.fspath(path), self.package)
 
     def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
-        """Where the time of a run goes, launch by launch. Needs ingot.compile(…, profile=True)."""
+        """Time of each launch, mean of `runs` runs. Needs ingot.compile(…, profile=True)."""
         if self.package.probe is None:
             what = "this executable has no cycle counters"
             raise IngotError("bad-option", what, hint="compile it with profile=True")
-        self.run(None, feeds)  # memory is reserved, workers are awake
+        self.run(None, feeds)  # warm-up: reserves memory, wakes the workers
         context = self._idle[-1]
         context.take_counts()
         start, first = time.perf_counter(), self._services.cycles()
@@ -183,10 +185,9 @@ class Executable:
         return f"<ingot.Executable {self.package.name}: ({ins}) → ({outs})>"
 
     def context(self) -> Executable:
-        """The same code with memory and a thread count of its own, for a caller who wants neither
-        to share them nor to wait while another's grow."""
+        """The same code with its own memory and thread count, shared with no other caller."""
         own = object.__new__(Executable)
-        own.__dict__.update(self.__dict__, _idle=[], _doors=[])
+        own.__dict__.update(self.__dict__, _idle=[], _fast_paths=[])
         return own
 
     # --- calling ------------------------------------------------------------------------------
@@ -212,7 +213,7 @@ class Executable:
     def run(
         self, outputs: Sequence[str] | None, feeds: Mapping[str, Any], out: Any = None
     ) -> list[np.ndarray]:
-        """As ONNX Runtime's session: names of the outputs wanted (none: all), inputs by name."""
+        """As ONNX Runtime's `session.run`: names of outputs (None: all), inputs by name."""
         try:
             arrays = list(map(feeds.__getitem__, self._in_names))
         except (KeyError, TypeError, AttributeError, IndexError):
@@ -221,9 +222,9 @@ class Executable:
             raise self._names_error(feeds)
         if not outputs:
             return self._run(arrays, out)
-        places = self._results.places(outputs)
+        positions = self._results.positions(outputs)
         results = self._run(arrays, out)
-        return [results[place] for place in places]
+        return [results[position] for position in positions]
 
     def _names_error(self, feeds: Mapping[str, Any]) -> IngotError:
         hint = "the inputs are " + ", ".join(map(str, self.package.inputs))
@@ -232,21 +233,22 @@ class Executable:
             return IngotError("bad-input", what, hint=hint)
         missing = [repr(n) for n in self._in_names if n not in feeds]
         unknown = [repr(n) for n in feeds if n not in self._in_names]
-        parts = [f"missing input {', '.join(missing)}"] if missing else []
-        parts += [f"no such input {', '.join(unknown)}"] if unknown else []
-        return IngotError("bad-input", "; ".join(parts), hint=hint)
+        wrong = [f"missing input {', '.join(missing)}"] if missing else []
+        wrong += [f"no such input {', '.join(unknown)}"] if unknown else []
+        return IngotError("bad-input", "; ".join(wrong), hint=hint)
 
     def run_with(self, arrays: Sequence[Any], threads: int | None) -> None:
-        """By position, on a thread count of this call's own; for programs that only fill states."""
+        """Inputs by position and a thread count for this call only; outputs are states."""
         self._run(arrays, None, self._threads if threads is None else _checked(threads))
 
     def _run(self, given: Sequence[Any], out: Any, threads: int = 0) -> list[np.ndarray]:
         try:
-            doors = self._doors  # before the threads: a setter in between leaves this list behind
-            if doors and out is None and not threads:
-                answer = self._by_door(doors, given)
-                if answer is not None:
-                    return answer
+            # read the list before the thread count: the setter of `threads` replaces the list
+            fast_paths = self._fast_paths
+            if fast_paths and out is None and not threads:
+                outputs = self._run_fast_path(fast_paths, given)
+                if outputs is not None:
+                    return outputs
             arrays = given
             for a, dtype in zip(given, self._in_dtypes):
                 if type(a) is not np.ndarray or a.dtype is not dtype or not a.flags.carray:
@@ -255,92 +257,94 @@ class Executable:
             if self._has_state:
                 refuse_shared_state(self.package.inputs, arrays, self._is_state)
             shapes = tuple([a.shape for a in arrays])
-            sizes = self._plans.get(shapes) or self._solve(shapes)
+            sizes = self._solved.get(shapes) or self._solve(shapes)
             results = self._results.arrays(sizes, arrays, out)
             is_plain = arrays is given and out is None and not threads
             count = threads or self._threads
-            return self._go(sizes, arrays, results, count, doors if is_plain else None)
+            return self._execute(sizes, arrays, results, count, fast_paths if is_plain else None)
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
 
-    def _by_door(self, doors: list[Door], given: Sequence[Any]) -> list[np.ndarray] | None:
-        """The short way, for a call like the last one; None where it is not."""
+    def _run_fast_path(
+        self, fast_paths: list[FastPath], given: Sequence[Any]
+    ) -> list[np.ndarray] | None:
+        """The native fast path; None if this call's arrays are not like the last call's."""
         try:
-            door = doors.pop()
+            fast_path = fast_paths.pop()
         except IndexError:
             return None  # another thread has it
-        answer = door.call(*given)
-        if answer is None:
-            self._idle.append(door.context)
+        outputs = fast_path.call(*given)
+        if outputs is None:
+            self._idle.append(fast_path.context)
             return None
-        if answer.__class__ is not list:
-            error = run_error(self.package, door.context.take_errors())
-            doors.append(door)
+        if outputs.__class__ is not list:
+            error = run_error(self.package, fast_path.context.take_errors())
+            fast_paths.append(fast_path)
             raise error
-        doors.append(door)
-        return answer
+        fast_paths.append(fast_path)
+        return outputs
 
     def _as_arrays(self, given: Sequence[Any]) -> list[np.ndarray]:
-        facts = zip(given, self.package.inputs, self._in_dtypes, self._is_state)
-        return [as_array(*each) for each in facts]
+        rows = zip(given, self.package.inputs, self._in_dtypes, self._is_state)
+        return [as_array(*row) for row in rows]
 
     def _solve(self, shapes: tuple) -> Sizes:
         sizes = solve(self.package, shapes)
-        if len(self._plans) >= _PLANS_KEPT:
-            self._plans.clear()
-        self._plans[shapes] = sizes
+        if len(self._solved) >= _MAX_SOLVED_SHAPES:
+            self._solved.clear()
+        self._solved[shapes] = sizes
         return sizes
 
-    def _go(
+    def _execute(
         self,
         sizes: Sizes,
         arrays: Sequence[np.ndarray],
         results: list[np.ndarray | None],
         threads: int,
-        doors: list[Door] | None,
+        fast_paths: list[FastPath] | None,
     ) -> list[np.ndarray]:
-        """`doors`: where to put one, if calls of this kind may come in by it."""
-        crew = pool()
+        """`fast_paths`: the list that may get a fast path for calls like this one."""
+        workers = pool()
         useful = sizes.useful_threads
         wanted = (threads if useful is None or threads < useful else useful) - 1
-        if wanted > crew.limit:
-            wanted = crew.limit
-        if wanted > crew.count:
-            crew.grow(wanted, self._services)
+        if wanted > workers.limit:
+            wanted = workers.limit
+        if wanted > workers.count:
+            workers.grow(wanted, self._services)
         context = self._context(wanted)
-        context.prepare(sizes, crew.address, wanted)
+        context.prepare(sizes, workers.address, wanted)
         buffers = context.buffers
         for slot, array in zip(self._slots, (*arrays, *results)):
             if array is not None:
                 buffers[slot] = address_of(array)
-        failed = self._services.gang_run(context.gang)
-        if wanted and context.team <= wanted:  # others have the workers: let there be more
-            crew.grow(crew.count + wanted + 1 - context.team, self._services)
+        failed = self._services.pool_run(context.pool_run)
+        if wanted and context.threads_used <= wanted:  # other calls have the workers: add some
+            workers.grow(workers.count + wanted + 1 - context.threads_used, self._services)
         if failed:
             error = run_error(self.package, context.take_errors())
             self._idle.append(context)
             raise error
         finished = self._results.finish(context, results)
-        is_again, self._last = sizes is self._last, sizes
-        if is_again and self._may_have_door and doors is not None and not doors:
-            doors.append(self._door(crew, context, sizes, arrays))
+        is_repeated, self._last = sizes is self._last, sizes
+        if is_repeated and self._allows_fast_path and fast_paths is not None and not fast_paths:
+            fast_paths.append(self._make_fast_path(workers, context, sizes, arrays))
         else:
             self._idle.append(context)
         return finished
 
-    def _door(
-        self, crew: Pool, context: Context, sizes: Sizes, arrays: Sequence[np.ndarray]
-    ) -> Door:
+    def _make_fast_path(
+        self, workers: Pool, context: Context, sizes: Sizes, arrays: Sequence[np.ndarray]
+    ) -> FastPath:
         inputs = list(zip(self._slots, self._in_dtypes, [a.shape for a in arrays]))
         outputs = list(zip(self._slots[len(inputs) :], self._results.dtypes, sizes.outputs))
-        return Door(self._services, crew, context, inputs, outputs)  # type: ignore[arg-type]
+        return FastPath(self._services, workers, context, inputs, outputs)  # type: ignore[arg-type]
 
-    def _at_rest(self) -> list[Context]:
-        """All contexts that no call has, the door's last."""
-        return [*self._idle, *(door.context for door in self._doors)]
+    def _free_contexts(self) -> list[Context]:
+        """All contexts that no call is using, the fast path's last."""
+        return [*self._idle, *(path.context for path in self._fast_paths)]
 
     def _context(self, wanted: int) -> Context:
-        """One at rest that has room for the threads, or a new one; small ones are dropped."""
+        """A free context with room for the threads, or a new one; smaller ones are dropped."""
         while True:
             try:
                 context = self._idle.pop()
@@ -354,7 +358,7 @@ class Executable:
 
 def _checked(threads: int) -> int:
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
-        raise IngotError("bad-option", f"threads={threads!r}", hint="give a number, 1 or more")
+        raise IngotError("bad-option", f"threads={threads!r}", hint="give an integer of at least 1")
     return threads
 
 

@@ -1,4 +1,4 @@
-"""Error records → Ingot errors: which node failed, and why, in the user's own names."""
+"""Error records of a run → IngotError: which node of the model failed, and why."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ingot.support.errors import IngotError
 
 
 def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> IngotError:
-    """The first failure in the program's order; of threads that failed in one launch, any one's:
-    which thread met which element depends on who was quicker."""
+    """The first failure in program order. If several threads failed in one launch, any of them:
+    which thread reached which element depends on timing."""
     launch, reason, first, second = min(records, key=lambda record: record[0])
     info = package.launches[launch]
     if reason == NO_MEMORY:
-        return no_memory("a size the model computed is too large", info.origin)
+        return no_memory("a size that the model computed is too large", info.origin)
     if reason == BAD_SIZE:
-        what = f"a size computed by the model is {first}, which is not possible"
+        what = f"the model computed an invalid size: {first}"
     else:
         what = info.reasons[reason - 1].format(first, second)
     return IngotError("run-failed", what, where=info.origin or f"kernel {info.kernel}")
@@ -24,8 +24,8 @@ def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> Ing
 def no_memory(why: str, where: str = "") -> IngotError:
     return IngotError(
         "run-failed",
-        "memory ran out",
+        "out of memory",
         where=where,
         why=why,
-        hint="smaller inputs, fewer calls at once; exe.memory_for(...) says what sizes need",
+        hint="use smaller inputs or fewer concurrent calls; see exe.memory_for(...)",
     )

@@ -1,7 +1,7 @@
-"""What this machine's processor lacks of what some code needs. Called by api.load.
+"""CPU features that compiled code needs and this machine lacks. Called by api.load.
 
-In: LLVM's names of features. Out: those that are not there. The kernel's names in /proc/cpuinfo
-differ in points and dashes, which are left out here, and in the few words of the table.
+In: features by LLVM's names. Out: the missing ones. The names in /proc/cpuinfo differ from LLVM's
+in dots and dashes, which are ignored here, and in the names of the table.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from ingot.support.identity import processor
 
-# LLVM's word → the kernel's; empty: no instruction that the code generator would choose
-_WORDS = {
+# LLVM's name → Linux's; empty: it has no instructions that LLVM would select
+_NAMES = {
     "64bit": "lm", "bmi": "bmi1", "crc32": "sse42", "lzcnt": "abm", "pclmul": "pclmulqdq",
     "prfchw": "3dnowprefetch", "rdrnd": "rdrand", "sahf": "lahflm", "sha": "shani",
     "shstk": "", "sse3": "pni", "x87": "fpu",
@@ -19,12 +19,12 @@ _WORDS = {
 
 
 def missing_features(features: Iterable[str]) -> list[str]:
-    """Of the features, those that this processor lacks; none where the system does not tell."""
+    """The features that this processor lacks; empty if the system has no /proc/cpuinfo."""
     _, found, flags = processor().partition("flags :")
     present = {_plain(flag) for flag in flags.partition(";")[0].split()}
-    wanted = {feature: _WORDS.get(feature, _plain(feature)) for feature in features}
-    return [feature for feature, word in wanted.items() if found and word and word not in present]
+    needed = {feature: _NAMES.get(feature, _plain(feature)) for feature in features}
+    return [feature for feature, name in needed.items() if found and name and name not in present]
 
 
-def _plain(word: str) -> str:
-    return word.replace("_", "").replace(".", "").replace("-", "")
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace(".", "").replace("-", "")

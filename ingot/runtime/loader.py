@@ -1,7 +1,7 @@
-"""Objects → callable addresses. Our own loader: closed objects need no linker and no LLVM.
+"""The object loader: ELF objects → callable addresses, without a linker or LLVM.
 
-Allocated sections are laid out in one private mapping, relocated while it is writeable, then made
-executable or read-only: never both writeable and executable. Freed with the `LoadedObject`.
+Allocated sections go into one private mapping, are relocated while it is writeable, then made
+executable or read-only (W^X). The mapping is freed with the `LoadedObject`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 _PAGE = mmap.PAGESIZE
-_MOST_BYTES = 1 << 30  # far more than the code of any kernel, and within reach of relative jumps
+_MAX_BYTES = 1 << 30  # far more than any kernel's code, and within reach of 32-bit relocations
 
 
 def _up(size: int, align: int) -> int:
@@ -31,15 +31,15 @@ def _up(size: int, align: int) -> int:
 
 
 class LoadedObject:
-    """One object in memory. Keep it alive while any of its code may run."""
+    """One object in memory. It must stay alive while any of its code may run."""
 
     _base = 0
 
     def __init__(self, data: bytes):
         self._object = ObjectFile(data)
-        self._machine = self._accept()
-        self._offsets: dict[int, int] = {}  # of sections
-        self._addresses: dict[int, int] = {}  # symbol → offset of a word that holds its address
+        self._machine = self._checked_machine()
+        self._offsets: dict[int, int] = {}  # section → offset
+        self._got: dict[int, int] = {}  # global offset table: symbol → offset of its entry
         self._code_bytes = self._lay_out_code()
         self._size = self._lay_out_data(self._code_bytes)
         self._base = _map(self._size)
@@ -55,15 +55,15 @@ class LoadedObject:
                 return self._base + self._offsets[found.section] + found.value
         raise IngotError("codegen-failed", f"the object has no symbol {symbol}")
 
-    def _accept(self) -> Machine:
+    def _checked_machine(self) -> Machine:
         missing, mutable = self._object.undefined(), self._object.mutable_sections()
         if missing:
             raise IngotError(
-                "codegen-failed", f"the object is not closed: it needs {', '.join(missing)}"
+                "codegen-failed", f"the object has undefined symbols: {', '.join(missing)}"
             )
         if mutable:
             raise IngotError(
-                "codegen-failed", f"the object has mutable data in {', '.join(mutable)}"
+                "codegen-failed", f"the object has writeable data in {', '.join(mutable)}"
             )
         if self._object.machine not in _MACHINES:
             raise IngotError(
@@ -74,18 +74,18 @@ class LoadedObject:
         return _MACHINES[self._object.machine]
 
     def _lay_out_code(self) -> int:
-        return _up(self._place(0, is_code=True), _PAGE)
+        return _up(self._lay_out(0, is_code=True), _PAGE)
 
     def _lay_out_data(self, start: int) -> int:
-        """Read-only data, on pages of its own, then the words that hold symbols' addresses."""
-        size = _up(self._place(start, is_code=False), 8)
+        """Read-only data, on pages of its own, then the global offset table."""
+        size = _up(self._lay_out(start, is_code=False), 8)
         for r in self._object.relocations:
-            if r.kind in self._machine.through_word and r.symbol not in self._addresses:
-                self._addresses[r.symbol] = size
+            if r.kind in self._machine.through_got and r.symbol not in self._got:
+                self._got[r.symbol] = size
                 size += 8
         return max(_up(size, _PAGE), _PAGE)
 
-    def _place(self, size: int, is_code: bool) -> int:
+    def _lay_out(self, size: int, is_code: bool) -> int:
         for index, section in enumerate(self._object.sections):
             if section.flags & SHF_ALLOC and bool(section.flags & SHF_EXECINSTR) == is_code:
                 self._offsets[index] = _up(size, section.align)
@@ -97,29 +97,29 @@ class LoadedObject:
             section = self._object.sections[index]
             if section.kind != SHT_NOBITS:
                 self._write(offset, data[section.offset : section.offset + section.size])
-        for number, offset in self._addresses.items():
+        for number, offset in self._got.items():
             self._write(offset, _absolute(self._target(number), 0))
 
     def _target(self, number: int) -> int:
         symbol = self._object.symbols[number] if number < len(self._object.symbols) else None
         if symbol is None or symbol.section not in self._offsets:
-            raise _damaged(f"symbol {number} lies in no loaded section")
+            raise _damaged(f"symbol {number} is in no loaded section")
         return self._base + self._offsets[symbol.section] + symbol.value
 
     def _relocate(self, r: Relocation) -> None:
         place = self._offsets[r.section] + r.offset
-        if r.symbol in self._addresses and r.kind in self._machine.through_word:
-            target = self._base + self._addresses[r.symbol] + r.addend
+        if r.symbol in self._got and r.kind in self._machine.through_got:
+            target = self._base + self._got[r.symbol] + r.addend
             self._write(place, _relative(target, self._base + place))
             return
         patch = self._machine.patches.get(r.kind)
         if patch is None:
-            raise IngotError("codegen-failed", f"relocation kind {r.kind} is unknown to the loader")
+            raise IngotError("codegen-failed", f"the loader has no relocation type {r.kind}")
         self._write(place, patch(self._target(r.symbol) + r.addend, self._base + place))
 
     def _write(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self._size:
-            raise _damaged("a patch lies outside it")
+            raise _damaged("a relocation is outside the mapping")
         ctypes.memmove(self._base + offset, data, len(data))
 
     def _protect(self) -> None:
@@ -128,7 +128,7 @@ class LoadedObject:
         _protect(self._base + code, rest, mmap.PROT_READ)
 
     def __del__(self) -> None:
-        # at exit, daemon threads may still be inside; the system frees everything then
+        # at exit, daemon threads may still run this code; the system frees it then
         if self._base and not sys.is_finalizing():
             _libc.munmap(self._base, self._size)
 
@@ -138,12 +138,12 @@ def _damaged(why: str) -> IngotError:
 
 
 def _map(size: int) -> int:
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise _damaged(f"it would take {size} bytes")
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     base = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if base == _FAILED:
-        raise IngotError("codegen-failed", f"the system gave no {size} bytes for loaded code")
+        raise IngotError("codegen-failed", f"mmap of {size} bytes for loaded code failed")
     return base
 
 
@@ -151,8 +151,8 @@ def _protect(address: int, size: int, protection: int) -> None:
     if size and _libc.mprotect(address, size, protection):
         raise IngotError(
             "codegen-failed",
-            f"the system refused to protect loaded code (errno {ctypes.get_errno()})",
-            hint="executable memory may be forbidden here: export the model instead",
+            f"mprotect of loaded code failed (errno {ctypes.get_errno()})",
+            hint="this system may forbid executable memory: export the model instead",
         )
 
 
@@ -175,16 +175,16 @@ def _pack(form: str, value: int) -> bytes:
     try:
         return struct.pack(form, value)
     except struct.error as error:
-        raise _damaged("a relocation points out of reach") from error
+        raise _damaged("a relocation is out of range") from error
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Relocation kinds of position-independent closed code, by number. Those in `through_word`
-    refer to a word that holds the symbol's address."""
+    """ELF relocation types of position-independent closed code. Those in `through_got` refer to the
+    symbol's entry in the global offset table."""
 
     patches: dict[int, Patch]
-    through_word: frozenset[int]
+    through_got: frozenset[int]
 
 
 _MACHINES = {

@@ -1,7 +1,7 @@
-"""What the compiler hands to the runtime: code, tables and facts, as pure data.
+"""What the compiler gives the runtime: object code and tables, as pure data.
 
-In: filled by backends/cpu.py. Out: read by executable.py; a plan file holds one. Sizes
-are integer expressions over the package's symbols.
+In: filled by backends/cpu.py. Out: read by executable.py; a plan file holds one. Sizes are integer
+expressions over the package's symbols (dynamic dimensions).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ingot.arith.expr import Expr
-from ingot.runtime.report import LaunchRow, Pace
+from ingot.runtime.report import LaunchRow, MachineModel
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a port's bytes are: kind "slot" (the caller's array, by number), "dynamic" (a grown
-    allocation, by number) or "arena" (by number and byte offset; fetched after the run)."""
+class Storage:
+    """Where a port is stored: kind "slot" (the caller's array, by number), "dynamic" (an allocation
+    made by the run, by number) or "arena" (by number and byte offset; copied out after the run)."""
 
     kind: str
     number: int
@@ -26,12 +26,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output: name, element type (its spelling), shape, and place."""
+    """One input or output: its name, element type (by name), shape and storage."""
 
     name: str
     dtype: str
     shape: tuple[Expr, ...]
-    place: Place
+    storage: Storage
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -39,7 +39,8 @@ class Port:
 
 @dataclass(frozen=True)
 class SizeSymbol:
-    """A size: known from the inputs' shapes ("input") or bound while running ("node")."""
+    """A dynamic dimension: solved from the inputs' shapes (source "input"), or data-dependent and
+    computed by the run (source "node"). Its value is in low … high and a multiple of divisor."""
 
     name: str
     low: int
@@ -50,7 +51,7 @@ class SizeSymbol:
 
 @dataclass(frozen=True)
 class ArenaSpec:
-    """`is_host_reserved`: its size follows from the inputs, so the host has it ready for a run."""
+    """`is_host_reserved`: its size follows from the inputs' shapes; allocated before the run."""
 
     name: str
     size_bytes: Expr
@@ -59,27 +60,27 @@ class ArenaSpec:
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """What an error record's launch number means: the user's node, and the kernel's reasons."""
+    """What an error record's launch number means: the user's node, and the kernel's messages."""
 
     kernel: str
     origin: str
     reasons: tuple[str, ...]
-    is_kernel: bool = True  # False: the binding of a size
+    is_kernel: bool = True  # False: it computes a data-dependent size
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Code that finds out what the target can do at most (codegen/llvm_probe.py)."""
+    """Code that measures peak FLOP/s and bandwidth (codegen/llvm_probe.py)."""
 
     code: bytes
-    flops_per_turn: int  # of its multiply-add loop
-    caches: tuple[int, ...]  # bytes, nearest first
+    flops_per_iteration: int  # FLOPs of one iteration of its FMA loop
+    caches: tuple[int, ...]  # bytes of L1, L2 …
 
 
 @dataclass(frozen=True)
 class Package:
     name: str
-    kernel_objects: tuple[bytes, ...]  # one a kernel, in the order of the kernel table
+    kernel_objects: tuple[bytes, ...]  # one per kernel, in the order of the kernel table
     kernel_symbol: str
     entry_object: bytes
     entry_symbol: str
@@ -92,16 +93,16 @@ class Package:
     dynamic_count: int
     arenas: tuple[ArenaSpec, ...]
     constants: np.ndarray  # uint8, 64-byte aligned, read only
-    scratch_bytes: Expr  # of one thread
+    scratch_bytes: Expr  # per thread
     launches: tuple[LaunchInfo, ...]
-    max_threads: int | None  # no more have a piece of work; None: as many as there are
-    work_ns: Expr | None  # what a run takes one thread, roughly; None where nobody can tell
-    doubtful: tuple[tuple[str, Expr], ...] = ()  # tensors, and sizes of theirs that may be negative
-    probe: Probe | None = None  # there if the entry counts cycles
+    max_threads: int | None  # most threads that can have work; None: no limit
+    work_ns: Expr | None  # estimated time of a run on one thread; None: unknown
+    maybe_negative_sizes: tuple[tuple[str, Expr], ...] = ()  # (tensor, size), checked in each call
+    probe: Probe | None = None  # only in a profiled build, whose entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())
-    pace: Pace | None = None  # what one core is taken to do, for the report's predictions
-    features: tuple[str, ...] = ()  # that the code needs of the processor, in LLVM's words
-    notes: tuple[str, ...] = ()  # what the report says before its table
+    machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
+    features: tuple[str, ...] = ()  # CPU features that the code needs, by LLVM's names
+    notes: tuple[str, ...] = ()  # lines that the report prints above its table
 
     @property
     def is_profiled(self) -> bool:

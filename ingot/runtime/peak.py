@@ -1,8 +1,8 @@
-"""What the machine can do at most, found by one short measurement. In: a package's probe, a thread
-count. Out: the rate of f32 multiply-adds, and of copying within each cache and through memory.
+"""The machine's roofline, by a short measurement. In: a package's probe, a thread count. Out: peak
+f32 FLOP/s, and the copy bandwidth of each cache and of main memory.
 
-A few tens of milliseconds, once for each thread count of a process. All threads work at once, so
-what they share (memory, clock, a core) is shared here as in a run. Called by executable.profile.
+It takes tens of milliseconds, once per process and thread count. All threads run at once, so they
+share memory bandwidth, clock and cores as in a run of the model. Called by executable.profile.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from ingot.runtime.arrays import address_of
 from ingot.runtime.loader import LoadedObject
 from ingot.runtime.package import Probe
 
-ROUNDS = 5
-FLOPS = 1e8  # of one round and thread
-COPIED_BYTES = 32 << 20  # of one round and thread, at least
-MOST_BYTES = 128 << 20  # of the arrays of one thread
+ROUNDS = 5  # repetitions; the fastest counts
+FLOPS = 1e8  # per thread and round; heuristic
+MIN_COPIED_BYTES = 32 << 20  # per thread and round; heuristic
+MAX_ARRAY_BYTES = 128 << 20  # of one array of all threads together, for the memory bandwidth
 
 
 @dataclass(frozen=True)
 class Level:
-    """A place where data can lie: `bytes` of it for each thread (None: no end of it)."""
+    """A level of the memory hierarchy: its size per thread (None: main memory), its bandwidth."""
 
     name: str
     bytes: int | None
-    bytes_per_us: float  # read and written, together
+    bytes_per_us: float  # of a copy: bytes read plus bytes written
 
 
 @dataclass(frozen=True)
 class Peak:
     threads: int
     flops_per_us: float
-    levels: tuple[Level, ...]  # nearest first, the memory last
+    levels: tuple[Level, ...]  # L1, L2 …, main memory
 
     def bound(self, flops: int | None, moved_bytes: int) -> tuple[str, float]:
-        """What bounds a kernel, and the least time in µs it leaves: its arithmetic, or moving its
-        arrays once from where all of them fit."""
-        share = moved_bytes / self.threads
-        level = next(x for x in self.levels if x.bytes is None or share <= x.bytes)
+        """The roofline model: what bounds a kernel ("fma" or a memory level), and its least time in
+        µs. Its arrays move once, from the nearest level that holds each thread's part of them."""
+        bytes_per_thread = moved_bytes / self.threads
+        level = next(x for x in self.levels if x.bytes is None or bytes_per_thread <= x.bytes)
         compute_us, move_us = (flops or 0) / self.flops_per_us, moved_bytes / level.bytes_per_us
         return ("fma", compute_us) if compute_us > move_us else (level.name, move_us)
 
     def __str__(self) -> str:
         copies = ", ".join(f"{x.name} {x.bytes_per_us / 1e3:.1f}" for x in self.levels)
         return (
-            f"peak, as measured: {self.flops_per_us / 1e3:.1f} GFLOP/s of f32 multiply-adds; "
-            f"GB/s of copying: {copies}"
+            f"measured peak: {self.flops_per_us / 1e3:.1f} GFLOP/s (f32 FMA); "
+            f"copy bandwidth in GB/s: {copies}"
         )
 
 
@@ -66,30 +66,30 @@ def measure(probe: Probe, threads: int) -> Peak:
     levels = []
     for i, size in enumerate(probe.caches):
         levels.append(Level(f"L{i + 1}", size, _copy_rate(copy, size // 4, threads)))
-    beyond = min(MOST_BYTES, max(probe.caches, default=0)) // threads
-    levels.append(Level("memory", None, _copy_rate(copy, max(beyond, 4 << 20), threads)))
-    return Peak(threads, _fma_rate(fma, probe.flops_per_turn, threads), tuple(levels))
+    uncached = min(MAX_ARRAY_BYTES, max(probe.caches, default=0)) // threads
+    levels.append(Level("memory", None, _copy_rate(copy, max(uncached, 4 << 20), threads)))
+    return Peak(threads, _fma_rate(fma, probe.flops_per_iteration, threads), tuple(levels))
 
 
-def _fma_rate(fma: Callable, flops_per_turn: int, threads: int) -> float:
-    turns = round(FLOPS / flops_per_turn)
+def _fma_rate(fma: Callable, flops_per_iteration: int, threads: int) -> float:
+    iterations = round(FLOPS / flops_per_iteration)
     # a·½ + ½ stays between ½ and 1: no subnormal slows it down
-    works = [np.full(4096, 0.5, np.float32) for _ in range(threads)]
-    calls = [lambda w=work: fma(address_of(w), turns) for work in works]
-    return threads * turns * flops_per_turn / _best_us(calls)
+    operands = [np.full(4096, 0.5, np.float32) for _ in range(threads)]
+    calls = [lambda x=x: fma(address_of(x), iterations) for x in operands]
+    return threads * iterations * flops_per_iteration / _best_us(calls)
 
 
 def _copy_rate(copy: Callable, size: int, threads: int) -> float:
-    """From one array to another of `size` bytes, again and again; each thread has its own two."""
+    """Each thread copies between two arrays of its own, of `size` bytes, again and again."""
     size = max(4096, size // 4096 * 4096)
-    turns = max(1, -(-COPIED_BYTES // size))
+    repeats = max(1, -(-MIN_COPIED_BYTES // size))
     pairs = [(np.ones(size, np.uint8), np.ones(size, np.uint8)) for _ in range(threads)]
-    calls = [lambda a=a, b=b: copy(address_of(a), address_of(b), size, turns) for a, b in pairs]
-    return threads * turns * 2 * size / _best_us(calls)
+    calls = [lambda a=a, b=b: copy(address_of(a), address_of(b), size, repeats) for a, b in pairs]
+    return threads * repeats * 2 * size / _best_us(calls)
 
 
 def _best_us(calls: Sequence[Callable[[], None]]) -> float:
-    """The shortest of some rounds, each from the first thread's start to the last one's end."""
+    """The fastest round; a round lasts from the first thread's start to the last thread's end."""
     return min(_together_us(calls) for _ in range(ROUNDS))
 
 
@@ -100,7 +100,7 @@ def _together_us(calls: Sequence[Callable[[], None]]) -> float:
     def work(call: Callable[[], None]) -> None:
         ready.wait()
         start = time.perf_counter()
-        call()  # foreign code: the interpreter's lock is free meanwhile
+        call()  # foreign code, which runs without the GIL
         spans.append((start, time.perf_counter()))
 
     others = [threading.Thread(target=work, args=(call,)) for call in calls[1:]]

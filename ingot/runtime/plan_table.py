@@ -1,8 +1,8 @@
-"""A package's tables as plain lists and dicts, and back: what a plan file keeps as JSON.
+"""A package's tables ↔ JSON values, for the plan file.
 
-In: a Package. Out: numbers, texts, lists and dicts; code and constants stay outside. Called by
-plan_file.py. An integer expression is a number, or a list of tokens, operands before operators:
-3*n + 1 is [3, "$n", "*", 1, "+"].
+In: a Package. Out: numbers, strings, lists and dicts; object code and constants are stored
+elsewhere. Called by plan_file.py. An integer expression is a number, or a list of tokens in postfix
+order: 3*n + 1 is [3, "$n", "*", 1, "+"].
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ingot.runtime.package import (
     ArenaSpec,
     LaunchInfo,
     Package,
-    Place,
     Port,
     Probe,
     SizeSymbol,
+    Storage,
 )
-from ingot.runtime.report import LaunchRow, Pace
+from ingot.runtime.report import LaunchRow, MachineModel
 
 _SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
 _PLAIN = (
@@ -32,7 +32,7 @@ _PLAIN = (
 
 
 def table_of(package: Package) -> dict[str, Any]:
-    """Everything but the objects and the constants."""
+    """The whole package but its object code and constants."""
     table = {name: getattr(package, name) for name in _PLAIN}
     return table | {
         "inputs": [_from_port(port) for port in package.inputs],
@@ -46,8 +46,10 @@ def table_of(package: Package) -> dict[str, Any]:
         "launches": [[x.kernel, x.origin, list(x.reasons), x.is_kernel] for x in package.launches],
         "work_ns": from_expr(package.work_ns),
         "probe": _from_probe(package.probe),
-        "doubtful": [[name, from_expr(size)] for name, size in package.doubtful],
-        "pace": None if package.pace is None else list(astuple(package.pace)),
+        "maybe_negative_sizes": [
+            [name, from_expr(size)] for name, size in package.maybe_negative_sizes
+        ],
+        "machine_model": package.machine_model and list(astuple(package.machine_model)),
         "report": [[_from_cell(row, f.name) for f in fields(row)] for row in package.report],
     }
 
@@ -59,7 +61,7 @@ def package_of(
     support: bytes,
     constants: np.ndarray,
 ) -> Package:
-    """The package again; KeyError, TypeError or ValueError if the table is not one of ours."""
+    """The package of a table; KeyError, TypeError or ValueError if the table is invalid."""
     return Package(
         **{name: table[name] for name in _PLAIN},
         kernel_objects=tuple(kernels),
@@ -82,19 +84,21 @@ def package_of(
         ),
         work_ns=_to_optional(table["work_ns"]),
         probe=_to_probe(table["probe"]),
-        doubtful=tuple((name, to_expr(size)) for name, size in table["doubtful"]),
+        maybe_negative_sizes=tuple(
+            (name, to_expr(size)) for name, size in table["maybe_negative_sizes"]
+        ),
         report=tuple(map(_to_row, table["report"])),
-        pace=_to_pace(table["pace"]),
+        machine_model=_to_machine_model(table["machine_model"]),
     )
 
 
 def from_expr(e: arith.Expr | None) -> int | list | None:
-    """The tokens of an expression; without recursion, since a long sum is a deep tree."""
+    """The tokens of an expression; without recursion, since the tree of a long sum is deep."""
     if e is None or isinstance(e, arith.Const):
         return None if e is None else e.value
     tokens: list[int | str] = []
     pending: list[arith.Expr] = [e]
-    while pending:  # the operator first, then the right operand, then the left: reversed below
+    while pending:  # operator, right operand, left operand: reversed below
         match pending.pop():
             case arith.Const(value=value):
                 tokens.append(value)
@@ -104,7 +108,7 @@ def from_expr(e: arith.Expr | None) -> int | list | None:
                 tokens.append(binary.symbol)
                 pending += [a, b]
             case other:
-                raise TypeError(f"no size of a package: {other!r}")
+                raise TypeError(f"not a size of a package: {other!r}")
     return tokens[::-1]
 
 
@@ -129,17 +133,17 @@ def _to_optional(tokens: int | list | None) -> arith.Expr | None:
 
 
 def _from_port(port: Port) -> list:
-    place = [port.place.kind, port.place.number, from_expr(port.place.offset)]
-    return [port.name, port.dtype, [from_expr(dim) for dim in port.shape], place]
+    storage = [port.storage.kind, port.storage.number, from_expr(port.storage.offset)]
+    return [port.name, port.dtype, [from_expr(dim) for dim in port.shape], storage]
 
 
 def _to_port(row: list) -> Port:
     name, dtype, shape, (kind, number, offset) = row
-    place = Place(kind, number, _to_optional(offset))
-    return Port(name, dtype, tuple(map(to_expr, shape)), place)
+    storage = Storage(kind, number, _to_optional(offset))
+    return Port(name, dtype, tuple(map(to_expr, shape)), storage)
 
 
-_SIZES = [f.name in ("pieces", "flops", "arg_bytes") for f in fields(LaunchRow)]
+_SIZES = [f.name in ("parallel_extent", "flops", "arg_bytes") for f in fields(LaunchRow)]
 
 
 def _from_cell(row: LaunchRow, name: str) -> Any:
@@ -152,20 +156,22 @@ def _to_row(cells: list) -> LaunchRow:
     return LaunchRow(*values)
 
 
-def _to_pace(parts: list[Any] | None) -> Pace | None:
-    if parts is None:
+def _to_machine_model(values: list[Any] | None) -> MachineModel | None:
+    if values is None:
         return None
-    flops_per_ns, lanes, levels = parts
-    return Pace(flops_per_ns, lanes, tuple((held, rate) for held, rate in levels))
+    flops_per_ns, lanes, levels = values
+    return MachineModel(flops_per_ns, lanes, tuple((size, rate) for size, rate in levels))
 
 
 def _from_probe(probe: Probe | None) -> list[Any] | None:
-    """Code as hexadecimal digits: there is little of it, and only in a profiled build."""
-    return None if probe is None else [probe.code.hex(), probe.flops_per_turn, list(probe.caches)]
+    """The code is short, and only in a profiled build: stored as hexadecimal digits."""
+    return (
+        None if probe is None else [probe.code.hex(), probe.flops_per_iteration, list(probe.caches)]
+    )
 
 
-def _to_probe(parts: list[Any] | None) -> Probe | None:
-    if parts is None:
+def _to_probe(values: list[Any] | None) -> Probe | None:
+    if values is None:
         return None
-    code, flops, caches = parts
+    code, flops, caches = values
     return Probe(bytes.fromhex(code), flops, tuple(caches))

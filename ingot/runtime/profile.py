@@ -1,8 +1,8 @@
-"""What `exe.profile(feeds)` gives: each launch with its time, its waiting, and what it achieved.
+"""The result of `exe.profile(feeds)`: time, barrier wait, FLOP/s and roofline of each launch.
 
-In: cycle counts from a profiled entry, the wall time of the same runs, which says how long a cycle
-is, and the machine's peak (peak.py). A launch's time is its slowest thread's; its wait is the mean
-of the threads' time in barriers after it. Made by executable.py.
+In: cycle counts from a profiled entry; the wall time of the same runs, which calibrates the cycle
+counter; the machine's measured peak (peak.py). A launch's time is that of its slowest thread; its
+wait is the threads' mean time in barriers after it. Made by executable.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ingot.runtime.peak import Peak
 from ingot.runtime.report import LaunchRow, number
 from ingot.support.text import columns
 
-HEAD = ("kernel", "time µs", "share", "wait µs", "flops", "bytes", "GFLOP/s", "GB/s", "of peak",
-        "lanes", "from")  # fmt: skip
+HEAD = ("kernel", "time µs", "of run", "wait µs", "FLOPs", "bytes", "GFLOP/s", "GB/s",
+        "of roofline", "lanes", "origin")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One launch; all its times are means over the runs."""
+    """One launch; times are means over the runs."""
 
     kernel: str
     origin: str
@@ -29,8 +29,8 @@ class ProfileRow:
     flops: int | None
     bytes: int
     lanes: int
-    bound: str  # what a faster kernel would run into: "fma", a cache or "memory"
-    least_us: float  # what it would take at the peak of that
+    bound: str  # what limits it in the roofline model: "fma", a cache ("L1" …) or "memory"
+    least_us: float  # its time at the peak rate of that bound
 
     @property
     def gflops(self) -> float | None:
@@ -41,8 +41,8 @@ class ProfileRow:
         return self.bytes / self.time_us / 1e3 if self.time_us else 0.0
 
     @property
-    def share_of_peak(self) -> float:
-        """Of what bounds it: 1 where it could not be faster."""
+    def roofline_fraction(self) -> float:
+        """Roofline time over measured time: 1 at the roof."""
         return self.least_us / self.time_us if self.time_us else 0.0
 
     def cells(self, total_us: float) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class ProfileRow:
             str(self.bytes),
             "-" if not rate else f"{rate:.1f}",
             f"{self.gbytes:.1f}",
-            f"{100 * self.share_of_peak:.0f} % {self.bound}",
+            f"{100 * self.roofline_fraction:.0f} % {self.bound}",
             str(self.lanes) if self.lanes > 1 else "scalar",
             self.origin,
         )
@@ -75,8 +75,8 @@ class Profile:
         inside = sum(row.time_us for row in self.rows)
         waits = sum(row.wait_us for row in self.rows)
         return (
-            f"{self.run_us:.1f} µs a run, threads: {self.threads} (mean of {self.runs} runs): "
-            f"{inside:.1f} in kernels, {waits:.1f} in barriers"
+            f"{self.run_us:.1f} µs per run (mean of {self.runs} runs, threads: {self.threads}): "
+            f"{inside:.1f} µs in kernels, {waits:.1f} µs in barriers"
         )
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def make_profile(
     elapsed_us: float,
     runs: int,
 ) -> Profile:
-    """`numbers`: which counter each row has; `counts`: one list a thread, summed over the runs."""
+    """`numbers`: the counter of each row; `counts`: one list per thread, summed over the runs."""
     us_per_cycle = elapsed_us / max(1, cycles) / runs
     found = []
     for row, counter in zip(rows, numbers):

@@ -1,8 +1,8 @@
-"""What `exe.report()` prints. In: rows that the back end filled. Out: a table in plain text.
+"""The table of `exe.report()`. In: rows that the back end filled. Out: plain text.
 
-A row is one launch: the kernel, the user's nodes it came from, how threads and lanes share its
-work, what it costs, how long it should take and took, and why it was left serial or scalar where it
-was. Read by executable.py.
+A row is one launch: the kernel, the model's nodes it came from, its parallel extent and vector
+lanes, FLOPs and bytes, predicted and measured time, and why it is serial or scalar, if it is.
+Read by executable.py.
 """
 
 from __future__ import annotations
@@ -13,65 +13,69 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.support.text import columns
 
-HEAD = ("kernel", "family", "threads", "lanes", "tile", "flops", "bytes", "predicted µs",
-        "measured µs", "left slow because", "layouts", "from")  # fmt: skip
+HEAD = ("kernel", "family", "parallel", "lanes", "tile", "FLOPs", "bytes", "predicted µs",
+        "measured µs", "not vectorised or parallel", "layouts", "origin")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Pace:
-    """What one core of the target is taken to do (tiles.py). `levels` are places where data can
-    lie, nearest first: the bytes of each (None: no end), bytes moved per ns; the last is shared."""
+class MachineModel:
+    """The roofline of one core of the target (cost/contraction.py). `levels` are L1, L2 … and main
+    memory: (bytes, bytes moved per ns). Memory has bytes None; all cores share its bandwidth."""
 
-    flops_per_ns: float  # for each lane
-    lanes: int  # that count, at most
+    flops_per_ns: float  # per vector lane
+    lanes: int  # f32 lanes of a vector register
     levels: tuple[tuple[int | None, float], ...]
 
     def time_us(self, flops: int, moved_bytes: int, lanes: int, cores: int) -> float:
-        """The arithmetic, or moving the arrays once from where each core's share fits."""
+        """The longer of computing and of moving the arrays once, from the nearest level that holds
+        each core's part of them."""
         compute_ns = flops / (self.flops_per_ns * min(lanes, self.lanes) * cores)
-        share = moved_bytes / cores
-        held, rate = next(x for x in self.levels if x[0] is None or share <= x[0])
-        move_ns = moved_bytes / (rate if held is None else rate * cores)
+        bytes_per_core = moved_bytes / cores
+        size, rate = next(x for x in self.levels if x[0] is None or bytes_per_core <= x[0])
+        move_ns = moved_bytes / (rate if size is None else rate * cores)
         return max(compute_ns, move_ns) / 1e3
 
 
 @dataclass(frozen=True)
 class LaunchRow:
-    """Sizes are integer expressions over the package's symbols; None where nobody can tell."""
+    """Sizes are integer expressions over the package's symbols; None: unknown."""
 
     kernel: str
-    origin: str  # the user's names
-    family: str  # of the anchor; names the schedule rule
-    pieces: arith.Expr  # what threads share out; 1: one thread does it all
-    lanes: int  # of its widest access; 1: scalar
-    flops: arith.Expr | None  # an estimate: every guard taken
-    arg_bytes: arith.Expr  # of the arrays it is given
+    origin: str  # the model's nodes, by their names in the model
+    family: str  # of the anchor operator; selects the schedule rule
+    parallel_extent: arith.Expr  # iterations of the parallel loop; 1: serial
+    lanes: int  # of its widest vector access; 1: scalar
+    flops: arith.Expr | None  # an estimate: counts every guarded statement
+    arg_bytes: arith.Expr  # size of its buffer arguments
     why_serial: str = ""
     why_scalar: str = ""
-    tile: str = ""  # of a product: rows x columns of results that stay in registers
-    layouts: str = ""  # of the arrays it is given, as they lie in memory: read -> written
+    tile: str = ""  # register tile of a GEMM or convolution: rows x columns
+    layouts: str = ""  # shapes of its buffers in memory order: read -> written
 
     @property
     def is_serial(self) -> bool:
-        return arith.is_const(self.pieces, 1)
+        return arith.is_const(self.parallel_extent, 1)
 
     @property
     def why(self) -> str:
         reasons = (("serial", self.why_serial), ("scalar", self.why_scalar))
         return "; ".join(f"{what}: {why}" for what, why in reasons if why)
 
-    def predicted_us(self, pace: Pace, threads: int, sizes: Mapping[str, int]) -> float | None:
-        """How long it should take on so many threads; None where a size is not known."""
-        flops, moved, pieces = (number(e, sizes) for e in (self.flops, self.arg_bytes, self.pieces))
-        if flops is None or moved is None or pieces is None:
+    def predicted_us(
+        self, model: MachineModel, threads: int, sizes: Mapping[str, int]
+    ) -> float | None:
+        """Predicted time on `threads` threads; None if a size is unknown."""
+        exprs = (self.flops, self.arg_bytes, self.parallel_extent)
+        flops, moved, extent = (number(e, sizes) for e in exprs)
+        if flops is None or moved is None or extent is None:
             return None
-        return pace.time_us(flops, moved, self.lanes, max(1, min(threads, pieces)))
+        return model.time_us(flops, moved, self.lanes, max(1, min(threads, extent)))
 
     def cells(self, predicted_us: float | None, measured_us: float | None) -> tuple[str, ...]:
         return (
             self.kernel,
             self.family or "-",
-            "serial" if self.is_serial else f"{self.pieces} pieces",
+            "serial" if self.is_serial else f"{self.parallel_extent} iterations",
             str(self.lanes) if self.lanes > 1 else "scalar",
             self.tile or "-",
             "?" if self.flops is None else str(self.flops),
@@ -89,26 +93,26 @@ class LaunchRow:
 
 def lines(
     rows: Iterable[LaunchRow],
-    pace: Pace | None,
+    machine_model: MachineModel | None,
     threads: int = 1,
     sizes: Mapping[str, int] | None = None,
     measured_us: Sequence[float] = (),
 ) -> list[tuple[str, ...]]:
-    """The cells of each launch, in the order they run."""
+    """The cells of each launch, in program order."""
     found = []
     for i, row in enumerate(rows):
-        predicted = row.predicted_us(pace, threads, sizes or {}) if pace else None
+        predicted = row.predicted_us(machine_model, threads, sizes or {}) if machine_model else None
         found.append(row.cells(predicted, measured_us[i] if measured_us else None))
     return found
 
 
 def table(cells: Iterable[tuple[str, ...]]) -> str:
-    """The cells under a heading."""
+    """The rows of cells below the column names."""
     return "\n".join(columns([HEAD, *cells]))
 
 
 def number(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:
-    """What an expression is at these sizes; None where they do not say."""
+    """The value of an expression at these sizes; None if one of its symbols is missing."""
     if size is None or arith.free_vars(size) - sizes.keys():
         return None
     return arith.evaluate(size, sizes)

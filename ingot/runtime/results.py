@@ -1,5 +1,5 @@
-"""Where a call's outputs go: new arrays, the caller's own (out=), a state's array, or memory that
-the run itself sizes, copied out afterwards. Used by executable.py.
+"""The output arrays of a call: new ones, the caller's (out=), a state's array, or copies of memory
+whose size the run decides. Used by executable.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _empty = np.empty
 
 
 class Results:
-    """What does not change from call to call, worked out once."""
+    """How to make the outputs of a call: what is the same for all calls, computed once."""
 
     def __init__(self, package: Package):
         self._package = package
@@ -30,11 +30,11 @@ class Results:
         self.dtypes = [dtypes.of(port.dtype).numpy for port in package.outputs]
         inputs = {port.name: i for i, port in enumerate(package.inputs)}
         self._states = {self._names[new]: inputs[old] for old, new in package.state}
-        kinds = {port.place.kind for port in package.outputs}
+        kinds = {port.storage.kind for port in package.outputs}
         self.is_plain = kinds <= {"slot"} and not self._states
 
-    def places(self, names: Sequence[str]) -> list[int]:
-        """The positions of the outputs called so."""
+    def positions(self, names: Sequence[str]) -> list[int]:
+        """The positions of the outputs with these names."""
         unknown = [repr(name) for name in names if name not in self._names]
         if unknown:
             raise IngotError(
@@ -47,31 +47,31 @@ class Results:
     def arrays(
         self, sizes: Sizes, inputs: Sequence[np.ndarray], out: Any
     ) -> list[np.ndarray | None]:
-        """The array each output is written to; None for one whose size the run decides."""
+        """The array that each output is written to; None if its size is data-dependent."""
         if out is None and self.is_plain:
-            return _fresh(sizes.outputs, self.dtypes)
-        chosen = {} if out is None else self._chosen(out)
+            return _new_arrays(sizes.outputs, self.dtypes)
+        given = {} if out is None else self._given(out)
         results: list[np.ndarray | None] = []
         for i, port in enumerate(self._package.outputs):
             shape, state = sizes.outputs[i], self._states.get(i)
             if state is not None:
-                _refuse_other(chosen.get(i), inputs[state], port)
+                _refuse_other(given.get(i), inputs[state], port)
                 results.append(inputs[state])
-            elif i in chosen:
-                results.append(_accept(chosen[i], port, shape, self.dtypes[i]))
+            elif i in given:
+                results.append(_checked(given[i], port, shape, self.dtypes[i]))
                 _refuse_overlap(results, i, port, inputs)
-            elif port.place.kind == "slot":
-                results += _fresh((shape,), [self.dtypes[i]])
+            elif port.storage.kind == "slot":
+                results += _new_arrays((shape,), [self.dtypes[i]])
             else:
                 results.append(None)
         return results
 
-    def _chosen(self, out: Any) -> dict[int, Any]:
-        """out= as {position: array}: one array, a sequence with None for "make it", or a dict."""
+    def _given(self, out: Any) -> dict[int, Any]:
+        """out= as {position: array}. It is one array, a sequence (None: a new array), or a dict."""
         if isinstance(out, np.ndarray) or hasattr(out, "__dlpack__"):
             out = [out]
         if isinstance(out, Mapping):
-            return dict(zip(self.places(list(out)), out.values()))
+            return dict(zip(self.positions(list(out)), out.values()))
         if not isinstance(out, Sequence) or isinstance(out, str | bytes):
             raise IngotError(
                 "bad-input",
@@ -82,50 +82,50 @@ class Results:
             raise IngotError(
                 "bad-input",
                 f"out= has {len(out)} arrays for {len(self._names)} outputs",
-                hint="in this order, None for one to be made: " + ", ".join(self._names),
+                hint="in this order, None for a new array: " + ", ".join(self._names),
             )
         return {i: array for i, array in enumerate(out) if array is not None}
 
     def finish(self, context: Context, results: list[np.ndarray | None]) -> list[np.ndarray]:
-        """Copy out what became known while running."""
+        """Copy out the outputs whose sizes became known in the run."""
         if self.is_plain:
             return results  # type: ignore[return-value]
         return [
-            self._fetch(context, i) if result is None else result
+            self._copy_out(context, i) if result is None else result
             for i, result in enumerate(results)
         ]
 
-    def _fetch(self, context: Context, number: int) -> np.ndarray:
+    def _copy_out(self, context: Context, number: int) -> np.ndarray:
         port = self._package.outputs[number]
         known = dict(zip((s.name for s in self._package.symbols), context.symbols()))
         shape = tuple(arith.evaluate(dim, known) for dim in port.shape)
-        (result,) = _fresh((shape,), [self.dtypes[number]])
+        (result,) = _new_arrays((shape,), [self.dtypes[number]])
         if result.nbytes:
-            if port.place.kind == "dynamic":
-                source = context.dynamic(port.place.number)
+            if port.storage.kind == "dynamic":
+                source = context.dynamic(port.storage.number)
             else:
-                assert port.place.offset is not None
-                source = context.arena(port.place.number)
-                source += arith.evaluate(port.place.offset, known)
+                assert port.storage.offset is not None
+                source = context.arena(port.storage.number)
+                source += arith.evaluate(port.storage.offset, known)
             ctypes.memmove(result.ctypes.data, source, result.nbytes)
         return result
 
 
-def _fresh(shapes: Sequence[Shape | None], types: Sequence[np.dtype]) -> list:
+def _new_arrays(shapes: Sequence[Shape | None], types: Sequence[np.dtype]) -> list:
     try:
         return list(map(_empty, shapes, types))  # type: ignore[arg-type]
-    except ValueError as error:  # numpy cannot even count the bytes
+    except ValueError as error:  # the number of bytes overflows
         raise MemoryError(str(error)) from error
 
 
-def _accept(value: Any, port: Port, shape: Shape | None, dtype: np.dtype) -> np.ndarray:
-    """The caller's own array, if the output fits it."""
-    if shape is None or port.place.kind != "slot":
+def _checked(value: Any, port: Port, shape: Shape | None, dtype: np.dtype) -> np.ndarray:
+    """The caller's array, if it has the output's type and shape."""
+    if shape is None or port.storage.kind != "slot":
         raise IngotError(
             "bad-input",
-            f"output {port.name!r} cannot be given by out=",
-            why="its size is known only after the run",
-            hint="leave it out of out=, and take what the call returns",
+            f"out= cannot hold output {port.name!r}",
+            why="its size is data-dependent: known only after the run",
+            hint="omit it from out= and use the array that the call returns",
         )
     where = f"out= array for {port.name!r}"
     array = value if isinstance(value, np.ndarray) else from_dlpack(value, where)
@@ -148,7 +148,7 @@ def _accept(value: Any, port: Port, shape: Shape | None, dtype: np.dtype) -> np.
 def _refuse_overlap(
     results: list[np.ndarray | None], number: int, port: Port, inputs: Sequence[np.ndarray]
 ) -> None:
-    """All are contiguous, so shared bounds mean shared bytes."""
+    """Aliasing check: all arrays are contiguous, so overlapping bounds mean shared memory."""
     array = results[number]
     assert array is not None
     others = [r for r in results[:number] if r is not None]
@@ -161,10 +161,10 @@ def _refuse_overlap(
             )
 
 
-def _refuse_other(chosen: Any, state: np.ndarray, port: Port) -> None:
-    if chosen is not None and chosen is not state:
+def _refuse_other(given: Any, state: np.ndarray, port: Port) -> None:
+    if given is not None and given is not state:
         raise IngotError(
             "bad-input",
             f"out= names {port.name!r}, which is a state",
-            why="a state is updated in the array that was given as its input",
+            why="a state is updated in place, in the array that was given as its input",
         )

@@ -1,7 +1,7 @@
-"""The services table that emitted code calls through, and the loaded support object behind it.
+"""The table of services that emitted code calls, and the loaded support object that has them.
 
-One for each distinct support object, kept for good: worker threads stay inside its code. Functions
-of the C library are reached by their addresses; emitted code itself names none of them.
+There is one for each distinct support object. It is never freed: worker threads run its code.
+Emitted code names no function of the C library; it calls them through addresses in this table.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import platform
 from ingot.runtime.loader import LoadedObject
 from ingot.support.abi import ALIGNMENT, SERVICES, SERVICES_BYTES, SYSTEM
 
+# number of the futex system call in Linux, by machine
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98, "arm64": 98, "riscv64": 98}
-_MOST_BYTES = 1 << 62  # beyond, a size no longer fits what the C library is told
+_MAX_BYTES = 1 << 62  # a larger size, rounded up, would not fit size_t
 _libc = ctypes.CDLL(None)
 _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
@@ -21,16 +22,16 @@ _libc.free.argtypes = [ctypes.c_void_p]
 
 
 def aligned_alloc(size: int) -> int:
-    """Aligned memory from the C library; MemoryError if there is none."""
+    """Memory from the C library, aligned to ALIGNMENT; MemoryError if it has none."""
     rounded = (size + ALIGNMENT) & -ALIGNMENT
-    address = _libc.aligned_alloc(ALIGNMENT, rounded) if 0 <= size < _MOST_BYTES else None
+    address = _libc.aligned_alloc(ALIGNMENT, rounded) if 0 <= size < _MAX_BYTES else None
     if not address:
         raise MemoryError(f"{size} bytes")
     return address
 
 
 def permanent(size: int) -> int:
-    """Zeroed memory that is never freed: native threads may look at it until the process ends."""
+    """Zeroed memory that is never freed: native threads may read it until the process ends."""
     address = aligned_alloc(size)
     ctypes.memset(address, 0, size)
     return address
@@ -54,11 +55,11 @@ class Services:
             self._set(SYSTEM[name], function)
         self._set(SYSTEM["futex"], _FUTEX_NUMBER[platform.machine()])
         pointer = ctypes.c_void_p
-        self.gang_run = self._function("gang_run", ctypes.c_int32, pointer)
+        self.pool_run = self._function("pool_run", ctypes.c_int32, pointer)
         self.worker_main = self._function("worker_main", None, pointer)
         self.worker_stop = self._function("worker_stop", ctypes.c_int32, pointer)
         self.cycles = self._function("cycles", ctypes.c_int64)
-        self.door = self._loaded.address("door")
+        self.fast_path = self._loaded.address("fast_path")
         self.pool_add = self._function("pool_add", None, pointer, pointer)
 
     def _set(self, offset: int, value: int) -> None:
@@ -72,6 +73,7 @@ _known: dict[bytes, Services] = {}
 
 
 def services(support_object: bytes) -> Services:
-    """No lock, which a fork could leave held: two threads may both load it, and one is kept."""
+    """The services of a support object. Without a lock, since a fork could leave it held: two
+    threads may both load the object, and one copy is kept."""
     found = _known.get(support_object)
     return found or _known.setdefault(support_object, Services(support_object))

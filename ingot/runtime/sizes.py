@@ -1,6 +1,6 @@
-"""From the shapes of the inputs to every size of a run: symbols, output shapes, arenas, scratch.
+"""Input shapes → every dynamic size of a run: symbols, output shapes, arena and scratch bytes.
 
-Solved once for each distinct tuple of shapes; errors name the inputs and axes that disagree.
+Solved once for each distinct tuple of shapes. Errors name the inputs and axes that disagree.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What one tuple of input shapes determines. Data-dependent symbols are 0 until bound."""
+    """The sizes that one tuple of input shapes determines."""
 
-    symbols: tuple[int, ...]
+    symbols: tuple[int, ...]  # data-dependent ones are 0 until the run computes them
     outputs: tuple[Shape | None, ...]  # None: known only after the run
-    arenas: tuple[int, ...]  # bytes to reserve before the run; 0 for those the program reserves
-    scratch_bytes: int
-    useful_threads: int | None  # more would wake for less than they cost; None: no bound is known
+    arenas: tuple[int, ...]  # bytes to reserve before the run; 0: the program reserves it
+    scratch_bytes: int  # per thread
+    useful_threads: int | None  # most threads worth waking for this much work; None: unknown
 
 
 def refuse_unknown(package: Package, given: Iterable[str]) -> None:
-    """Names of sizes that somebody gave, and that the model does not leave open."""
+    """Raise an error if a given name is not one of the model's dynamic dimensions."""
     names = [s.name for s in package.symbols]
     unknown = ", ".join(repr(name) for name in given if name not in names)
     if unknown:
-        hint = "the sizes are " + (", ".join(names) or "all fixed")
-        raise IngotError("bad-option", f"no open size is called {unknown}", hint=hint)
+        hint = f"the dynamic dimensions are {', '.join(names) or 'none: all shapes are static'}"
+        raise IngotError("bad-option", f"no dynamic dimension is called {unknown}", hint=hint)
 
 
 def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
@@ -44,7 +44,7 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
         if symbol.source == "input" and symbol.name in values:
             _check_range(package, symbol, values[symbol.name][0])
     known = {name: value for name, (value, _) in values.items()}
-    _check_doubtful(package, known)
+    _check_maybe_negative_sizes(package, known)
     table = tuple(known.get(s.name, 0) for s in package.symbols)
     bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
     return Sizes(
@@ -59,13 +59,13 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
 
 
 def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[int, str]]:
-    """Symbols that stand alone as a dimension, or times a number: value, and where it was read."""
+    """Symbol → (value, axis it was solved from), for dimensions of one symbol, such as n or 2*n."""
     values: dict[str, tuple[int, str]] = {}
     for port, shape in zip(inputs, shapes):
         if len(shape) != len(port.shape):
             raise _wrong_shape(port, shape, f"it has {len(shape)} axes, not {len(port.shape)}")
         for axis, (dim, size) in enumerate(zip(port.shape, shape)):
-            found = arith.solved(dim, size)
+            found = arith.solve_var(dim, size)
             if found is None:
                 continue
             name, number = found
@@ -76,7 +76,7 @@ def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[in
                     "bad-input",
                     f"the inputs disagree about {name!r}: {there} is {other}, {here} is {number}",
                     hint=f"give both the same size along {name!r}; an axis of size 1 that is to be "
-                    "broadcast must be fixed when the model is compiled: shapes=",
+                    "broadcast must be static: specialise it with shapes= when compiling",
                 )
             values.setdefault(name, (number, here))
     return values
@@ -103,12 +103,12 @@ def _check_range(package: Package, symbol, value: int) -> None:
     top = "…" if symbol.high is None else symbol.high
     if value < symbol.low or (symbol.high is not None and value > symbol.high):
         wider = f"shapes={{{symbol.name!r}: (low, high)}}"
-        hint = f"compile with {wider} that hold it, if the model allows them"
+        hint = f"compile with {wider} for a wider range, if the model allows it"
         if value < 1:
-            hint = "open sizes are at least 1: skip the call when there is nothing to compute"
+            hint = "a dynamic dimension is at least 1: skip the call when there is no data"
         raise IngotError(
             "bad-input",
-            f"{symbol.name!r} is {value}, outside {symbol.low} to {top}",
+            f"{symbol.name!r} is {value}, outside its range {symbol.low} to {top}",
             where=where,
             hint=hint,
         )
@@ -121,12 +121,13 @@ def _check_range(package: Package, symbol, value: int) -> None:
         )
 
 
-def _check_doubtful(package: Package, known: dict[str, int]) -> None:
-    for name, dim in package.doubtful:
+def _check_maybe_negative_sizes(package: Package, known: dict[str, int]) -> None:
+    for name, dim in package.maybe_negative_sizes:
         size = arith.evaluate(dim, known)
         if size < 0:
             what = f"the inputs are too small: {name!r} would have size {size} along an axis"
-            raise IngotError("bad-input", what, why=f"its size is {dim}")
+            hint = "give larger inputs"
+            raise IngotError("bad-input", what, why=f"the size is {dim}", hint=hint)
 
 
 def _shape(port: Port, known: dict[str, int]) -> Shape | None:
@@ -140,17 +141,18 @@ def _scratch(package: Package, known: dict[str, int]) -> int:
     if missing:
         raise IngotError(
             "limit",
-            f"a kernel's scratch depends on {', '.join(sorted(missing))}, which has no upper bound",
+            f"a kernel's scratch size depends on {', '.join(sorted(missing))}",
+            why="this data-dependent size has no upper bound",
         )
     return arith.evaluate(package.scratch_bytes, known)
 
 
 def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
-    """Each thread beyond the first must have enough to do to be worth waking."""
-    least_ns = knobs.current().work_per_thread_us * 1e3
-    if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not least_ns:
+    """One thread, and one more for every `work_per_thread_us` of estimated work."""
+    min_ns = knobs.current().work_per_thread_us * 1e3
+    if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not min_ns:
         return package.max_threads
-    useful = 1 + int(arith.evaluate(package.work_ns, known) / least_ns)
+    useful = 1 + int(arith.evaluate(package.work_ns, known) / min_ns)
     return useful if package.max_threads is None else min(useful, package.max_threads)
 
 

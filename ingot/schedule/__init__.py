@@ -1,4 +1,4 @@
-"""Schedules: the steps that make a kernel fast without changing what it computes. Level 6."""
+"""Schedules: transformations that make a kernel fast and preserve its semantics. Level 6."""
 
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.instructions import instruction

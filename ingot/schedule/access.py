@@ -1,6 +1,6 @@
-"""Who touches which buffer, and where, seen from outside the blocks.
+"""The loads and stores of blocks, with indices over the enclosing loops' variables.
 
-In: a statement. Out: `Access`es, whose indices are over loop variables (a block's axes replaced by
+In: a block. Out: `BlockAccess`es, whose indices are over loop variables (a block's axes replaced by
 their bindings), and the boxes they cover while some of those loops run.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.loops import ir, regions, visit
 from ingot.loops.ir import Block, Buffer, For, Stmt
-from ingot.schedule.facts import Facts
+from ingot.schedule.analyzer import Analyzer
 
 
 @dataclass(frozen=True)
-class Access:
+class BlockAccess:
     """One Load, Store or box of a block. `inner` are loops inside the block's own body."""
 
     block: Block
@@ -26,7 +26,7 @@ class Access:
     inner: tuple[For, ...] = ()
 
 
-def of_block(block: Block) -> list[Access]:
+def of_block(block: Block) -> list[BlockAccess]:
     """Every access of a block, its init and its predicate included."""
     env = {axis.var: axis.binding for axis in block.axes}
     found = list(_of_stmt(block, block.body, env, ()))
@@ -41,11 +41,11 @@ def of_block(block: Block) -> list[Access]:
 
 def _of_stmt(
     block: Block, s: Stmt, env: Mapping[str, arith.Expr], inner: tuple[For, ...]
-) -> Iterator[Access]:
+) -> Iterator[BlockAccess]:
     yield from _values(block, visit.own_exprs(s), env, inner)
     match s:
         case ir.Store():
-            yield Access(block, s.buffer, _outside(s.indices, env), True, inner)
+            yield BlockAccess(block, s.buffer, _outside(s.indices, env), True, inner)
         case For():
             inner = (*inner, s)
         case Block(axes=axes):
@@ -58,8 +58,8 @@ def _of_stmt(
 
 def _of_call(
     block: Block, s: ir.Call, env: Mapping[str, arith.Expr], inner: tuple[For, ...]
-) -> Iterator[Access]:
-    """Boxes as loops over them; what an instruction touches of a box is not looked at closer."""
+) -> Iterator[BlockAccess]:
+    """Each box as accesses in loops over it: an instruction is assumed to touch the whole box."""
     meaning = s.instruction.meaning
     read, written = visit.read(meaning.body), visit.written(meaning.body)
     for number, (param, box) in enumerate(zip(meaning.params, s.args)):
@@ -73,16 +73,16 @@ def _of_call(
         )
         for name, is_write in ((written, True), (read, False)):
             if param.name in name:
-                yield Access(block, box.buffer, indices, is_write, (*inner, *loops))
+                yield BlockAccess(block, box.buffer, indices, is_write, (*inner, *loops))
 
 
 def _values(
     block: Block, values: Sequence[ir.Expr], env: Mapping[str, arith.Expr], inner: tuple[For, ...]
-) -> Iterator[Access]:
+) -> Iterator[BlockAccess]:
     for value in values:
         for e in visit.walk_exprs(value):
             if isinstance(e, ir.Load):
-                yield Access(block, e.buffer, _outside(e.indices, env), False, inner)
+                yield BlockAccess(block, e.buffer, _outside(e.indices, env), False, inner)
 
 
 def _outside(
@@ -91,16 +91,16 @@ def _outside(
     return tuple(arith.substitute(i, env) for i in indices)
 
 
-def reads(block: Block) -> list[Access]:
+def reads(block: Block) -> list[BlockAccess]:
     return [a for a in of_block(block) if not a.writes]
 
 
-def writes(block: Block) -> list[Access]:
+def writes(block: Block) -> list[BlockAccess]:
     return [a for a in of_block(block) if a.writes]
 
 
 @dataclass(frozen=True)
-class Extent:
+class DimRange:
     """offset … offset + count - 1 along one dimension; `count` mentions no loop variable."""
 
     offset: arith.Expr
@@ -108,20 +108,22 @@ class Extent:
 
 
 def box(
-    accesses: Sequence[Access], loops: Sequence[For], rank: int, facts: Facts
-) -> list[Extent | None]:
+    accesses: Sequence[BlockAccess], loops: Sequence[For], rank: int, analyzer: Analyzer
+) -> list[DimRange | None]:
     """A box that holds everything the accesses touch while `loops` run, dimension by dimension.
 
-    It may reach outside the buffer where accesses are guarded. None: nothing is known of that
-    dimension that is the same size in every iteration.
+    It may reach outside the buffer where accesses are guarded. None: the range of that dimension is
+    unknown, or its size changes between iterations.
     """
     around = {x.var: (x.start, x.stop) for a in accesses for x in (*loops, *a.inner)}
-    return [_dimension([a.indices[d] for a in accesses], around, facts) for d in range(rank)]
+    return [_dimension([a.indices[d] for a in accesses], around, analyzer) for d in range(rank)]
 
 
-def _dimension(indices: Sequence[arith.Expr], loops: regions.Loops, facts: Facts) -> Extent | None:
-    found = regions.box_of([(e,) for e in indices], loops, facts.env)
+def _dimension(
+    indices: Sequence[arith.Expr], loops: regions.Loops, analyzer: Analyzer
+) -> DimRange | None:
+    found = regions.box_of([(e,) for e in indices], loops, analyzer.env)
     if found is None:
         return None
-    offset, count = (facts.simplify(e) for e in found[0])
-    return None if arith.free_vars(count) & facts.limits.keys() else Extent(offset, count)
+    offset, count = (analyzer.simplify(e) for e in found[0])
+    return None if arith.free_vars(count) & analyzer.limits.keys() else DimRange(offset, count)

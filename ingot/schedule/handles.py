@@ -1,7 +1,7 @@
-"""Handles: how a schedule's user names a block or a loop. Made by `Schedule`, never by hand.
+"""Handles: references to blocks and loops of a schedule. Created by `Schedule` only.
 
 A handle holds the node's uid, which survives every rewrite that keeps the node; the IR inside the
-schedule is immutable. `name` is only for people: the block's name, or the loop's variable.
+schedule is immutable. `name` is for display only: the block's name, or the loop's variable.
 """
 
 from __future__ import annotations

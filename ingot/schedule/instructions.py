@@ -1,5 +1,5 @@
-"""Machine operations with a meaning, for `tensorize`. In: a kernel, as text or built. Out: an
-`ir.Instruction`.
+"""Tensor intrinsics for `tensorize`. In: a kernel that gives the semantics, as text or built. Out:
+an `ir.Instruction`.
 
     dot4 = instruction("dot4", '''
     @ingot.kernel
@@ -8,8 +8,8 @@
             C[0] += A[k] * B[k]
     ''')
 
-The interpreter runs the meaning; a back end prints what `emit` says (see loops/emit.py) where the
-target has it, and the meaning where it has not. A trace holds an instruction whole.
+The interpreter runs the meaning; a back end prints `emit` (see loops/emit.py) on targets that have
+the instruction, and the meaning on others. A trace contains the whole definition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingot.support.errors import IngotError
 
 
 def instruction(name: str, meaning: ir.Kernel | str | Any, emit: str = "") -> ir.Instruction:
-    """An operation that does what `meaning` does: a kernel, its text, or what `@ingot.kernel` made.
+    """An instruction with the semantics of `meaning`: a kernel, its text, or an `@ingot.kernel`.
 
     A meaning is one nest of loops around one store, with an init if it does not accumulate.
     """
@@ -52,7 +52,7 @@ def _bad(name: str, why: str, hint: str) -> IngotError:
 
 
 def to_data(made: ir.Instruction) -> dict[str, str]:
-    """The instruction as strings, from which `from_data` makes an equal one in any process."""
+    """The instruction as strings; `from_data` makes an equal one in any process."""
     return {"name": made.name, "meaning": show(made.meaning), "emit": made.emit}
 
 

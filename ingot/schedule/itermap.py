@@ -1,12 +1,13 @@
-"""Iterator maps: can loop variables be recovered from index expressions?
+"""Iterator maps (TVM's IterMap): are index expressions injective in the loop variables?
 
 In: index expressions, and the loops that vary in them. Out: which variables the values determine.
 
-An index is read as a base plus a sum of digits, each `scale · ((v // lower) % count)`. If no digit
-can reach into the next one (each scale is more than the smaller digits can add up to), the value
-determines every digit; a variable is determined when its digits are determined without a gap. A
-quotient or remainder of such a sum makes the sum a variable of its own, which determines its digits
-in turn. That is how splits and fusions write indices; nothing else is shown to be invertible.
+An index is parsed as a base plus a sum of digits, each `scale · ((v // lower) % count)` (TVM's
+IterSplitExpr). If no digit overlaps the next one (each scale exceeds the maximum of the smaller
+digits' sum), the value determines every digit; a variable is determined when its digits are,
+without a gap. A quotient or remainder of such a sum makes the sum a variable of its own, which
+determines its digits in turn. Splits and fusions produce this form; no other form is proved to be
+invertible.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass, replace
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr
 from ingot.loops import ir
-from ingot.schedule.facts import Facts
+from ingot.schedule.analyzer import Analyzer
 
 
 @dataclass(frozen=True)
 class Digit:
-    """scale · ((var // lower) % count); `top` means that nothing was cut off above."""
+    """scale · ((var // lower) % count); `top`: it holds the highest part of the variable."""
 
     var: str
     lower: Expr
@@ -32,16 +33,16 @@ class Digit:
 
 
 class IterMap:
-    """Reads index expressions over the given loops; every other variable is fixed."""
+    """Parses index expressions over the given loops; every other variable is a constant."""
 
-    def __init__(self, loops: Sequence[ir.For], facts: Facts):
+    def __init__(self, loops: Sequence[ir.For], analyzer: Analyzer):
         self.loops = {loop.var: loop for loop in loops}
-        self.facts = facts
-        self.sums: dict[str, list[Digit]] = {}  # a sum taken as one variable → its digits
+        self.analyzer = analyzer
+        self.sums: dict[str, list[Digit]] = {}  # a sum treated as one variable → its digits
         self.extents: dict[str, Expr] = {loop.var: loop.extent for loop in loops}
 
     def digits(self, e: Expr) -> list[Digit] | None:
-        """The digits of `e`, or None if it is not such a sum."""
+        """The digits of `e`, or None if it does not have this form."""
         if not (arith.free_vars(e) & self.loops.keys()) and not _has_opaque(e):
             return []
         match e:
@@ -65,12 +66,12 @@ class IterMap:
         if self.digits(a) == []:
             a, b = b, a
         inner = self.digits(a)
-        if inner is None or self.digits(b) != [] or not self.facts.at_most(1, b):
+        if inner is None or self.digits(b) != [] or not self.analyzer.at_most(1, b):
             return None
         return [replace(d, scale=d.scale * b) for d in inner]
 
     def _single(self, e: Expr) -> Digit | None:
-        """`e` as one digit that counts from zero: v, v // a, (v // a) % b, or a whole sum."""
+        """`e` as one digit that starts at zero: v, v // a, (v // a) % b, or a whole sum."""
         if isinstance(e, arith.FloorDiv | arith.Mod):
             found = self.digits(e)
             return found[0] if found else None
@@ -78,18 +79,18 @@ class IterMap:
             return None
         if isinstance(e, arith.Var):
             return Digit(e.name, arith.Const(1), self.extents[e.name], arith.Const(1), True)
-        members = self._apart(self.digits(e))
+        members = self._disjoint(self.digits(e))
         if not members:
             return None
         name = f"({e})"
         self.sums[name] = members
-        steps = [d.scale * (d.count - 1) for d in members]
-        self.extents[name] = self.facts.simplify(sum(steps, arith.Const(1)))
+        maxima = [d.scale * (d.count - 1) for d in members]
+        self.extents[name] = self.analyzer.simplify(sum(maxima, arith.Const(1)))
         return Digit(name, arith.Const(1), self.extents[name], arith.Const(1), True)
 
     def _counts_from_zero(self, e: Expr) -> bool:
         used = arith.free_vars(e) & self.loops.keys()
-        least = self.facts.simplify(arith.substitute(e, dict.fromkeys(used, 0)))
+        least = self.analyzer.simplify(arith.substitute(e, dict.fromkeys(used, 0)))
         starts = all(arith.is_const(self.loops[v].start, 0) for v in used)
         return bool(used) and starts and arith.is_const(least, 0)
 
@@ -97,8 +98,8 @@ class IterMap:
         one = self._single(a)
         if one is None or not self._is_divisor(b):
             return None
-        count = self.facts.simplify(arith.ceildiv(one.count, b))
-        return [replace(one, lower=self.facts.simplify(one.lower * b), count=count)]
+        count = self.analyzer.simplify(arith.ceildiv(one.count, b))
+        return [replace(one, lower=self.analyzer.simplify(one.lower * b), count=count)]
 
     def _remainder(self, a: Expr, b: Expr) -> list[Digit] | None:
         one = self._single(a)
@@ -107,19 +108,19 @@ class IterMap:
         return [replace(one, count=b, top=False)]
 
     def _is_divisor(self, b: Expr) -> bool:
-        """A fixed divisor; it may be an extent that is zero only where nothing runs."""
-        return self.digits(b) == [] and self.facts.at_most(0, b)
+        """Is `b` a constant divisor? It may be an extent: zero only where no iteration runs."""
+        return self.digits(b) == [] and self.analyzer.at_most(0, b)
 
     def decodes(self, e: Expr) -> list[Digit]:
-        """The digits that the value of `e` determines; [] if none is shown."""
-        return self._apart(self.digits(self.facts.simplify(e)))
+        """The digits that the value of `e` determines; [] if none is proved."""
+        return self._disjoint(self.digits(self.analyzer.simplify(e)))
 
-    def _apart(self, found: list[Digit] | None) -> list[Digit]:
-        """The digits by scale, if none can reach into the next; else []."""
+    def _disjoint(self, found: list[Digit] | None) -> list[Digit]:
+        """The digits by scale, if none overlaps the next; else []."""
         ordered = self._by_scale(found or [])
         reach: Expr = arith.Const(0)
         for digit in ordered or []:
-            if not self.facts.at_most(reach + 1, digit.scale):
+            if not self.analyzer.at_most(reach + 1, digit.scale):
                 return []
             reach = reach + digit.scale * (digit.count - 1)
         return ordered or []
@@ -129,7 +130,7 @@ class IterMap:
         left, ordered = list(digits), []
         while left:
             for digit in left:
-                if all(self.facts.at_most(digit.scale, other.scale) for other in left):
+                if all(self.analyzer.at_most(digit.scale, other.scale) for other in left):
                     break
             else:
                 return None
@@ -140,11 +141,11 @@ class IterMap:
     def determined(self, indices: Sequence[Expr], shape: Sequence[Expr] = ()) -> set[str]:
         """The variables that the values of `indices` determine.
 
-        With a shape, the row-major address is looked at too: equal indices have equal addresses,
-        and there a fused loop that was split again is one sum.
+        With a shape, the row-major address is used too: equal indices have equal addresses, and in
+        the address a fused loop that was split again is one sum.
         """
-        places = [*indices, address(indices, shape)] if shape else list(indices)
-        digits = [d for e in places for d in self.decodes(e)]
+        exprs = [*indices, address(indices, shape)] if shape else list(indices)
+        digits = [d for e in exprs for d in self.decodes(e)]
         opened: set[str] = set()
         while whole := [v for v in self.sums if v not in opened and self._is_whole(v, digits)]:
             opened.update(whole)
@@ -152,23 +153,23 @@ class IterMap:
         return {v for v in self.loops if self._is_whole(v, digits)}
 
     def _is_whole(self, var: str, known: list[Digit]) -> bool:
-        """Do the known digits cover the variable from one up to its extent, without a gap?"""
+        """Do the known digits cover the variable up to its extent, without a gap?"""
         extent = self.extents[var]
         digits = sorted((d for d in known if d.var == var), key=lambda d: not d.top)
         reached: Expr = arith.Const(1)
-        while not self.facts.at_most(extent, reached):
-            step = next((d for d in digits if self.facts.equal(d.lower, reached)), None)
-            if step is None or (not step.top and self.facts.at_most(step.count, 1)):
+        while not self.analyzer.at_most(extent, reached):
+            digit = next((d for d in digits if self.analyzer.equal(d.lower, reached)), None)
+            if digit is None or (not digit.top and self.analyzer.at_most(digit.count, 1)):
                 return False
-            if step.top:
+            if digit.top:
                 return True
-            digits.remove(step)
-            reached = self.facts.simplify(reached * step.count)
+            digits.remove(digit)
+            reached = self.analyzer.simplify(reached * digit.count)
         return True
 
     def covers_exactly(self, e: Expr) -> bool:
-        """Does `e` take every value from its least to its greatest?"""
-        found = self.digits(self.facts.simplify(e))
+        """Does `e` take every value from its minimum to its maximum?"""
+        found = self.digits(self.analyzer.simplify(e))
         if found is None:
             return False
         ordered = self._by_scale(found)
@@ -176,14 +177,14 @@ class IterMap:
             return False
         reach: Expr = arith.Const(1)
         for digit in ordered:
-            if not arith.is_const(digit.lower, 1) or not self.facts.at_most(digit.scale, reach):
+            if not arith.is_const(digit.lower, 1) or not self.analyzer.at_most(digit.scale, reach):
                 return False
             reach = reach + digit.scale * (digit.count - 1)
         return len({d.var for d in ordered}) == len(ordered)
 
 
 def address(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
-    """The row-major place of an element."""
+    """The row-major offset of an element."""
     total: Expr = arith.Const(0)
     for index, size in zip(indices, shape):
         total = total * size + index

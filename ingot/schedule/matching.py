@@ -1,9 +1,10 @@
-"""Does a nest compute what an instruction computes? In: two nests. Out: the boxes to call it on.
+"""Pattern matching for `tensorize`: does a nest compute what an instruction computes?
 
-Both are brought to one form: counting loops around one store, maybe with an init, all indices over
-loop variables. They match if loops of equal extent can be paired so that the formulas agree node by
-node (sums and products either way round) and each parameter is a box of one buffer: dimension by
-dimension an offset that the loops do not move, plus the parameter's own index.
+In: two nests. Out: the buffer slices (boxes) to call the instruction on. Both are normalised: loops
+from zero around one store, maybe with an init, all indices over loop variables. They match if loops
+of equal extent can be paired so that the expressions agree node by node (up to commutativity) and
+each parameter is a box of one buffer: in every dimension a loop-invariant offset plus the
+parameter's own index.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import permutations
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.ir import Block, Expr, For, Kernel, Slice, Stmt
-from ingot.schedule.facts import Facts
+from ingot.schedule.analyzer import Analyzer
 
 COMMUTE = ("add", "mul", "min", "max", "and", "or", "xor")
 Boxes = dict[str, Slice]  # by parameter
@@ -24,7 +25,7 @@ Loops = dict[str, arith.Expr]  # variable → extent, each from zero
 
 @dataclass(frozen=True)
 class Nest:
-    """loops, outermost first, around `store`; `init` at the first point of the reduction."""
+    """`loops`, outermost first, around `store`; `init` runs at the first point of the reduction."""
 
     loops: Loops
     store: ir.Store
@@ -32,7 +33,7 @@ class Nest:
 
 
 def nest_of(s: Stmt) -> Nest | str:
-    """A statement in that form, or why it has none."""
+    """A statement in normal form, or why it has none."""
     loops: Loops = {}
     env: dict[str, arith.Expr] = {}
     init: Stmt | None = None
@@ -49,43 +50,43 @@ def nest_of(s: Stmt) -> Nest | str:
                 s = body
             case Block(where=None):
                 if s.init is not None and init is not None:
-                    return "it initialises twice"
+                    return "it has two inits"
                 env |= {a.var: arith.substitute(a.binding, env) for a in s.axes}
                 init = visit.substitute(s.init, env) if s.init is not None else init
                 s = s.body
             case Block():
-                return f"block {s.name} has a guard that the loops move"
+                return f"block {s.name} has a guard that varies with the loops"
             case _:
-                return f"it holds a {type(s).__name__}"
+                return f"it contains a {type(s).__name__}"
     store = visit.substitute(s, env)
     assert isinstance(store, ir.Store)
     if store.mask is not None or store.value.lanes > 1:
-        return "its store is masked or wide"
+        return "its store is masked or a vector store"
     if init is not None and not isinstance(init, ir.Store):
         return "its init is not one plain store"
     return Nest(loops, store, init)
 
 
-def match(meaning: Kernel, nest: Nest, facts: Facts) -> Boxes | str:
-    """The box for each parameter of `meaning`, or why the nest is something else."""
+def match(meaning: Kernel, nest: Nest, analyzer: Analyzer) -> Boxes | str:
+    """The box for each parameter of `meaning`, or why the nest does not match."""
     wanted = nest_of(meaning.body)
-    assert isinstance(wanted, Nest), "an instruction's meaning has that form"
+    assert isinstance(wanted, Nest), "an instruction's meaning has a normal form"
     if (wanted.init is None) != (nest.init is None):
-        return "one of the two initialises what it accumulates, the other does not"
-    for pairing in _pairings(wanted.loops, nest.loops, meaning, facts):
-        found = next(_Match(meaning, nest, pairing, facts).boxes(wanted), None)
+        return "either the nest or the instruction has an init, the other has none"
+    for pairing in _pairings(wanted.loops, nest.loops, meaning, analyzer):
+        found = next(_Match(meaning, nest, pairing, analyzer).boxes(wanted), None)
         if found is not None:
             return found
-    if not any(True for _ in _pairings(wanted.loops, nest.loops, meaning, facts)):
+    if not any(True for _ in _pairings(wanted.loops, nest.loops, meaning, analyzer)):
         mine, other = (", ".join(map(str, x.values())) for x in (nest.loops, wanted.loops))
         return f"its loops run over ({mine}), those of the instruction over ({other})"
-    return "its formula, or where it reads and writes, is not the instruction's"
+    return "its expression, or its indices, differ from the instruction's"
 
 
 def _pairings(
-    wanted: Loops, have: Loops, meaning: Kernel, facts: Facts
+    wanted: Loops, have: Loops, meaning: Kernel, analyzer: Analyzer
 ) -> Iterator[dict[str, arith.Expr]]:
-    """Ways to pair the loops, as values for the meaning's variables and sizes."""
+    """All pairings of the loops, as substitutions for the meaning's variables and sizes."""
     if len(wanted) != len(have):
         return
     sizes = {s.name for s in meaning.sizes}
@@ -94,7 +95,7 @@ def _pairings(
         for (var, extent), mine in zip(wanted.items(), order):
             if isinstance(extent, arith.Var) and extent.name in sizes:
                 env.setdefault(extent.name, have[mine])
-            if not facts.equal(arith.substitute(extent, env), have[mine]):
+            if not analyzer.equal(arith.substitute(extent, env), have[mine]):
                 break
             env[var] = arith.Var(mine)
         else:
@@ -103,10 +104,10 @@ def _pairings(
 
 class _Match:
     def __init__(
-        self, meaning: Kernel, nest: Nest, pairing: Mapping[str, arith.Expr], facts: Facts
+        self, meaning: Kernel, nest: Nest, pairing: Mapping[str, arith.Expr], analyzer: Analyzer
     ):
         self.params = {p.name: p for p in meaning.params}
-        self.nest, self.pairing, self.facts = nest, pairing, facts
+        self.nest, self.pairing, self.analyzer = nest, pairing, analyzer
 
     def boxes(self, wanted: Nest) -> Iterator[Boxes]:
         for boxes in self.store(wanted.store, self.nest.store, {}):
@@ -114,20 +115,20 @@ class _Match:
                 found: Iterator[Boxes] = iter((boxes,))
             else:
                 found = self.store(wanted.init, self.nest.init, boxes)
-            yield from (b for b in found if b.keys() == self.params.keys() and self.apart(b))
+            yield from (b for b in found if b.keys() == self.params.keys() and self.is_unaliased(b))
 
     def store(self, a: ir.Store, b: ir.Store, boxes: Boxes) -> Iterator[Boxes]:
         for found in self.access(a.buffer, a.indices, b.buffer, b.indices, boxes):
             yield from self.value(a.value, b.value, found)
 
     def value(self, a: Expr, b: Expr, boxes: Boxes) -> Iterator[Boxes]:
-        """Ways to see `b` as `a`."""
+        """All ways to match `b` with `a`."""
         match a, b:
             case ir.Load(), ir.Load() if a.mask is None and b.mask is None:
                 yield from self.access(a.buffer, a.indices, b.buffer, b.indices, boxes)
                 return
             case ir.Index(), ir.Index():
-                if self.facts.equal(arith.substitute(a.expr, self.pairing), b.expr):
+                if self.analyzer.equal(arith.substitute(a.expr, self.pairing), b.expr):
                     yield boxes
                 return
         if _shell(a) != _shell(b):
@@ -165,7 +166,7 @@ class _Match:
         buffer: ir.Buffer,
         indices: tuple[arith.Expr, ...],
     ) -> Slice | None:
-        """Dimensions that the loops move are the parameter's, in order; the others are one wide."""
+        """Dimensions that vary with the loops are the parameter's, in order; others have size 1."""
         pairs = [(arith.substitute(i, self.pairing), n) for i, n in zip(wanted, param.shape)]
         moving = iter([(i, n) for i, n in pairs if self.moves(i)])
         if any(not arith.is_const(n, 1) for i, n in pairs if not self.moves(i)):
@@ -176,7 +177,7 @@ class _Match:
             inner, extent = next(moving, (None, None)) if self.moves(index) else (0, 1)
             if inner is None or extent is None:
                 return None
-            offsets.append(self.facts.simplify(index - inner))
+            offsets.append(self.analyzer.simplify(index - inner))
             extents.append(arith.substitute(arith.wrap(extent), self.pairing))
             if self.moves(offsets[-1]) or not self.inside(offsets[-1], extents[-1], size):
                 return None
@@ -188,10 +189,10 @@ class _Match:
     def inside(self, offset: arith.Expr, extent: arith.Expr, size: arith.Expr) -> bool:
         if visit.opaque_values(offset):
             return False
-        return self.facts.at_most(0, offset) and self.facts.at_most(offset + extent, size)
+        return self.analyzer.at_most(0, offset) and self.analyzer.at_most(offset + extent, size)
 
-    def apart(self, boxes: Boxes) -> bool:
-        """What is written is no other parameter's memory too."""
+    def is_unaliased(self, boxes: Boxes) -> bool:
+        """Is the written buffer passed to one parameter only?"""
         written = self.nest.store.buffer.name
         return sum(box.buffer.name == written for box in boxes.values()) == 1
 
@@ -208,5 +209,5 @@ def _children(e: Expr) -> list[Expr]:
 
 
 def _shell(e: Expr) -> Expr:
-    """The node alone: operator and types, with nothing inside."""
+    """The node without its operands: operator and types."""
     return visit.rebuild_expr(e, lambda x: ir.value_of(0, x.dtype), lambda i: arith.Const(0))

@@ -1,13 +1,14 @@
-"""Every kernel of a program by its family's default rule. Called by pipeline.STAGES["schedule"].
+"""Schedule every kernel of a program by its family's rule. Called by pipeline.STAGES["schedule"].
 
-Past a limit, those that are left get a plain schedule: it is cheap to make and its code is short.
+Past a compile-time limit, the remaining kernels get a minimal schedule: it is cheap to make and its
+code is short.
 """
 
 from __future__ import annotations
 
 from ingot.loops.ir import Kernel
 from ingot.program import ir
-from ingot.schedule.rules import schedule_kernel, schedule_plainly
+from ingot.schedule.rules import schedule_kernel, schedule_minimal
 from ingot.support.limits import Limits
 from ingot.target import Target
 
@@ -17,17 +18,19 @@ def schedule_program(
 ) -> ir.Program:
     limits = limits or Limits()
     kernels: list[tuple[str, Kernel]] = []
-    plain: list[str] = []
+    minimal: list[str] = []
     reached = ""
     for name, kernel in program.kernels:
         reached = reached or limits.reached()
         if reached:
-            plain.append(name)
-            kernels.append((name, schedule_plainly(kernel).kernel))
+            minimal.append(name)
+            kernels.append((name, schedule_minimal(kernel).kernel))
         else:
             made = schedule_kernel(kernel, target, kernel.family or None)
             kernels.append((name, made.kernel))
-    if plain:
-        some = ", ".join(plain[:8]) + (", …" if len(plain) > 8 else "")
-        limits.note(f"{reached}: {len(plain)} of {len(kernels)} kernels are left plain ({some})")
+    if minimal:
+        some = ", ".join(minimal[:8]) + (", …" if len(minimal) > 8 else "")
+        limits.note(
+            f"{reached}: {len(minimal)} of {len(kernels)} kernels have a minimal schedule ({some})"
+        )
     return ir.replace(program, kernels=tuple(kernels))

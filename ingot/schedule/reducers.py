@@ -1,13 +1,13 @@
-"""What a reduce block combines, and how: the reductions that may be taken apart.
+"""Reducers: the associative and commutative combiner of a reduce block, if it is a known one.
 
-In: a block. Out: a `Reducer`, or a text that says why it is none. Two forms are known:
+In: a block. Out: a `Reducer`, or a text that says why there is none. Two forms are known:
 
-- every output on its own:  Y[i] = op(Y[i], x), with an operator whose identity is known;
-- a choice, as argmax:  every output is select(take, x, acc), with one condition that compares the
-  new values with the held ones. That its order does not matter is shown by trying all orders of
-  three: comparisons see nothing but the order of values.
+- one operator for each output:  Y[i] = op(Y[i], x), where the operator has an identity;
+- a select reducer, such as argmax:  every output is select(take, x, acc), with one condition that
+  compares the new values with the accumulated ones. That it is commutative and associative is
+  proved by trying all orders of three values: comparisons depend only on the order of values.
 
-Asked by rfactor and pad.
+Used by rfactor, pad and vectorize.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Fresh = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Reducer:
-    """accs = combine(accs, terms): a buffer and a term for each output, all at one point."""
+    """accs = combine(accs, terms): a buffer and a term for each output, all at one index."""
 
     buffers: tuple[ir.Buffer, ...]
     point: tuple[arith.Expr, ...]
     terms: tuple[Expr, ...]
-    ops: tuple[str, ...] = ()  # one for each output; none for a choice
-    take: Expr | None = None  # of a choice: whether the new values are taken
+    ops: tuple[str, ...] = ()  # one for each output; empty for a select reducer
+    take: Expr | None = None  # of a select reducer: whether the new values are taken
 
     def update(self, terms: Sequence[Expr], fresh: Fresh) -> Stmt:
-        """accs = combine(accs, terms), all at once."""
+        """accs = combine(accs, terms), all values computed before any is stored."""
         return assign(self.buffers, self.point, self._combined(terms), fresh)
 
     def _combined(self, terms: Sequence[Expr]) -> list[Expr]:
@@ -53,7 +53,7 @@ class Reducer:
         return [ir.Select(take, x, a) for a, x in zip(accs, terms)]
 
     def moved(self, buffers: Sequence[ir.Buffer], point: Sequence[arith.Expr]) -> Reducer:
-        """The same on other buffers."""
+        """The same reducer on other buffers."""
         env: dict[Expr, Expr] = {
             ir.Load(old, self.point): ir.Load(new, tuple(point))
             for old, new in zip(self.buffers, buffers)
@@ -62,21 +62,21 @@ class Reducer:
         return ir.replace(self, buffers=tuple(buffers), point=tuple(point), take=take)
 
     def substituted(self, env: Mapping[str, arith.IntLike]) -> Reducer:
-        """The same with other variables in its terms."""
+        """The same reducer with other variables in its terms."""
         terms = tuple(visit.substitute(x, env) for x in self.terms)
         take = None if self.take is None else visit.substitute(self.take, env)
         point = tuple(arith.substitute(i, env) for i in self.point)
         return ir.replace(self, terms=terms, take=take, point=point)
 
-    def starts(self, block: Block) -> list[Expr]:
-        """What a partial result begins with. A choice may meet its own beginning twice."""
+    def initial_values(self, block: Block) -> list[Expr]:
+        """The init of a partial result: the identity; a select reducer may see its init twice."""
         if self.take is None:
             return [identity(op, b.dtype) for op, b in zip(self.ops, self.buffers)]
-        held = {s.buffer.name: s.value for s in visit.stores(block.init or ir.Seq(()))}
-        return [held[b.name] for b in self.buffers]
+        inits = {s.buffer.name: s.value for s in visit.stores(block.init or ir.Seq(()))}
+        return [inits[b.name] for b in self.buffers]
 
     def masked(self, mask: Expr, fresh: Fresh) -> Stmt:
-        """The update, combining nothing where the mask is false."""
+        """The update, which leaves the accumulators unchanged where the mask is false."""
         if self.take is not None:
             return ir.replace(self, take=ir.Binary("and", mask, self.take)).update(
                 self.terms, fresh
@@ -92,7 +92,7 @@ def assign(
     values: Sequence[Expr],
     fresh: Fresh,
 ) -> Stmt:
-    """All values are computed before any is stored."""
+    """Store the values, all computed before any is stored."""
     if len(values) == 1:
         return ir.Store(buffers[0], point, values[0])
     names = [fresh("t") for _ in values]
@@ -104,30 +104,32 @@ def assign(
 
 
 def recognise(block: Block) -> Reducer | str:
-    """The block's reducer, or why it has none that is known."""
+    """The block's reducer, or why it is not a known one."""
     if block.init is None:
         return f"block {block.name} has no init"
     stores = _stores(block.body)
     if stores is None:
         return f"block {block.name} does more than update its outputs"
     if len({s.indices for s in stores}) > 1 or any(s.mask is not None for s in stores):
-        return f"block {block.name} stores its outputs at different places"
-    begun = {s.buffer.name for s in visit.stores(block.init)}
-    if begun != {s.buffer.name for s in stores}:
-        return f"block {block.name} does not begin with all that it updates"
+        return f"block {block.name} stores its outputs at different indices"
+    initialised = {s.buffer.name for s in visit.stores(block.init)}
+    if initialised != {s.buffer.name for s in stores}:
+        return f"the init of block {block.name} does not store all that the block updates"
     buffers, point = tuple(s.buffer for s in stores), stores[0].indices
     accs = [ir.Load(b, point) for b in buffers]
     values = [s.value for s in stores]
-    found = _each(buffers, point, accs, values) or _choice(buffers, point, accs, values)
+    found = _per_output(buffers, point, accs, values) or _select_reducer(
+        buffers, point, accs, values
+    )
     if found is None:
-        return f"block {block.name} combines its values in no way that is known"
-    if found.take is not None and not _is_in_any_order(found, accs):
-        return f"which values block {block.name} chooses depends on their order"
+        return f"the combiner of block {block.name} is not a known reducer"
+    if found.take is not None and not _is_order_independent(found, accs):
+        return f"which values block {block.name} selects depends on their order"
     return found
 
 
 def _stores(body: Stmt) -> list[ir.Store] | None:
-    """The stores of a body that is lets around stores, with the lets put into their values."""
+    """The stores of a body of lets around stores, with the lets substituted."""
     env: dict[Expr, Expr] = {}
     while isinstance(body, ir.Let):
         env[ir.Ref(body.name, body.value.dtype)] = _replaced(body.value, env)
@@ -139,7 +141,7 @@ def _stores(body: Stmt) -> list[ir.Store] | None:
     return [ir.replace(s, value=_replaced(s.value, env)) for s in stores]
 
 
-def _each(
+def _per_output(
     buffers: tuple[ir.Buffer, ...], point: tuple, accs: list[ir.Load], values: list[Expr]
 ) -> Reducer | None:
     names = {b.name for b in buffers}
@@ -162,7 +164,7 @@ def _operation(acc: ir.Load, value: Expr, names: set[str]) -> tuple[str, Expr] |
     return None
 
 
-def _choice(
+def _select_reducer(
     buffers: tuple[ir.Buffer, ...], point: tuple, accs: list[ir.Load], values: list[Expr]
 ) -> Reducer | None:
     """select(take, x, acc) for every output, with the same condition."""
@@ -181,57 +183,57 @@ def _reads(e: Expr, names: set[str]) -> bool:
 
 
 def _replaced(e: Expr, env: Mapping[Expr, Expr]) -> Expr:
-    """Whole expressions by others, the largest first."""
+    """Replace whole subexpressions, the largest first."""
     if e in env:
         return env[e]
     return visit.rebuild_expr(e, lambda x: _replaced(x, env), lambda i: i)
 
 
-def _is_in_any_order(found: Reducer, accs: list[ir.Load]) -> bool:
-    """Is the better of two, of three, the same in whatever order they come?"""
+def _is_order_independent(found: Reducer, accs: list[ir.Load]) -> bool:
+    """Is the selection commutative and associative?"""
     tuples = list(itertools.product(*(_samples(b) for b in found.buffers)))
     try:
-        better = dict(_chosen(found, accs, tuples))
+        better = dict(_selections(found, accs, tuples))
     except KeyError:
-        return False  # more than comparisons of the values
-    places = range(len(tuples))
-    commutes = all(better[a, b] == better[b, a] for a in places for b in places)
+        return False  # the condition is not made of comparisons alone
+    samples = range(len(tuples))
+    commutes = all(better[a, b] == better[b, a] for a in samples for b in samples)
     return commutes and all(
         better[better[a, b], c] == better[a, better[b, c]]
-        for a, b, c in itertools.product(places, repeat=3)
+        for a, b, c in itertools.product(samples, repeat=3)
     )
 
 
 def _samples(buffer: ir.Buffer) -> tuple:
-    """Enough values for every order of three, and the one that has no order."""
+    """Values for every order of three, and NaN."""
     if buffer.dtype.is_bool:
         return (False, True)
     return (0.0, 1.0, 2.0, nan) if buffer.dtype.is_float else (0, 1, 2)
 
 
-def _chosen(
+def _selections(
     found: Reducer, accs: list[ir.Load], tuples: list[tuple]
 ) -> Iterator[tuple[tuple[int, int], int]]:
-    """Which of two is kept: ((held, new), kept), by their places in `tuples`."""
+    """Which of two is kept: ((acc, new), kept), as indices into `tuples`."""
     assert found.take is not None
-    for (m, held), (n, new) in itertools.product(enumerate(tuples), repeat=2):
-        known = dict(zip(accs, held)) | dict(zip(found.terms, new))
-        yield (m, n), n if _holds(found.take, known) else m
+    for (m, acc), (n, new) in itertools.product(enumerate(tuples), repeat=2):
+        known = dict(zip(accs, acc)) | dict(zip(found.terms, new))
+        yield (m, n), n if _evaluate(found.take, known) else m
 
 
-def _holds(e: Expr, known: Mapping[Expr, Any]) -> Any:
+def _evaluate(e: Expr, known: Mapping[Expr, Any]) -> Any:
     match e:
         case _ if e in known:
             return known[e]
         case ir.Compare(op=op, a=a, b=b):
-            return COMPARE[op](_holds(a, known), _holds(b, known))
+            return COMPARE[op](_evaluate(a, known), _evaluate(b, known))
         case ir.Binary(op="and", a=a, b=b) if e.dtype.is_bool:
-            return _holds(a, known) and _holds(b, known)
+            return _evaluate(a, known) and _evaluate(b, known)
         case ir.Binary(op="or", a=a, b=b) if e.dtype.is_bool:
-            return _holds(a, known) or _holds(b, known)
+            return _evaluate(a, known) or _evaluate(b, known)
         case ir.Unary(op="not", a=a) if e.dtype.is_bool:
-            return not _holds(a, known)
+            return not _evaluate(a, known)
         case ir.Unary(op="isnan", a=a):
-            value = _holds(a, known)
+            value = _evaluate(a, known)
             return value != value
     raise KeyError(e)

@@ -1,4 +1,4 @@
-"""`Schedule`: a kernel, and the steps that turn it into a faster equal one.
+"""`Schedule`: a kernel and the transformations applied to it, which preserve its semantics.
 
 In: a kernel. Out: `sch.kernel`, `sch.trace`. Every primitive is check → rewrite → record, in its
 own file under `primitives/`; a failed check raises `bad-schedule` and changes nothing. Rules, users
@@ -17,20 +17,20 @@ from ingot.schedule import primitives, tree
 from ingot.schedule.handles import BlockRef, LoopRef, Ref
 from ingot.schedule.index_map import IndexMap, MapLike
 from ingot.schedule.primitives import base
-from ingot.schedule.trace import Trace, Var
+from ingot.schedule.trace import HandleVar, Trace
 from ingot.support.errors import IngotError
 
-UNSAFE = "unsafe_."  # before the name of a step that was not checked
+UNSAFE = "unsafe_."  # prefix of a step whose checks were skipped
 Saved = tuple[Kernel, Trace, dict[int, str]]
 
 
 class Schedule:
-    """A kernel under schedule. Handles stay valid until a step consumes what they name."""
+    """A kernel under schedule. A handle stays valid until a step consumes its node."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.trace = Trace()
-        self._dead: dict[int, str] = {}
+        self._consumed: dict[int, str] = {}
 
     # Queries
 
@@ -41,17 +41,17 @@ class Schedule:
             have = ", ".join(b.name for b in dependences.top_blocks(self.kernel.body))
             what = f"block({name!r}): {len(found)} blocks have that name"
             raise IngotError("bad-schedule", what, where=self.kernel.name, hint=f"one of: {have}")
-        return self._asked("block", (name,), BlockRef(found[0].uid, name))
+        return self._record_query("block", (name,), BlockRef(found[0].uid, name))
 
     def blocks(self) -> list[BlockRef]:
         """Every block, in program order."""
         refs = [BlockRef(b.uid, b.name) for b in dependences.top_blocks(self.kernel.body)]
-        return self._asked("blocks", (), refs)
+        return self._record_query("blocks", (), refs)
 
     def loops(self, block: BlockRef) -> list[LoopRef]:
         """The loops around a block, outermost first."""
         above = tree.loops_above(self.kernel.body, self.at_block(block))
-        return self._asked("loops", (block,), [LoopRef(x.uid, x.var) for x in above])
+        return self._record_query("loops", (block,), [LoopRef(x.uid, x.var) for x in above])
 
     def at_loop(self, ref: LoopRef) -> For:
         """The loop itself, as it is now."""
@@ -68,12 +68,12 @@ class Schedule:
     # Loops
 
     def split(self, loop: LoopRef, *factors: int | None, tail: str = "guard") -> list[LoopRef]:
-        """One loop → nested loops, outermost first; one factor may be None and is worked out."""
+        """One loop → nested loops, outermost first; one factor may be None and is computed."""
         options = {} if tail == "guard" else {"tail": tail}
         return self._loops(primitives.split, (loop, *factors), options)
 
     def reorder(self, *loops: LoopRef) -> None:
-        """The loops, which are perfectly nested, in the order given; others keep their places."""
+        """Perfectly nested loops in the given order; other loops keep their positions."""
         self._apply(primitives.reorder, loops)
 
     def fuse(self, *loops: LoopRef) -> LoopRef:
@@ -81,23 +81,23 @@ class Schedule:
         return self._loops(primitives.fuse, loops, single=True)[0]
 
     def parallel(self, loop: LoopRef) -> None:
-        """Threads share out the iterations."""
+        """Run the iterations in parallel on threads."""
         self._apply(primitives.parallel, (loop,))
 
     def vectorize(self, loop: LoopRef) -> None:
-        """Iterations become lanes."""
+        """Iterations become vector lanes."""
         self._apply(primitives.vectorize, (loop,))
 
     def unroll(self, loop: LoopRef) -> None:
-        """Iterations are written out."""
+        """Unroll the loop completely."""
         self._apply(primitives.unroll, (loop,))
 
     def bind(self, loop: LoopRef, tag: str) -> None:
-        """Share the iterations out over a GPU index: "blockIdx.x" … "threadIdx.z"."""
+        """Bind the loop to a GPU index: "blockIdx.x" … "threadIdx.z"."""
         self._apply(primitives.bind, (loop, tag))
 
     def peel(self, loop: LoopRef, count: int, side: str = "end") -> list[LoopRef]:
-        """The last (or, at side "start", first) iterations apart: the main loop, and theirs."""
+        """Peel the last (or, at side "start", first) iterations: the main loop, the peeled loop."""
         return self._loops(primitives.peel, (loop, count), {} if side == "end" else {"side": side})
 
     def partition(self, loop: LoopRef, at: int) -> list[LoopRef]:
@@ -105,41 +105,41 @@ class Schedule:
         return self._loops(primitives.partition, (loop, at))
 
     def pipeline(self, loop: LoopRef, stages: int) -> None:
-        """Loads of later iterations may run ahead, where the target can copy asynchronously."""
+        """Software pipelining, on targets with asynchronous copies."""
         self._apply(primitives.pipeline, (loop, stages))
 
     def prefetch(self, loop: LoopRef, buffer: str, over: LoopRef, ahead: int = 1) -> None:
-        """Iterations of `loop` fetch what `over` touches of a parameter `ahead` iterations on."""
+        """Iterations of `loop` prefetch what `over` accesses of a parameter, `ahead` later."""
         self._apply(primitives.prefetch, (loop, buffer, over, ahead))
 
     # Blocks
 
     def blockize(self, loop: LoopRef) -> BlockRef:
-        """The nest at the loop, around one block, becomes a block itself."""
+        """The nest at the loop, around one block, becomes a block."""
         return self._block(primitives.blockize, (loop,))
 
     def tensorize(self, what: Ref, instruction: Instruction) -> BlockRef:
-        """The nest at a loop, or in a block, becomes a call of an instruction of equal meaning."""
+        """The nest at a loop, or in a block, becomes a call of an equivalent instruction."""
         return self._block(primitives.tensorize, (what, instruction))
 
     def compute_inline(self, block: BlockRef) -> None:
-        """Put the block's formula where its result is read; the block and its buffer go."""
+        """Inline the block's expression into its consumers; the block and its buffer disappear."""
         self._apply(primitives.compute_inline, (block,))
 
     def compute_at(self, block: BlockRef, loop: LoopRef) -> None:
-        """Compute, inside a consumer's loop, just what that iteration needs."""
+        """Move a producer under a consumer's loop, to compute just what that iteration needs."""
         self._apply(primitives.compute_at, (block, loop))
 
     def reverse_compute_at(self, block: BlockRef, loop: LoopRef) -> None:
-        """Consume, inside a producer's loop, just what that iteration has made."""
+        """Move a consumer under a producer's loop, to consume just what that iteration computes."""
         self._apply(primitives.reverse_compute_at, (block, loop))
 
     def reverse_compute_inline(self, block: BlockRef) -> None:
-        """Put the block's formula into the block that makes what it reads."""
+        """Inline the block's expression into its producer."""
         self._apply(primitives.reverse_compute_inline, (block,))
 
     def decompose_reduction(self, block: BlockRef, loop: LoopRef) -> BlockRef:
-        """The init as a block of its own, before the loop."""
+        """Split off the init as a block before the loop."""
         return self._block(primitives.decompose_reduction, (block, loop))
 
     def rfactor(self, loop: LoopRef, axis: int = 0, within: bool = False) -> BlockRef:
@@ -164,7 +164,7 @@ class Schedule:
         return self._block(primitives.cache_write, (block, scope), options)
 
     def reindex(self, block: BlockRef, buffer: str) -> BlockRef:
-        """The block touches the buffer through one indexed by its own axes; the block between."""
+        """The block accesses the buffer through one indexed by its own axes; the copying block."""
         return self._block(primitives.reindex, (block, buffer))
 
     def transform_layout(self, what: BlockRef | str, index_map: MapLike) -> None:
@@ -187,28 +187,28 @@ class Schedule:
         self._apply(primitives.set_scope, (what, scope))
 
     def annotate(self, what: Ref, key: str, value: Any) -> None:
-        """Leave a note for later stages on a loop or block."""
+        """Annotate a loop or block for later stages."""
         self._apply(primitives.annotate, (what, key, value))
 
-    # The machinery
+    # Undo, unchecked steps, internals
 
     @property
     def unsafe_(self) -> Any:
-        """The escape hatch: `sch.unsafe_.parallel(loop)` makes the step without its check. Whoever
-        writes it answers for it; a rewrite that makes no sense may fail in any way."""
+        """The escape hatch: `sch.unsafe_.parallel(loop)` applies the step without its checks. The
+        caller guarantees its legality; an illegal rewrite may fail in any way."""
         return _Unsafe(self)
 
     def save(self) -> Saved:
-        """The schedule as it is now, to come back to."""
-        return self.kernel, self.trace.copy(), dict(self._dead)
+        """A snapshot of the schedule, for `restore`."""
+        return self.kernel, self.trace.copy(), dict(self._consumed)
 
     def restore(self, saved: Saved) -> None:
-        self.kernel, trace, dead = saved
-        self.trace, self._dead = trace.copy(), dict(dead)
+        self.kernel, trace, consumed = saved
+        self.trace, self._consumed = trace.copy(), dict(consumed)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Undo all steps made inside if one of them is refused, and go on."""
+        """If a step inside is illegal, undo all steps made inside and continue after the block."""
         before = self.save()
         try:
             yield
@@ -217,7 +217,7 @@ class Schedule:
                 raise
             self.restore(before)
 
-    def _asked(self, op: str, args: tuple, outs: Any) -> Any:
+    def _record_query(self, op: str, args: tuple, outs: Any) -> Any:
         self.trace.record_query(op, args, outs)
         return outs
 
@@ -228,7 +228,7 @@ class Schedule:
         return [x for x in made if isinstance(x, LoopRef)]
 
     def _block(self, primitive: Callable, args: tuple, options: dict | None = None) -> BlockRef:
-        """A primitive that makes one block."""
+        """Apply a primitive that makes one block."""
         (made,) = self._apply(primitive, args, options, single=True)
         assert isinstance(made, BlockRef)
         return made
@@ -244,19 +244,19 @@ class Schedule:
         outs = (refs[0] if single else refs) if refs else None
         op = f"{UNSAFE}{primitive.__name__}" if base.is_unsafe() else primitive.__name__
         step = self.trace.record(op, args, options or {}, outs)
-        self._dead |= dict.fromkeys(gone, step.text())
+        self._consumed |= dict.fromkeys(gone, step.text())
         self.kernel = kernel
         return refs
 
     def _resolve(self, ref: Ref) -> For | Block:
-        if ref.uid in self._dead:
-            step = self._dead[ref.uid]
+        if ref.uid in self._consumed:
+            step = self._consumed[ref.uid]
             raise IngotError(
                 "bad-schedule",
-                f"the {ref} is gone",
+                f"the {ref} was consumed",
                 where=step,
-                why="that step consumed it",
-                hint="use the handles that step returned, or ask loops() again",
+                why="that step replaced it",
+                hint="use the handles that step returned, or call loops() again",
             )
         path = tree.find(self.kernel.body, ref.uid)
         if path is None:
@@ -269,7 +269,7 @@ class Schedule:
 
 
 class _Unsafe:
-    """A schedule's methods, unchecked."""
+    """A schedule's methods without legality checks."""
 
     def __init__(self, schedule: Schedule):
         self._schedule = schedule
@@ -289,11 +289,11 @@ def _ref(node: For | Block) -> Ref:
 
 
 def replay(kernel: Kernel, trace: Trace) -> Schedule:
-    """The same steps on an equal kernel: an equal result."""
+    """Apply the steps of a trace to an equal kernel, with an equal result."""
     sch = Schedule(kernel)
     env: dict[str, Ref] = {}
-    for step in trace.needed():
-        args = [env[a.name] if isinstance(a, Var) else a for a in step.args]
+    for step in trace.live_steps():
+        args = [env[a.name] if isinstance(a, HandleVar) else a for a in step.args]
         at = sch.unsafe_ if step.op.startswith(UNSAFE) else sch
         outs = getattr(at, step.op.removeprefix(UNSAFE))(*args, **dict(step.options))
         if step.outs:

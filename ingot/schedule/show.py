@@ -1,4 +1,4 @@
-"""Kernels as text for error messages: the loops and blocks around a place, with `← here` on it.
+"""Loop nests as text for error messages: the loops and blocks around a node, marked `← here`.
 
 Not the IR's text form (that is `loops.script`): bodies are left out, only the structure shows.
 """
@@ -26,8 +26,8 @@ def block_text(block: Block) -> str:
     return f"block {block.name}({axes})"
 
 
-def place(root: Stmt, node: For | Block) -> str:
-    """The nest that holds `node`, with an arrow."""
+def nest_text(root: Stmt, node: For | Block) -> str:
+    """The nest around `node`, which is marked with an arrow."""
     lines = list(_lines(_nest_of(root, node), node, 0))
     here = next((n for n, line in enumerate(lines) if line.endswith("← here")), 0)
     first = max(0, min(here - MAX_LINES // 2, len(lines) - MAX_LINES))
@@ -62,15 +62,15 @@ def _lines(s: Stmt, node: Stmt, depth: int) -> Iterator[str]:
         yield from _lines(child, node, depth + 1)
 
 
-def refuse(root: Stmt, node: For | Block, what: str, why: str, hint: str) -> IngotError:
-    """The error every failed check raises."""
-    return IngotError("bad-schedule", what, where=place(root, node), why=why, hint=hint)
+def schedule_error(root: Stmt, node: For | Block, what: str, why: str, hint: str) -> IngotError:
+    """The error of a failed check, about a loop or block."""
+    return IngotError("bad-schedule", what, where=nest_text(root, node), why=why, hint=hint)
 
 
-def refuse_buffer(
+def buffer_error(
     kernel: ir.Kernel, buffer: ir.Buffer | None, what: str, why: str, hint: str
 ) -> IngotError:
-    """The same about a buffer; None: about one that the kernel does not have."""
+    """The same about a buffer; None: the kernel has no such buffer."""
     where = f"kernel {kernel.name}"
     if buffer is not None:
         shape = ", ".join(map(str, buffer.shape))

@@ -1,9 +1,9 @@
 """The trace of a schedule: every step, as data. In: steps that succeeded. Out: Python text or JSON.
 
-A handle appears in a trace as a variable name (`b0`, `l3`); numbers, strings and None stand for
-themselves, and an instruction is written out whole. `text()` is the Python source that made the
-schedule; JSON round-trips. Queries (`block`, `loops`) are steps too, but the text leaves out those
-whose answers nobody used.
+A handle appears in a trace as a variable name (`b0`, `l3`); numbers, strings and None are literals,
+and an instruction is stored with its whole definition. `text()` is the Python source of the
+schedule; JSON round-trips. Queries (`block`, `loops`) are steps too, but the text omits those whose
+results are not used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUERIES = ("block", "blocks", "loops")
 
 
 @dataclass(frozen=True)
-class Var:
+class HandleVar:
     """A handle's name in the trace."""
 
     name: str
@@ -45,12 +45,12 @@ class Step:
         return f"{', '.join(self.outs)}{comma} = {call}"
 
     def used(self) -> set[str]:
-        return {a.name for a in self.args if isinstance(a, Var)}
+        return {a.name for a in self.args if isinstance(a, HandleVar)}
 
 
 @dataclass
 class Trace:
-    """Steps in order; `name_of` gives each handle one variable for the whole trace."""
+    """Steps in order; `name_of` assigns each handle one variable name for the whole trace."""
 
     steps: list[Step] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
@@ -66,7 +66,7 @@ class Trace:
         return self.names[ref.uid]
 
     def record_query(self, op: str, args: tuple, outs: Any) -> None:
-        """Append a query, unless every handle it gives has a name already."""
+        """Append a query, unless every handle it returns has a name already."""
         refs = outs if isinstance(outs, list) else [outs]
         if any(ref.uid not in self.names for ref in refs):
             self.record(op, args, {}, outs)
@@ -85,10 +85,10 @@ class Trace:
         return step
 
     def _data(self, value: Any) -> Any:
-        return Var(self.name_of(value)) if isinstance(value, Ref) else value
+        return HandleVar(self.name_of(value)) if isinstance(value, Ref) else value
 
-    def needed(self) -> list[Step]:
-        """The steps without the queries that nothing later depends on."""
+    def live_steps(self) -> list[Step]:
+        """The steps without the queries whose results no later step uses."""
         wanted: set[str] = set()
         kept: list[Step] = []
         for step in reversed(self.steps):
@@ -98,8 +98,8 @@ class Trace:
         return kept[::-1]
 
     def text(self) -> str:
-        """Python source that makes this schedule from `sch = Schedule(kernel)`."""
-        return "\n".join(step.text() for step in self.needed())
+        """Python source that rebuilds this schedule from `sch = Schedule(kernel)`."""
+        return "\n".join(step.text() for step in self.live_steps())
 
     def to_json(self) -> str:
         return json.dumps([_dump(step) for step in self.steps])
@@ -114,19 +114,19 @@ def _show(value: Any) -> str:
         data = to_data(value)
         emit = f", emit={data['emit']!r}" if data["emit"] else ""
         return f"instruction({data['name']!r}, {data['meaning']!r}{emit})"
-    return value.name if isinstance(value, Var) else repr(value)
+    return value.name if isinstance(value, HandleVar) else repr(value)
 
 
 def _dump_arg(value: Any) -> Any:
     if isinstance(value, Instruction):
         return {"instruction": to_data(value)}
-    return {"var": value.name} if isinstance(value, Var) else value
+    return {"var": value.name} if isinstance(value, HandleVar) else value
 
 
 def _load_arg(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return Var(value["var"]) if "var" in value else from_data(value["instruction"])
+    return HandleVar(value["var"]) if "var" in value else from_data(value["instruction"])
 
 
 def _dump(step: Step) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Finding one's way in a kernel: by uid, up to the root, in program order. Used by every primitive.
+"""Tree queries and edits: nodes by uid, enclosing loops, program order, fresh names, replacement.
 
-Nothing here decides legality; it only looks and rebuilds.
+Used by every primitive. No legality checks here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from ingot.loops import ir, visit
 from ingot.loops.dependences import top_blocks
 from ingot.loops.ir import Block, For, Stmt
 
-Path = tuple[Stmt, ...]  # from the root down to, and with, the node
+Path = tuple[Stmt, ...]  # from the root to the node, both included
 
 
 def find(root: Stmt, uid: int) -> Path | None:
@@ -73,9 +73,9 @@ def common_loop(root: Stmt, a: Block, b: Block) -> For | None:
     return shared[-1] if shared else None
 
 
-def order(root: Stmt) -> dict[int, int]:
-    """uid of each block → its place in program order."""
-    return {block.uid: place for place, block in enumerate(top_blocks(root))}
+def block_order(root: Stmt) -> dict[int, int]:
+    """uid of each block → its position in program order."""
+    return {block.uid: position for position, block in enumerate(top_blocks(root))}
 
 
 def allocated(root: Stmt, name: str) -> ir.Alloc | None:
@@ -101,7 +101,7 @@ def names(kernel: ir.Kernel) -> set[str]:
     return found
 
 
-class Names:
+class FreshNames:
     """Fresh names for one rewrite: the same kernel gives the same names, so traces replay."""
 
     def __init__(self, kernel: ir.Kernel):
@@ -122,10 +122,10 @@ def put(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
 
 
 def drop_unused_allocs(root: Stmt) -> Stmt:
-    """Without the buffers that nothing touches any more."""
+    """Without the allocations of buffers that nothing accesses."""
     used = visit.read(root) | visit.written(root)
     allocs = [s for s in visit.walk_stmts(root) if isinstance(s, ir.Alloc)]
-    for alloc in allocs:  # outer ones first: replacing one leaves what is inside it as it is
+    for alloc in allocs:  # outer ones first: replacing one keeps the nodes inside it
         if alloc.buffer.name not in used:
             root = visit.replace_stmt(root, alloc, alloc.body)
     return root

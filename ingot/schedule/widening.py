@@ -1,8 +1,8 @@
-"""Integer products that widen as they add, for `tensorize`: C[j] += Σₖ A[k] · B[j, k], in i32.
+"""Widening integer dot products for `tensorize`: C[j] += Σₖ A[k] · B[j, k], accumulated in i32.
 
-In: a target and the types of A and B. Out: the widest such instruction the target has, or None. B
-is packed so that what one lane adds up lies together (`transform_layout`, `reindex`). Rows are
-machine instructions; a processor with another one is another row.
+In: a target and the types of A and B. Out: the widest such instruction of the target, or None. B
+must be packed so that the elements of one lane are adjacent (`transform_layout`, `reindex`). The
+table has one row per machine instruction (VNNI, pmaddwd, sdot, …).
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from ingot.target import Target
 
 
 @dataclass(frozen=True)
-class Row:
+class DotRow:
+    """One machine instruction."""
+
     a: str
     b: str
-    group: int  # products added to one lane
+    group: int  # multiplications accumulated per lane
     lanes: int
-    features: str  # LLVM's names
-    call: str  # as loops/emit.py has it
+    features: str  # LLVM feature names
+    call: str  # in the syntax of loops/emit.py
 
-    def made(self) -> ir.Instruction:
+    def build(self) -> ir.Instruction:
         name = f"dot_{self.a}_{self.b}_{self.lanes}x{self.group}"
         meaning = f"""
         @ingot.kernel
@@ -35,22 +37,22 @@ class Row:
         return instruction(name, meaning, f"llvm[{self.features}]: {self.call}")
 
 
-ROWS = (
-    Row("u8", "i8", 4, 16, "avx512vnni", "C = llvm.x86.avx512.vpdpbusd.512(C, A*16, B)"),
-    Row("u8", "i8", 4, 8, "avx512vnni,avx512vl", "C = llvm.x86.avx512.vpdpbusd.256(C, A*8, B)"),
-    Row("u8", "i8", 4, 8, "avxvnni", "C = llvm.x86.avx512.vpdpbusd.256(C, A*8, B)"),
-    Row("u8", "i8", 4, 4, "i8mm", "C = llvm.aarch64.neon.usdot.v4i32.v16i8(C, A*4, B)"),
-    Row("i8", "i8", 4, 4, "dotprod", "C = llvm.aarch64.neon.sdot.v4i32.v16i8(C, A*4, B)"),
-    Row("u8", "u8", 4, 4, "dotprod", "C = llvm.aarch64.neon.udot.v4i32.v16i8(C, A*4, B)"),
-    Row("i16", "i16", 2, 16, "avx512bw", "C += llvm.x86.avx512.pmaddw.d.512(A*16, B)"),
-    Row("i16", "i16", 2, 8, "avx2", "C += llvm.x86.avx2.pmadd.wd(A*8, B)"),
-    Row("i16", "i16", 2, 4, "sse2", "C += llvm.x86.sse2.pmadd.wd(A*4, B)"),
+DOT_ROWS = (
+    DotRow("u8", "i8", 4, 16, "avx512vnni", "C = llvm.x86.avx512.vpdpbusd.512(C, A*16, B)"),
+    DotRow("u8", "i8", 4, 8, "avx512vnni,avx512vl", "C = llvm.x86.avx512.vpdpbusd.256(C, A*8, B)"),
+    DotRow("u8", "i8", 4, 8, "avxvnni", "C = llvm.x86.avx512.vpdpbusd.256(C, A*8, B)"),
+    DotRow("u8", "i8", 4, 4, "i8mm", "C = llvm.aarch64.neon.usdot.v4i32.v16i8(C, A*4, B)"),
+    DotRow("i8", "i8", 4, 4, "dotprod", "C = llvm.aarch64.neon.sdot.v4i32.v16i8(C, A*4, B)"),
+    DotRow("u8", "u8", 4, 4, "dotprod", "C = llvm.aarch64.neon.udot.v4i32.v16i8(C, A*4, B)"),
+    DotRow("i16", "i16", 2, 16, "avx512bw", "C += llvm.x86.avx512.pmaddw.d.512(A*16, B)"),
+    DotRow("i16", "i16", 2, 8, "avx2", "C += llvm.x86.avx2.pmadd.wd(A*8, B)"),
+    DotRow("i16", "i16", 2, 4, "sse2", "C += llvm.x86.sse2.pmadd.wd(A*4, B)"),
 )
 
 
 def widening_dot(target: Target, a: DType, b: DType) -> ir.Instruction | None:
-    """The widest of the target for elements of types `a` and `b`; None where it has none."""
-    for row in ROWS:  # the widest of each kind first
+    """The widest one of the target for elements of types `a` and `b`; None if it has none."""
+    for row in DOT_ROWS:  # for each pair of types the widest first
         if (row.a, row.b) == (a.name, b.name) and all(map(target.has, row.features.split(","))):
-            return row.made()
+            return row.build()
     return None

@@ -1,1 +1,1 @@
-"""What every level may lean on: errors, knobs, the rewrite engine, text, dumps, lazy imports."""
+"""Level 0, used by all: errors, knobs, ABI, rewrite engine, text, dumps, cache, lazy imports."""

@@ -1,6 +1,6 @@
-"""The binary contract between emitted code and the runtime: field offsets in bytes, 8 a field.
+"""The ABI between emitted code and the runtime: field offsets in bytes, 8 bytes per field.
 
-The entry is `i32 run(ctx*)`; each thread of a call has a ctx of its own. docs/program.md explains.
+The entry is `i32 run(ctx*)`; each thread of a call has its own ctx. See docs/program.md.
 """
 
 from __future__ import annotations
@@ -19,59 +19,62 @@ CTX = {
     "services": 80,  # see SERVICES
     "dynamics": 88,  # table of DYNAMIC records
     "arena_count": 96,  # capacities follow the bases in `arenas`
-    "profile": 104,  # this thread's PROFILE records, one a launch; only read by profiled entries
+    "profile": 104,  # this thread's PROFILE records, one per launch; only with profile=True
 }
 CTX_BYTES = 128
 
-# `done`: how many parts of launches were done since the call began; FAILED and more: leave. Threads
-# sleep on its low half, and say so in `parked`
+# `done` counts the chunks of launches that are done since the call began; FAILED or more means that
+# a thread has failed. Threads wait (futex) on its low half; `parked` counts those that are parked.
 SYNC = {"done": 0, "parked": 8}
 SYNC_BYTES = 64
 FAILED = 1 << 48
-# after it, a word for each thread, on a line of its own: the number of the launch last begun, and
-# in the low bits how many parts of the thread's share of it are taken. Zero when a call begins.
-CLAIM_BYTES = 64
-CLAIM_BITS = 8
+# After SYNC comes a work-stealing queue for each thread: one word, on a cache line of its own, that
+# holds `launch number << QUEUE_BITS | chunks taken` of the thread's range. Zero when a call begins.
+QUEUE_BYTES = 64
+QUEUE_BITS = 8
 
 ERROR = {"launch": 0, "reason": 8, "value0": 16, "value1": 24}  # reason 0: no error
 ERROR_BYTES = 64
 
 SERVICES = {"park": 0, "wake": 8, "alloc": 16, "grow": 24, "host": 32}
-# private to the support object: what it asks of the operating system
+# private to the support object: functions of the operating system that it calls
 SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64, "sched_yield": 72}
 SERVICES_BYTES = 128
 
-# a parked worker's mailbox: command and finished count jobs, each on a cache line of its own. Who
-# raises `taken` to a job's number has it: the worker, to do it, or its caller, to withdraw it
-SLOT = {"command": 0, "finished": 64, "parked": 128, "stop": 132, "caller_parked": 136,
-        "claimed": 140, "entry": 144, "ctx": 152, "services": 160, "taken": 168}  # fmt: skip
-SLOT_BYTES = 192
+# A worker of the thread pool. `command` and `finished` count jobs, each on a cache line of its own.
+# `leased` is 1 while a call has the worker. Whoever raises `taken` to a job's number by
+# compare-and-swap owns the job: the worker, to run it, or its caller, to withdraw it.
+WORKER = {"command": 0, "finished": 64, "parked": 128, "stop": 132, "caller_parked": 136,
+          "leased": 140, "entry": 144, "ctx": 152, "services": 160, "taken": 168}  # fmt: skip
+WORKER_BYTES = 192
 
-# the process's workers: how many there are, then the address of each mailbox
-POOL = {"count": 0, "slots": 8}
+# The thread pool of the process: the number of workers, then the address of each WORKER record.
+POOL = {"count": 0, "workers": 8}
 
-# a call: the pool, how many workers it would like, the entry, the first of its ctxs (CTX_BYTES
-# apart); filled in by the call: the size of its team, and the mailboxes of those it claimed
-GANG = {"pool": 0, "wanted": 8, "entry": 16, "ctx": 24, "team": 32, "slots": 40}
+# The argument of `pool_run` (codegen/llvm_thread_pool.py): the pool, how many workers the call
+# wants, the entry, the first of its ctxs (CTX_BYTES apart). `pool_run` fills in the number of
+# threads that run, the caller's included, and the addresses of the leased workers.
+POOL_RUN = {"pool": 0, "wanted": 8, "entry": 16, "ctx": 24, "threads": 32, "workers": 40}
 
-# what a builtin function `door` reads (codegen/llvm_door.py): a gang whose memory is ready, what
-# the arrays must be, and what of Python's it needs. It refuses where the process has forked
-# since it was born. `is_short`: workers were lacking, and there may be more of them (`limit`).
-DOOR = {"forks": 0, "born": 8, "is_short": 16, "limit": 24, "gang": 32, "inputs": 40,
-        "outputs": 48, "array_type": 56, "none": 64, "make": 72, "call": 80, "new_list": 88,
-        "set_item": 96, "incref": 104, "decref": 112, "save": 120, "restore": 128, "number": 136,
-        "ports": 144}  # fmt: skip
-# of each input, then of each output: its element type (an output: the arguments that make it), the
-# place for its address, its sizes
-DOOR_PORT = {"what": 0, "place": 8, "rank": 16, "shape": 24}
-DOOR_PORT_BYTES = 32
+# What the native fast path reads (codegen/llvm_fast_path.py): a POOL_RUN record whose memory is
+# ready, what the arrays must be, and the functions of CPython that it calls. It rejects a call if
+# the process has forked since the record was made (`born`). It sets `is_short` when it got fewer
+# workers than wanted and the pool has fewer than `limit`.
+FAST_PATH = {"forks": 0, "born": 8, "is_short": 16, "limit": 24, "pool_run": 32, "inputs": 40,
+             "outputs": 48, "array_type": 56, "none": 64, "make": 72, "call": 80, "new_list": 88,
+             "set_item": 96, "incref": 104, "decref": 112, "save": 120, "restore": 128,
+             "number": 136, "ports": 144}  # fmt: skip
+# For each input, then each output: its element type (an output: the arguments that make it), the
+# table entry that receives its address, its rank, its sizes.
+FAST_PATH_PORT = {"what": 0, "place": 8, "rank": 16, "shape": 24}
+FAST_PATH_PORT_BYTES = 32
 
-# of a numpy array, in bytes; 32 bits: rank, flags. The same since its first version; checked
-# before it is relied on
+# Field offsets of a numpy array object, in bytes; rank and flags have 32 bits. They have never
+# changed; runtime/fast_path.py checks them against a real array before use.
 ARRAY = {"type": 8, "data": 16, "rank": 24, "shape": 32, "dtype": 56, "flags": 64}
 ARRAY_IS_PLAIN = 0x501  # contiguous, aligned, writeable
 
-# cycles a thread spent in a launch, and in barriers between it and the next
+# Cycles that a thread spent in a launch, and in barriers between that launch and the next.
 PROFILE = {"busy": 0, "wait": 8}
 PROFILE_BYTES = 16
 
@@ -80,5 +83,5 @@ DYNAMIC_BYTES = 24
 
 ALIGNMENT = 64  # of arenas, scratch, constants and every buffer placed in them
 
-# reasons the entry itself gives, beside a kernel's own (which count from 1)
+# Reasons of the entry itself; a kernel's own reasons count from 1.
 BAD_SIZE, NO_MEMORY = -1, -2

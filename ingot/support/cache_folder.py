@@ -1,13 +1,13 @@
-"""A folder of cache entries that many processes share. In: keys and bytes. Out: files, whole ones.
+"""An on-disk cache that many processes share. In: keys and bytes. Out: complete files.
 
     folder = open_folder("kernels")        None where caches are off or the folder is not safe
-    folder.put(key, data)                  folder.get(key)      small entries, checked here
-    folder.store(key, size, write)         folder.find(key)     files that check themselves
+    folder.put(key, data)                  folder.get(key)      small entries with a checksum
+    folder.store(key, size, write)         folder.find(key)     files with their own checksum
 
-An entry is written under a temporary name and renamed, so a reader sees all of it or nothing, and
-of two writers the last one wins. The writer holds a lock on its temporary file: one without a lock
-was left by a process that died, and is swept. Entries are checked when they are read, so nothing is
-fsynced. A disk that refuses is a warning, once, and never an error.
+An entry is written under a temporary name and renamed, so that a reader sees all of it or nothing;
+of two writers the last one wins. The writer holds a lock on its temporary file: a file without a
+lock was left by a process that died, and is removed. Entries are verified when they are read, so
+nothing is fsynced. An I/O error is a warning, once, and never an exception.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from typing import BinaryIO
 from ingot.support import knobs
 
 KINDS = ("files", "kernels", "models")
-_HEAD = struct.Struct("<8sQ32s")  # of a small entry: magic, length and digest of the rest
+_HEAD = struct.Struct("<8sQ32s")  # header of a small entry: magic, length and digest of the data
 _MAGIC = b"INGOTENT"
 _TEMPORARY = ".tmp-"
-_GRACE_S = 60.0  # a temporary file this young may have a writer that has not locked it yet
+_GRACE_S = 60.0  # seconds: a younger temporary file may have a writer that has not locked it yet
 _warned: set[str] = set()
-_written_bytes: dict[str, int] = {}  # by root: since this process last trimmed it
+_written_bytes: dict[str, int] = {}  # by root: since this process last evicted entries
 
 
 class CacheWarning(UserWarning):
-    """The cache could not be used; what was asked for is done without it."""
+    """The cache could not be used; compilation went on without it."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,18 @@ class CacheFolder:
         return os.path.join(self.root, self.kind, key)
 
     def find(self, key: str) -> str | None:
-        """The path of an entry, which now counts as used; None if there is none."""
+        """The path of an entry, marked as used for LRU eviction; None if there is none."""
         path = self.path(key)
         try:
             os.utime(path)
         except FileNotFoundError:
             return None
-        except OSError:  # a folder that may only be read: its entries are as good
+        except OSError:  # a read-only folder: its entries are valid
             return path if os.path.exists(path) else None
         return path
 
     def get(self, key: str) -> bytes | None:
-        """What was put; a damaged entry is dropped, as if it had never been."""
+        """The data of an entry; a damaged entry is dropped and is a miss."""
         path = self.find(key)
         if path is None:
             return None
@@ -93,9 +93,9 @@ class CacheFolder:
 
     def store(self, key: str, size_bytes: int, write: Callable[[BinaryIO], object]) -> str | None:
         """Make an entry of what `write` writes, about `size_bytes`; its path, or None where it does
-        not fit or the disk refused."""
+        not fit or cannot be written."""
         if size_bytes > knobs.current().cache_limit_bytes:
-            return None  # it would push out everything else, and then itself
+            return None  # it would evict every other entry, and then itself
         path = self.path(key)
         temporary = os.path.join(self.root, self.kind, f"{_TEMPORARY}{os.urandom(8).hex()}")
         try:
@@ -105,11 +105,11 @@ class CacheFolder:
         except OSError as error:
             _warn(self.root, f"the cache in {self.root} cannot be written: {error.strerror}")
             return None
-        self._note(size)
+        self._count_written(size)
         return path
 
-    def _note(self, size: int) -> None:
-        """Look at the whole cache at this process's first entry, and then now and again."""
+    def _count_written(self, size: int) -> None:
+        """Evict at this process's first entry, then after each 1/16 of the limit written."""
         limit = knobs.current().cache_limit_bytes
         written = _written_bytes.get(self.root, limit) + size
         if written > limit // 16:
@@ -123,14 +123,14 @@ def _head(data: bytes) -> bytes:
 
 
 def open_folder(kind: str) -> CacheFolder | None:
-    """The entries of one kind; None where caches are off, or where others could plant code."""
+    """The cache of one kind; None where caching is off or other users can write to the folder."""
     root = knobs.cache_folder()
     if root is None:
         return None
     try:
-        _trust(root)
+        _check_owner(root)
     except FileNotFoundError:
-        pass  # it is made with the first entry
+        pass  # created with the first entry
     except OSError as error:
         _warn(root, f"the cache in {root} is not used: {error.strerror}")
         return None
@@ -141,7 +141,7 @@ def entries(root: str) -> list[Entry]:
     """Everything in the cache, least recently used first."""
     found = []
     for kind, item in _files(root):
-        with suppress(OSError):  # another process may have dropped it meanwhile
+        with suppress(OSError):  # another process may have removed it
             if not item.name.startswith(_TEMPORARY):
                 status = item.stat()
                 found.append(Entry(kind, item.path, status.st_size, status.st_mtime))
@@ -149,7 +149,7 @@ def entries(root: str) -> list[Entry]:
 
 
 def trim(root: str, limit: int) -> int:
-    """Drop what was not used for longest until there is room for more; bytes that were freed."""
+    """Evict least recently used entries down to `limit` bytes; the bytes freed."""
     sweep(root)
     present = entries(root)
     total = sum(entry.size_bytes for entry in present)
@@ -164,7 +164,7 @@ def trim(root: str, limit: int) -> int:
 
 
 def sweep(root: str, grace_s: float = _GRACE_S) -> int:
-    """Remove temporary files that no living process writes; how many there were."""
+    """Remove temporary files that no live process writes; their number."""
     removed = 0
     for _, item in _files(root):
         with suppress(OSError):
@@ -198,12 +198,12 @@ def _write_and_rename(temporary: str, path: str, write: Callable[[BinaryIO], obj
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "r+b") as file:
-            with suppress(OSError):  # a file system without locks: only sweeping needs them
+            with suppress(OSError):  # a file system without locks: only sweep() needs them
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             write(file)
             file.flush()
             size = os.fstat(descriptor).st_size
-            os.rename(temporary, path)  # before the lock goes with the file
+            os.rename(temporary, path)  # while the lock is held
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
@@ -211,8 +211,8 @@ def _write_and_rename(temporary: str, path: str, write: Callable[[BinaryIO], obj
     return size
 
 
-def _trust(root: str) -> None:
-    """Objects are run: a folder in which others can write is theirs, not ours."""
+def _check_owner(root: str) -> None:
+    """Cached objects are executed: refuse a folder that other users can write to."""
     status = os.stat(root)
     if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user")
@@ -221,7 +221,7 @@ def _trust(root: str) -> None:
 
 
 def _warn(root: str, text: str) -> None:
-    """Once for each folder: a model has hundreds of kernels."""
+    """Warn once per folder, not once per kernel."""
     if root not in _warned:
         _warned.add(root)
         hint = "; set INGOT_CACHE_DIR to another folder, or to off"

@@ -1,8 +1,8 @@
-"""Records what each stage made and how long it took. In: names and texts. Out: files, a table.
+"""The IR text and time of each stage. In: names and texts. Out: files, a table.
 
-The pipeline opens one `Dump` per compilation. Texts are made only when someone wants them: pass a
-function. With a folder set, stage 3 called "fuse" becomes `03-fuse.txt` as soon as it is recorded,
-so that a crash in the next stage leaves it behind.
+The pipeline opens one `Dump` per compilation. A text given as a function is made only if texts are
+kept or written. With a folder set, stage 3 called "fuse" becomes `03-fuse.txt` as soon as it has
+run, so that it is there after a crash in the next stage.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ingot.support.text import columns
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One stage: its text is empty where nobody asked for texts."""
+class StageDump:
+    """One stage that has run; its text is empty unless texts are kept."""
 
     stage: str
     text: str
@@ -26,12 +26,12 @@ class Entry:
 
 
 class Dump:
-    """`folder`: where to write the texts; `keep`: hold them in memory too (the `show` command)."""
+    """`folder`: where to write the texts; `keep`: keep them in memory too (the `show` command)."""
 
     def __init__(self, folder: str | Path = "", keep: bool = False):
         self.folder = Path(folder) if folder else None
         self.keep = keep
-        self.entries: list[Entry] = []
+        self.entries: list[StageDump] = []
 
     @property
     def wants_text(self) -> bool:
@@ -40,18 +40,18 @@ class Dump:
     def record(
         self, stage: str, text: str | Callable[[], str], time_s: float = 0.0, suffix: str = "txt"
     ) -> None:
-        """Note that `stage` ended; a text given as a function is made only if it is wanted."""
+        """Add a stage that has run."""
         made = (text() if callable(text) else text) if self.wants_text else ""
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             name = f"{len(self.entries):02d}-{_file_name(stage)}.{suffix}"
             (self.folder / name).write_text(made, encoding="utf-8")
-        self.entries.append(Entry(stage, made if self.keep else "", time_s))
+        self.entries.append(StageDump(stage, made if self.keep else "", time_s))
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[Stage]:
-        """Times the body; what the body hands to `Stage.show` is the stage's text."""
-        running = Stage()
+    def stage(self, name: str) -> Iterator[RunningStage]:
+        """Time the body; `RunningStage.show` sets the stage's text."""
+        running = RunningStage()
         start = time.perf_counter()
         yield running
         took = time.perf_counter() - start
@@ -66,13 +66,13 @@ class Dump:
         return total
 
     def table(self) -> str:
-        """Stage and milliseconds, one line each."""
+        """Stages and milliseconds, one line each."""
         rows = [(stage, f"{time_s * 1e3:9.1f} ms") for stage, time_s in self.times_s.items()]
         return "\n".join(columns(rows))
 
 
-class Stage:
-    """What a running stage says about itself."""
+class RunningStage:
+    """A stage that runs now, and its text."""
 
     def __init__(self) -> None:
         self.text: str | Callable[[], str] = ""

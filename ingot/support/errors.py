@@ -1,7 +1,7 @@
-"""Ingot's errors: each says what, where, why and what to try, and has a stable code.
+"""Ingot's errors: each has a stable code and states what, where, why and what to try.
 
-Every error the package raises on purpose is an `IngotError`. Codes are listed in `CODES`; scripts
-may match on `error.code`, people read the text.
+Every error that the package raises on purpose is an `IngotError`. Scripts may match on
+`error.code`; `CODES` lists the codes.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 CODES: dict[str, str] = {
     "bad-model": "the model file is damaged or contradicts itself",
     "unsupported-op": "the model uses operators that Ingot does not have",
-    "bad-type": "an operator got operands whose types do not fit",
-    "bad-graph": "a graph breaks a law of the graph IR",
-    "bad-loops": "a kernel breaks a law of the loop IR",
-    "bad-program": "a program breaks a law of the program IR",
+    "bad-type": "an operator's operands have incompatible types",
+    "bad-graph": "a graph violates an invariant of the graph IR",
+    "bad-loops": "a kernel violates an invariant of the loop IR",
+    "bad-program": "a program violates an invariant of the program IR",
     "bad-schedule": "a schedule step is not legal here",
     "bad-text": "a text form could not be parsed",
     "bad-input": "an input's name, count, dtype or shape is wrong",
     "bad-option": "an option to ingot.compile or the command line is wrong",
     "bad-target": "a target's name or feature list is not understood",
-    "codegen-failed": "turning a kernel into machine code failed",
-    "run-failed": "the model met a run-time error",
+    "codegen-failed": "compiling a kernel to machine code failed",
+    "run-failed": "the model failed at run time",
     "limit": "a size or time limit was reached",
 }
 
 
 class IngotError(Exception):
-    """What went wrong, where (the user's own name for it), why, and what to try."""
+    """What failed, where (by the user's own name), why, and what to try."""
 
     def __init__(self, code: str, what: str, *, where: str = "", why: str = "", hint: str = ""):
         assert code in CODES, f"unknown error code {code!r}"

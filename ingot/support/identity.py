@@ -1,7 +1,7 @@
-"""What this installation and this machine are, as cache keys hold it. Imports no heavy library.
+"""Digests of this installation and this machine, for cache keys. Imports no heavy library.
 
-In: the files of the package, the libraries beside it, what the kernel says of the processor. Out:
-digests and short texts. Called by ingot/cache.py and codegen/kernel_cache.py.
+In: the package's files, installed libraries, /proc/cpuinfo. Out: digests and short texts. Called by
+ingot/cache.py and codegen/kernel_cache.py.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-# what they are decides what a model becomes; the file that holds a library's version
+# library → file with its version: libraries that change the compiled code
 _LIBRARIES = {
     "llvmlite": "_version.py",
     "ml_dtypes": "__init__.py",
     "numpy": "version.py",
     "onnx": "version.py",
 }
-_CPU_FACTS = (
+_CPU_FIELDS = (
     "vendor_id",
     "cpu family",
     "model",
@@ -32,7 +32,7 @@ _CPU_FACTS = (
 
 @lru_cache(maxsize=1)
 def source_digest() -> str:
-    """Of every module of this package: another compiler makes other code."""
+    """The digest of every module of this package: another compiler makes other code."""
     digest = hashlib.blake2b(digest_size=16)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for path in sorted(_modules(package)):
@@ -56,7 +56,7 @@ def _modules(folder: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def library_versions() -> tuple[tuple[str, str], ...]:
-    """(name, digest of the file that says its version) of each; nothing is imported for it."""
+    """(name, digest of the file with its version) of each library, without importing it."""
     return tuple((name, _version(name, file)) for name, file in _LIBRARIES.items())
 
 
@@ -75,14 +75,14 @@ def _version(name: str, file: str) -> str:
 
 @lru_cache(maxsize=1)
 def processor() -> str:
-    """The processor's kind and its full feature list, as the kernel tells it."""
+    """The CPU model and its full feature list, as the operating system reports them."""
     lines = []
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
                 if not line.strip():
-                    break  # the first core speaks for all
-                if line.partition(":")[0].strip() in _CPU_FACTS:
+                    break  # the first core stands for all
+                if line.partition(":")[0].strip() in _CPU_FIELDS:
                     lines.append(" ".join(line.split()))
     except OSError:
         pass
@@ -91,7 +91,7 @@ def processor() -> str:
 
 @lru_cache(maxsize=1)
 def cpu_caches() -> tuple[int, ...]:
-    """Bytes of L1 data, L2 and L3 as the kernel tells them; empty where it does not."""
+    """Bytes of L1 data, L2 and L3 as the operating system reports them; empty if it does not."""
     found: dict[int, int] = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:

@@ -1,6 +1,6 @@
-"""The only dynamic import: modules that need a heavy library, found by a short name.
+"""Lazy imports: modules that need a heavy library, by a short name. The only dynamic import.
 
-`import ingot` must touch neither onnx nor torch nor llvmlite; who needs one says `load("onnx")`.
+`import ingot` imports neither onnx nor torch nor llvmlite; `load("onnx")` imports when needed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TABLE: dict[str, str] = {
     "peer.onnxruntime": "ingot.cli.peers.with_onnxruntime:Runtime",
     "peer.openvino": "ingot.cli.peers.with_openvino:Runtime",
     "peer.torch": "ingot.cli.peers.with_torch:Runtime",
-    "peer.product": "ingot.cli.peers.yardsticks:Product",
-    "peer.reading": "ingot.cli.peers.yardsticks:Reading",
+    "peer.gemm": "ingot.cli.peers.roofline_probes:GemmProbe",
+    "peer.bandwidth": "ingot.cli.peers.roofline_probes:BandwidthProbe",
 }
 
 _PACKAGES = {

@@ -1,9 +1,10 @@
-"""How long compiling may take and how much memory: asked by stages that can do with less.
+"""Limits on compile time and memory, checked by stages that have a cheaper alternative.
 
-    limits.reached()      why a stage should choose the cheap way now; empty: it need not
-    limits.note("…")      what was done about it, for exe.report()
+    limits.reached()      which limit is exceeded; empty: none
+    limits.note("…")      what was simplified, for exe.report()
 
-A limit never fails a compilation. Past one, kernels get a plain schedule and LLVM does less.
+A limit never fails a compilation. Past one, kernels get a plain schedule and a lower LLVM
+optimisation level.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Limits:
-    """None: no limit. Seconds count from when this was made; bytes are what this process holds."""
+    """None: no limit. Seconds count from construction; bytes are this process's resident memory."""
 
     time_limit_s: float | None = None
     memory_limit_bytes: int | None = None
@@ -39,6 +40,6 @@ class Limits:
 
 
 def resident_bytes() -> int:
-    """The memory this process holds now."""
+    """The resident memory of this process."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

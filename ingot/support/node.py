@@ -1,7 +1,7 @@
 """Frozen tree nodes with a cached hash: the base of the loop and program grammars.
 
 `@node` makes a frozen, slotted dataclass. Equality is structural over the fields with
-`compare=True`; an id or an origin is declared with `compare=False` and takes no part in it.
+`compare=True`; ids and origins are declared with `compare=False`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""One rewrite engine for every IR. In: a term, named rules, how to take a term apart. Out: a term.
+"""The rewrite engine of every IR. In: a term, named rules, a TermProtocol. Out: a term.
 
     x, c, d = Variable("x"), Variable("c", as_int), Variable("d", as_int)
     Rule("mod_of_multiple", (x * c) % d, lambda: 0, when=lambda c, d: c % d == 0)
 
-A rule is a row of data: a name, a pattern, what to build, and when. `build` and `when` ask for what
-they need by parameter name: a pattern variable, `term` (the whole match) or `facts` (whatever the
-caller passes: bounds, a graph's users). A `build` that answers None did not apply.
+A rule is a row of data: a name, a pattern, a replacement and a condition. `build` and `when` name
+their arguments: a pattern variable, `term` (the whole match) or `facts` (the caller's analysis:
+value ranges, a graph's users). A `build` that returns None did not apply.
 
-Terms are any type a `TermProtocol` can take apart; `ingot.arith.rules` is the first user, graph
+A term is any type with a `TermProtocol`. `ingot.arith.rules` rewrites integer expressions; graph
 rules use operator names as heads.
 """
 
@@ -25,7 +25,7 @@ RESERVED = ("term", "facts")
 
 
 class TermProtocol(Protocol[T]):
-    """How to look at a term and how to rebuild one."""
+    """Access to the head and children of a term, and how to rebuild one."""
 
     def head(self, term: T) -> Hashable: ...
 
@@ -34,12 +34,12 @@ class TermProtocol(Protocol[T]):
     def rebuild(self, term: T, children: Sequence[T]) -> T: ...
 
     def literal(self, value: Any) -> T:
-        """A plain value (as a pattern or a `build` may spell it) as a term; terms pass through."""
+        """A plain value of a pattern or of a `build` as a term; terms are returned unchanged."""
         ...
 
 
 class Pattern:
-    """Patterns read as algebra; `op` spells any other head."""
+    """Patterns are written as algebra; `op` makes one with any other head."""
 
     def __add__(self, other: Any) -> Pattern:
         return op("add", self, other)
@@ -71,9 +71,9 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Variable(Pattern):
-    """Matches any term; with `view`, only those it does not answer None for, bound to its answer.
+    """Matches any term; with `view`, binds view(term) and matches unless that is None.
 
-    A variable that stands twice in a pattern must match equal values.
+    A variable that occurs twice in a pattern must match equal values.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Rule:
 
 
 def variables(pattern: Pattern) -> list[str]:
-    """The names a pattern binds, in reading order."""
+    """The names that a pattern binds, from left to right."""
     match pattern:
         case Variable(name=name):
             return [name]
@@ -176,7 +176,7 @@ def _match(pattern: Pattern, term: Any, terms: TermProtocol, bound: dict[str, An
 
 
 class RuleSet(Generic[T]):
-    """Rules indexed by the head of their pattern; earlier rows win."""
+    """Rules indexed by the head of their pattern; earlier rules have priority."""
 
     def __init__(self, rules: Iterable[Rule], terms: TermProtocol[T]):
         self.rules = tuple(rules)
@@ -188,7 +188,7 @@ class RuleSet(Generic[T]):
         self._anywhere = [r for r in self.rules if not isinstance(r.pattern, Op)]
 
     def first(self, term: T, facts: Any = None) -> tuple[Rule, T] | None:
-        """The first rule that changes `term` at its root, and what it makes of it."""
+        """The first rule that applies to `term` at its root, and the result."""
         for rule in self._by_head.get(self.terms.head(term), self._anywhere):
             built = rule.apply(term, self.terms, facts)
             if built is not None and built != term:
@@ -207,20 +207,20 @@ def rewrite(
     facts: Any = None,
     max_steps: int = 10_000,
 ) -> T:
-    """`term` with the rules applied everywhere, children first, until none applies."""
+    """The fixed point of the rules on `term`, bottom-up."""
     ready = rules if isinstance(rules, RuleSet) else RuleSet(rules, terms)
     return _Rewriter(ready, facts, max_steps).visit(term)
 
 
 class _Rewriter(Generic[T]):
-    """Children first, on an explicit stack: a model's graph is deeper than Python's own."""
+    """Bottom-up on an explicit stack: graphs are deeper than Python's recursion limit."""
 
     def __init__(self, rules: RuleSet[T], facts: Any, max_steps: int):
         self.rules, self.facts, self.steps_left = rules, facts, max_steps
         self.done: dict[Any, T] = {}
 
     def visit(self, root: T) -> T:
-        stack: list[list[T]] = [[root]]  # each frame: a term and what it became so far
+        stack: list[list[T]] = [[root]]  # each frame: a term and its rewritten forms so far
         while stack:
             forms = stack[-1]
             term = forms[-1]
@@ -241,7 +241,7 @@ class _Rewriter(Generic[T]):
         return self.done[root]
 
     def _step(self, term: T, children: Sequence[T]) -> T | None:
-        """The term with its children's final forms, else what a rule makes of it, else None."""
+        """The term with rewritten children, else the result of a rule, else None."""
         final = [self.done[child] for child in children]
         if any(old is not new and old != new for old, new in zip(children, final)):
             return self.rules.terms.rebuild(term, final)
@@ -252,7 +252,7 @@ class _Rewriter(Generic[T]):
         if self.steps_left < 0:
             raise IngotError(
                 "limit",
-                f"the rewrite rules do not come to an end; the last to fire was {step[0].name}",
+                f"the rewrite rules do not terminate; the last rule applied was {step[0].name}",
                 why="two rules undo each other, or one makes terms grow",
             )
         return step[1]

@@ -1,4 +1,4 @@
-"""Indented text, line by line. Every printer of an IR or of code writes through a `Writer`."""
+"""Indented text, line by line. Every printer of an IR or of code uses a `Writer`."""
 
 from __future__ import annotations
 

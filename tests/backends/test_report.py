@@ -9,9 +9,9 @@ from onnx.numpy_helper import from_array
 
 from ingot import api, pipeline
 from ingot.arith import expr as arith
-from ingot.backends.report import facts_of, kernel_facts, report
+from ingot.backends.report import report, summarize_kernel, summarize_kernels
 from ingot.loops.script_parse import parse
-from ingot.runtime.report import HEAD, LaunchRow, Pace, lines, table
+from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, table
 from tests.models.build import HARD
 
 SERIAL = {
@@ -82,18 +82,18 @@ def k(at: i64[100000]):
 
 @pytest.mark.parametrize("reason", SERIAL)
 def test_serial_reasons(reason: str):
-    facts = kernel_facts(parse(SERIAL[reason]))
-    assert not facts.is_parallel and facts.why_serial == reason
+    summary = summarize_kernel(parse(SERIAL[reason]))
+    assert not summary.is_parallel and summary.why_serial == reason
 
 
 @pytest.mark.parametrize("reason", SCALAR)
 def test_scalar_reasons(reason: str):
-    facts = kernel_facts(parse(SCALAR[reason]))
-    assert facts.lanes == 1 and facts.why_scalar == reason
+    summary = summarize_kernel(parse(SCALAR[reason]))
+    assert summary.lanes == 1 and summary.why_scalar == reason
 
 
 def test_a_good_kernel_has_nothing_to_explain():
-    facts = kernel_facts(
+    summary = summarize_kernel(
         parse("""
 def k(n: size(1), x: f32[n * 80], y: f32[n * 80]):
     for i in parallel(n):
@@ -101,13 +101,13 @@ def k(n: size(1), x: f32[n * 80], y: f32[n * 80]):
             y[i * 80 + j * 8] = fma(load(x[j * 8], 8), broadcast(2.0, 8), broadcast(1.0, 8))
 """)
     )
-    assert (facts.is_parallel, facts.lanes) == (True, 8)
-    assert (facts.why_serial, facts.why_scalar) == ("", "")
-    assert str(facts.flops) == "n * 160"
+    assert (summary.is_parallel, summary.lanes) == (True, 8)
+    assert (summary.why_serial, summary.why_scalar) == ("", "")
+    assert str(summary.flops) == "n * 160"
 
 
-def test_a_scalar_sum_in_a_wide_kernel_is_named():
-    facts = kernel_facts(
+def test_a_scalar_sum_in_a_vectorised_kernel_is_reported():
+    summary = summarize_kernel(
         parse("""
 def k(x: f32[8000], y: f32[8000]):
     for i in parallel(8):
@@ -119,12 +119,12 @@ def k(x: f32[8000], y: f32[8000]):
             y[i * 1000 + j2 * 8] = load(x[i * 1000 + j2 * 8], 8) * broadcast(sum[0], 8)
 """)
     )
-    assert facts.lanes == 8
-    assert facts.why_scalar == "in part: reduction along the contiguous axis of x"
-    assert str(facts.flops) == "16000"
+    assert summary.lanes == 8
+    assert summary.why_scalar == "in part: reduction along the contiguous axis of x"
+    assert str(summary.flops) == "16000"
 
 
-def test_a_product_says_its_tile_and_how_its_arrays_lie():
+def test_a_gemm_reports_its_tile_and_layouts():
     """Four rows of weights in panels of sixteen, as the machine's registers ask for it."""
     weights = np.ones((64, 32), np.float32)
     node = make_node("MatMul", ["x", "w"], ["y"])
@@ -133,13 +133,13 @@ def test_a_product_says_its_tile_and_how_its_arrays_lie():
                        [from_array(weights, "w")])  # fmt: skip
     session = api.make_session("x86-64-v3", {"n": 32})
     program = pipeline.run_stages(make_model(graph), session, stop_after="barriers")
-    (row,) = report(program, facts_of(program))
+    (row,) = report(program, summarize_kernels(program))
     assert row.tile == "4 x 16"
     assert row.layouts == "32 x 64, 2 x 64 x 16 -> 32 x 32"
 
 
-def test_what_adds_to_one_place_has_no_tile():
-    facts = kernel_facts(
+def test_a_single_accumulator_has_no_tile():
+    summary = summarize_kernel(
         parse("""
 def k(x: f32[800], y: f32[8]):
     sum = alloc(f32[8], "thread")
@@ -148,12 +148,12 @@ def k(x: f32[800], y: f32[8]):
     y[0] = load(sum[0], 8)
 """)
     )
-    assert facts.tile == ""
+    assert summary.tile == ""
 
 
-def test_what_hangs_over_the_results_is_not_work():
+def test_padding_lanes_are_not_work():
     """40,000 steps, but half of the lanes are beyond the 8 results: the rule counted 20,000."""
-    facts = kernel_facts(
+    summary = summarize_kernel(
         parse("""
 def k(x: f32[2500], y: f32[8]):
     sum = alloc(f32[16], "thread")
@@ -163,19 +163,19 @@ def k(x: f32[2500], y: f32[8]):
     y[0] = load(sum[0], 16)
 """)
     )
-    assert facts.why_serial.startswith("too small: 40")
+    assert summary.why_serial.startswith("too small: 40")
 
 
-def test_flops_are_not_guessed_where_only_the_run_knows():
-    facts = kernel_facts(parse(SERIAL["opaque loop"]))
-    assert facts.flops is None
+def test_flops_of_data_dependent_loops_are_unknown():
+    summary = summarize_kernel(parse(SERIAL["opaque loop"]))
+    assert summary.flops is None
 
 
 @pytest.mark.parametrize("name", ["loop", "nonzero_gather", "transformer_block", "lstm_both"])
-def test_nothing_slow_without_a_reason(name: str):
+def test_every_serial_or_scalar_kernel_has_a_reason(name: str):
     model, _ = HARD[name]()
     program = pipeline.run_stages(model, api.make_session(), stop_after="barriers")
-    rows = report(program, facts_of(program))
+    rows = report(program, summarize_kernels(program))
     assert rows
     for row in rows:
         assert row.origin, row
@@ -190,26 +190,26 @@ def test_the_table_is_plain_and_aligned():
     slow = LaunchRow("sum", "node 's'", "reduce", one, 1, None, four, "too small", "one result")
     head, first, second = table(lines((wide, slow), None)).splitlines()
     assert all(name in head for name in HEAD)
-    place = head.index("from")
-    assert first[place:] == "node 'r' (Relu)" and second[place:] == "node 's'"
+    column = head.index("origin")
+    assert first[column:] == "node 'r' (Relu)" and second[column:] == "node 's'"
     assert "serial: too small; scalar: one result" in second and " ? " in second
-    assert "4 pieces" in first and "4 pieces" in str(wide)
+    assert "4 iterations" in first and "4 iterations" in str(wide)
     assert "\x1b" not in head + first + second
 
 
-def test_a_prediction_is_the_longer_of_computing_and_moving():
+def test_a_prediction_is_the_roofline():
     """By hand: 4 flops a lane and ns, a near level of 1000 bytes at 10 a ns, memory at 2."""
-    pace = Pace(4.0, 8, ((1000, 10.0), (None, 2.0)))
+    machine_model = MachineModel(4.0, 8, ((1000, 10.0), (None, 2.0)))
     n = arith.Var("n")
 
-    def row(flops: int, moved: int, lanes: int = 8, pieces: int = 100) -> LaunchRow:
+    def row(flops: int, moved: int, lanes: int = 8, parallel_extent: int = 100) -> LaunchRow:
         wrapped = (arith.Const(x) for x in (flops, moved))
-        return LaunchRow("k", "", "", arith.Const(pieces), lanes, *wrapped)
+        return LaunchRow("k", "", "", arith.Const(parallel_extent), lanes, *wrapped)
 
     cases = [
         (row(32_000, 1000), 1, 1.0),  # computing: 32 flops a ns
         (row(32_000, 1000), 2, 0.5),
-        (row(32_000, 1000, pieces=1), 2, 1.0),  # the second thread has nothing to do
+        (row(32_000, 1000, parallel_extent=1), 2, 1.0),  # the second thread has nothing to do
         (row(32_000, 1000, lanes=1), 1, 8.0),
         (row(32_000, 1000, lanes=32), 1, 1.0),  # as many lanes as count
         (row(0, 1000), 1, 0.1),
@@ -218,11 +218,11 @@ def test_a_prediction_is_the_longer_of_computing_and_moving():
         (row(0, 8000), 2, 4.0),  # memory is shared
     ]
     for launch, threads, expected in cases:
-        assert launch.predicted_us(pace, threads, {}) == pytest.approx(expected), launch
-    open_row = LaunchRow("k", "", "", n, 8, n * 320, n)
-    assert open_row.predicted_us(pace, 1, {}) is None
-    assert open_row.predicted_us(pace, 1, {"n": 100}) == pytest.approx(1.0)
+        assert launch.predicted_us(machine_model, threads, {}) == pytest.approx(expected), launch
+    dynamic_row = LaunchRow("k", "", "", n, 8, n * 320, n)
+    assert dynamic_row.predicted_us(machine_model, 1, {}) is None
+    assert dynamic_row.predicted_us(machine_model, 1, {"n": 100}) == pytest.approx(1.0)
     place = HEAD.index("predicted µs")
-    assert lines([open_row], pace)[0][place] == "-"
-    told = lines([open_row], pace, 1, {"n": 100}, [2.0])[0]
-    assert told[place : place + 2] == ("1.00", "2.00")
+    assert lines([dynamic_row], machine_model)[0][place] == "-"
+    cells = lines([dynamic_row], machine_model, 1, {"n": 100}, [2.0])[0]
+    assert cells[place : place + 2] == ("1.00", "2.00")

@@ -1,4 +1,4 @@
-"""`ingot bench`: real peers in processes of their own, their refusals, and who is said to agree."""
+"""`ingot bench`: real runtimes in processes of their own, their failures, and the comparison."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from click.testing import CliRunner, Result
 
 from ingot.cli import bench
 from ingot.cli.compare import distance, worst_distance
-from ingot.cli.feeds import Wanted
+from ingot.cli.feeds import FeedSpec
 from ingot.cli.main import main
-from ingot.cli.peers import contest
-from ingot.cli.peers.contest import Entry, Rules
-from ingot.cli.peers.process import Peer, Refused
-from ingot.cli.peers.task import Task, read_answers, save_answers, save_feeds
+from ingot.cli.peers.process import Peer, PeerError
+from ingot.cli.peers.rounds import BenchOptions, Entry, benchmark, compare_with_reference
+from ingot.cli.peers.task import Task, read_outputs, save_feeds, save_outputs
+from tests.refusal import Fact, is_told
 from tests.small import BIAS, WEIGHT, answers, small_model
 
 QUICK = ("--rounds", "2", "--round-s", "0")
@@ -39,13 +39,13 @@ def ingot(*args: object) -> Result:
 
 
 def task_for(model: Path, folder: Path, **sizes: int) -> Task:
-    return bench.make_task(model, sizes, Wanted(), folder)
+    return bench.make_task(model, sizes, FeedSpec(), folder)
 
 
-# --- a contest ------------------------------------------------------------------------------------
+# --- benchmarks -----------------------------------------------------------------------------------
 
 
-def test_ingot_beside_its_peers(small: Path):
+def test_ingot_versus_its_peers(small: Path):
     done = ingot("bench", small, "--size", "batch=5", "--threads", "1,2", *QUICK, "--json")
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
@@ -54,7 +54,7 @@ def test_ingot_beside_its_peers(small: Path):
     runtimes = ("ingot", "onnxruntime", "openvino")
     assert list(entries) == [(name, threads) for threads in (1, 2) for name in runtimes]
     for entry in entries.values():
-        assert not entry["refused"] and len(entry["rounds_ms"]) == 2
+        assert not entry["failure"] and len(entry["rounds_ms"]) == 2
         assert entry["time_ms"] > 0 and entry["load_s"] > 0 and entry["peak_bytes"] > 1e7
     assert entries["ingot", 1]["agrees"] and entries["openvino", 2]["agrees"]
     assert entries["ingot", 1]["cached_s"] > 0 and entries["ingot", 1]["load_peak_bytes"] > 1e7
@@ -63,25 +63,25 @@ def test_ingot_beside_its_peers(small: Path):
     best = min(entries[name, 1]["time_ms"] for name in runtimes[1:])
     ours = entries["ingot", 1]
     assert ours["speedup_over_best_peer"] == pytest.approx(best / ours["time_ms"])
-    assert "--torch" in said["absent"]["torch"]
+    assert "--torch" in said["skipped"]["torch"]
 
 
 def test_disagreement_has_its_exit_code(small: Path):
     done = ingot("bench", small, "--peers", "onnxruntime", "--threads", 1, *QUICK,
                  "--tolerance", "-1")  # fmt: skip
-    assert done.exit_code == 3 and "Ingot's answers DISAGREE" in done.stdout
+    assert done.exit_code == 3 and "Ingot's outputs DIFFER" in done.stdout
     assert "runtime" in done.stdout and f"onnxruntime {onnxruntime.__version__}" in done.stdout
 
 
-def test_open_sizes_and_no_peer(small: Path):
+def test_dynamic_shapes_and_no_peer(small: Path):
     done = ingot(
-        "bench", small, "--shape", "x=7x4", "--open", "--peers", "", "--threads", 1,
+        "bench", small, "--shape", "x=7x4", "--dynamic", "--peers", "", "--threads", 1,
         "--rounds", 1, "--round-s", 0,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert (
-        "f32[7, 4], sizes left open; 1 round\n" in done.stdout
-        and "Nobody to compare" in done.stdout
+        "f32[7, 4], dynamic shapes; 1 round\n" in done.stdout
+        and "No other runtime to compare" in done.stdout
     )
 
 
@@ -104,29 +104,32 @@ def test_torch_takes_an_exported_program(small: Path, tmp_path: Path):
     task = replace(task_for(small, tmp_path, batch=5), torch=str(tmp_path / "small.pt2"))
     with Peer("torch", tmp_path / "cache", 1, 300.0) as peer:
         assert peer.load(task)["version"] == torch.__version__
-        peer.answer(tmp_path / "a.npz")
-    for found, expected in zip(read_answers(tmp_path / "a.npz"), answers(task.arrays()[0])):
+        peer.save_outputs(tmp_path / "a.npz")
+    for found, expected in zip(read_outputs(tmp_path / "a.npz"), answers(task.arrays()[0])):
         assert distance(found, expected) < 1e-5
 
 
-# --- refusals -------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name, words", [
     ("ingot", "[bad-model]"), ("onnxruntime", "Protobuf"), ("openvino", "junk.onnx"),
 ])  # fmt: skip
-def test_a_runtime_that_refuses_says_why(name: str, words: str, small: Path, tmp_path: Path):
+def test_a_runtime_that_fails_says_why(name: str, words: str, small: Path, tmp_path: Path):
     junk = tmp_path / "junk.onnx"
     junk.write_text("no model")
     task = replace(task_for(small, tmp_path), model=str(junk))
-    with Peer(name, tmp_path / "cache", 1, 60.0) as peer, pytest.raises(Refused) as why:
+    with Peer(name, tmp_path / "cache", 1, 60.0) as peer, pytest.raises(PeerError) as why:
         peer.load(task)
     assert words in str(why.value)
 
 
 def test_a_runtime_that_does_not_answer_in_time(small: Path, tmp_path: Path):
     task = task_for(small, tmp_path)
-    with Peer("ingot", tmp_path / "cache", 1, 0.0) as peer, pytest.raises(Refused, match="'load'"):
+    with (
+        Peer("ingot", tmp_path / "cache", 1, 0.0) as peer,
+        pytest.raises(PeerError, match="'load'"),
+    ):
         peer.load(task)
 
 
@@ -134,30 +137,31 @@ def test_a_runtime_that_dies(small: Path, tmp_path: Path):
     with Peer("onnxruntime", tmp_path / "cache", 1, 60.0) as peer:
         peer.load(task_for(small, tmp_path))
         peer._process.kill()
-        with pytest.raises(Refused, match="signal 9"):
+        with pytest.raises(PeerError, match="signal 9"):
             peer.run(0.0)
 
 
-def test_one_refusal_does_not_end_the_contest(small: Path, tmp_path: Path):
+def test_one_failure_does_not_end_the_benchmark(small: Path, tmp_path: Path):
     task = replace(task_for(small, tmp_path), torch=str(tmp_path / "nowhere.pt2"))
-    cold = Entry("ingot", 1, refused="it is cold")
-    names, rules = ["ingot", "onnxruntime", "torch"], Rules(rounds=1, round_s=0.0)
-    ours, ort, other = contest.hold(task, names, rules, cold, tmp_path, lambda name: None)
-    assert ours.refused == "it is cold" and "nowhere.pt2" in other.refused
-    assert ort.time_ms is not None and not ort.refused
+    cold = Entry("ingot", 1, failure="it is cold")
+    names, options = ["ingot", "onnxruntime", "torch"], BenchOptions(rounds=1, round_s=0.0)
+    ours, ort, other = benchmark(task, names, options, cold, tmp_path, lambda name: None)
+    assert ours.failure == "it is cold" and "nowhere.pt2" in other.failure
+    assert ort.time_ms is not None and not ort.failure
 
 
 @pytest.mark.parametrize("words, code, expected", [
-    (["--threads", "1,x"], 2, "1,2"),
-    (["--threads", "0"], 2, "one thread or more"),
-    (["--peers", "tvm"], 2, "onnxruntime, openvino, torch"),
-    (["--size", "batch=1:8"], 2, "--open"),
-    (["--size", "bath=1"], 2, "batch"),
-    (["--input", "q=nowhere.npy"], 2, "nowhere.npy"),
+    (["--threads", "1,x"], 2, ["'--threads'", "'1,x'", "1,2"]),
+    (["--threads", "0"], 2, ["'--threads'", 1]),
+    (["--peers", "tvm"], 2, ["'--peers'", "tvm", "onnxruntime, openvino, torch"]),
+    (["--size", "batch=1:8"], 2, ["[bad-option]", "--size batch=1", "--dynamic"]),
+    (["--size", "bath=1"], 2, ["[bad-option]", "'bath'", "batch"]),
+    (["--input", "q=nowhere.npy"], 2, ["[bad-option]", "--input q=nowhere.npy"]),
 ])  # fmt: skip
-def test_what_is_asked_wrongly(words: list[str], code: int, expected: str, small: Path):
+def test_what_is_asked_wrongly(words: list[str], code: int, expected: list[Fact], small: Path):
     done = ingot("bench", small, *words)
-    assert done.exit_code == code and expected in done.stderr
+    assert done.exit_code == code
+    assert all(is_told(fact, done.stderr) for fact in expected), done.stderr
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -174,16 +178,16 @@ def test_distances():
     assert worst_distance({"a": one, "b": two}, {"a": one, "b": one}) == (0.25, "b")
 
 
-def test_answers_are_held_against_the_arbiter():
+def test_outputs_are_compared_with_the_reference():
     entries = [Entry(name, 1) for name in ("ingot", "openvino", "onnxruntime")]
     one = [np.ones(2)]
-    found = contest.judge(
+    found = compare_with_reference(
         entries, {"ingot": [np.ones(2) * 1.5], "openvino": one, "onnxruntime": one}, 0.1
     )
     assert [(e.agrees, e.distance) for e in found] == [(False, 0.5), (True, 0.0), (None, None)]
-    short = contest.judge(entries[:2], {"ingot": [], "openvino": one}, 0.1)
+    short = compare_with_reference(entries[:2], {"ingot": [], "openvino": one}, 0.1)
     assert short[0].agrees is False and short[1].agrees is None
-    assert contest.judge(entries[:1], {"ingot": one}, 0.1) == entries[:1]
+    assert compare_with_reference(entries[:1], {"ingot": one}, 0.1) == entries[:1]
 
 
 def test_arrays_travel_in_any_type(tmp_path: Path):
@@ -194,11 +198,11 @@ def test_arrays_travel_in_any_type(tmp_path: Path):
                 tuple(a.shape for a in arrays), {}, False, 1)  # fmt: skip
     for found, sent in zip(task.arrays(), arrays):
         assert found.dtype == sent.dtype and found.shape == sent.shape and (found == sent).all()
-    save_answers(str(tmp_path / "a.npz"), arrays)
-    assert [a.shape for a in read_answers(tmp_path / "a.npz")] == [(2, 3), (), (0, 2)]
+    save_outputs(str(tmp_path / "a.npz"), arrays)
+    assert [a.shape for a in read_outputs(tmp_path / "a.npz")] == [(2, 3), (), (0, 2)]
 
 
 def test_who_takes_part():
-    names, absent = bench.contestants(["onnxruntime", "torch"], None)
-    assert names == ["ingot", "onnxruntime"] and list(absent) == ["torch"]
-    assert bench.contestants(["torch"], Path("m.pt2"))[0] == ["ingot", "torch"]
+    names, skipped = bench.select_runtimes(["onnxruntime", "torch"], None)
+    assert names == ["ingot", "onnxruntime"] and list(skipped) == ["torch"]
+    assert bench.select_runtimes(["torch"], Path("m.pt2"))[0] == ["ingot", "torch"]

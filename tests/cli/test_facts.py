@@ -1,4 +1,4 @@
-"""What `make bench` knows of a model: flops counted by hand, weights, answers in float64."""
+"""`make bench`: FLOPs counted by hand, weight bytes, outputs in float64."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(nodes: list, x: list, y: list, **weights: np.ndarray) -> bytes:
     return proto.SerializeToString()
 
 
-def test_products_count_without_padding():
+def test_gemms_count_without_padding():
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     made = model(nodes, ["rows", 7], ["rows", 5], w=np.ones((7, 5)))
     found = work_of(made, {"rows": 3})
@@ -61,7 +61,7 @@ def test_a_loop_counts_each_step():
     assert found.weights_bytes == 4 * 4 * hidden * (features + steps * hidden)
 
 
-def test_answers_in_float64_are_those_of_torch():
+def test_outputs_in_float64_are_those_of_torch():
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -77,7 +77,7 @@ def test_answers_in_float64_are_those_of_torch():
     net, x = Net().eval(), torch.randn(1, 3, 5, 5)
     program = torch.onnx.export(net, (x,), dynamo=True, verbose=False, input_names=["x"])
     assert program is not None
-    found = exact.answers(program.model_proto.SerializeToString(), {}, {"x": x.numpy()})
+    found = exact.outputs(program.model_proto.SerializeToString(), {}, {"x": x.numpy()})
     with torch.no_grad():
         plain = net(x).numpy()
         expected = net.double()(x.double()).numpy()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def entry(runtime: str, threads: int, time_ms: float, **more) -> dict:
-    usual = {"version": "1.0", "refused": "", "agrees": None, tables.SPEEDUP: None}
+    usual = {"version": "1.0", "failure": "", "agrees": None, tables.SPEEDUP: None}
     return {"runtime": runtime, "threads": threads, "time_ms": time_ms, **usual, **more}
 
 
@@ -26,15 +26,15 @@ OURS = entry("ingot", 1, 12.34, load_s=7.5, cached_s=0.25, peak_bytes=5e7, agree
              distance=3e-7, error=3e-7, **{tables.SPEEDUP: 2.0})  # fmt: skip
 
 
-def test_a_real_contest_becomes_a_table(tmp_path: Path):
+def test_a_real_benchmark_becomes_a_table(tmp_path: Path):
     said: list[str] = []
     peers.main(["digits", "--threads", "1", "--rounds", "1", "--out", str(tmp_path)], said.append)
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"^\| digits \|.*$", table, re.M)
-    assert len(row.split("|")) == len(tables.HEAD) + 2 and "refused" not in row
+    assert len(row.split("|")) == len(tables.HEAD) + 2 and "failed" not in row
     assert re.search(r"\| 0\.00062\d* \| \d+ % of \w+ \| \de-0\d \| \d+\.\d \|", row), row
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert "with 1 thread (- of calls" in said[-2] and "onnxruntime" in table
+    assert "with 1 thread (- for models" in said[-2] and "onnxruntime" in table
     kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert kept["models"][0]["exit_code"] == 0 and len(kept["models"][0]["entries"]) == 3
 
@@ -53,20 +53,20 @@ def test_the_mean_is_geometric():
         {"threads": 2, "ingot": {tables.SPEEDUP: x, "time_ms": ms}}
         for x, ms in ((0.5, 1.5), (8.0, 0.9))
     ]
-    line = "2.00 with 2 threads (0.50 of calls of a millisecond or more)"
+    line = "2.00 with 2 threads (0.50 for models of 1 ms or more)"
     assert line in tables.mean_line(found)
 
 
-def test_a_share_is_of_what_takes_longer():
-    rates = [{"name": "product", "threads": 2, "per_second": 100e9},
-             {"name": "reading", "threads": 2, "per_second": 10e9}]  # fmt: skip
+def test_the_roofline_is_what_takes_longer():
+    rates = [{"name": "gemm", "threads": 2, "per_second": 100e9},
+             {"name": "bandwidth", "threads": 2, "per_second": 10e9}]  # fmt: skip
     work = {"useful_flops": 1e9, "weights_bytes": 50e6}
-    result = {"yardsticks": rates, "facts": work}
-    assert tables.share(result, 2, 20.0) == (pytest.approx(0.5), "product")
-    assert tables.share({**result, "facts": {**work, "weights_bytes": 150e6}}, 2, 20.0) == (
-        pytest.approx(0.75), "reading",
+    result = {"roofline": rates, "facts": work}
+    assert tables.roofline(result, 2, 20.0) == (pytest.approx(0.5), "gemm")
+    assert tables.roofline({**result, "facts": {**work, "weights_bytes": 150e6}}, 2, 20.0) == (
+        pytest.approx(0.75), "bandwidth",
     )  # fmt: skip
-    assert tables.share(result, 1, 20.0) is None and tables.share(result, 2, None) is None
+    assert tables.roofline(result, 1, 20.0) is None and tables.roofline(result, 2, None) is None
 
 
 def test_torch_takes_part_at_the_sizes_its_file_has(tmp_path: Path):
@@ -81,16 +81,16 @@ def test_names_with_a_batch():
     assert models.at_batches(["unet", "light_resnet50"], [1, 8]) == [
         "unet", "light_resnet50", "unet-8",
     ]  # fmt: skip
-    assert all(map(models.is_known, (*models.USUAL, *models.USUAL_BATCHES)))
-    assert peers.read_arguments([]).cases() == [*models.USUAL, *models.USUAL_BATCHES]
+    assert all(map(models.is_known, (*models.DEFAULT, *models.DEFAULT_BATCHES)))
+    assert peers.read_arguments([]).cases() == [*models.DEFAULT, *models.DEFAULT_BATCHES]
     assert peers.read_arguments(["unet", "--batch", "8"]).cases() == ["unet-8"]
 
 
-def test_refusals_and_disagreement_are_in_the_table():
+def test_failures_and_differing_outputs_are_in_the_table():
     bad = {**OURS, "agrees": False, "distance": 0.5}
-    refused = entry("openvino", 1, 0, refused="it cannot")
-    made = tables.tables(results(bad, refused))
-    assert "DISAGREES 5e-01" in made["full"] and "| refused |" in made["full"]
+    failure = entry("openvino", 1, 0, failure="it cannot")
+    made = tables.tables(results(bad, failure))
+    assert "DIFFERS 5e-01" in made["full"] and "| failed |" in made["full"]
     failed = {"name": "m", "exit_code": 1, "error": {"code": "unsupported-op"}}
     assert "m (unsupported-op)" in tables.tables({"machine": "", "models": [failed]})["full"]
 
@@ -116,18 +116,18 @@ def test_a_run_is_added_to_what_others_found():
 
     def result(threads: int, time_ms: float) -> dict:
         return {"name": "m", "entries": [{"threads": threads, "time_ms": time_ms}],
-                "yardsticks": [{"threads": threads, "name": "product"}]}  # fmt: skip
+                "roofline": [{"threads": threads, "name": "gemm"}]}  # fmt: skip
 
-    both = peers.joined(result(2, 1.0), result(1, 2.0))
+    both = peers.merged(result(2, 1.0), result(1, 2.0))
     assert [(e["threads"], e["time_ms"]) for e in both["entries"]] == [(1, 2.0), (2, 1.0)]
-    again = peers.joined(both, result(2, 3.0))
+    again = peers.merged(both, result(2, 3.0))
     assert [(e["threads"], e["time_ms"]) for e in again["entries"]] == [(1, 2.0), (2, 3.0)]
-    assert len(again["yardsticks"]) == 2
-    assert peers.joined({}, result(2, 1.0)) == result(2, 1.0)
+    assert len(again["roofline"]) == 2
+    assert peers.merged({}, result(2, 1.0)) == result(2, 1.0)
 
 
 @pytest.mark.parametrize("option", ["--add", "--fill"])
 def test_without_earlier_results_nothing_is_added_or_filled_in(option: str, tmp_path: Path, capsys):
     with pytest.raises(SystemExit):
         peers.main([option, "digits", "--out", str(tmp_path)])
-    assert "no results are in" in capsys.readouterr().err
+    assert str(tmp_path) in capsys.readouterr().err

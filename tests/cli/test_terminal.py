@@ -59,12 +59,12 @@ def test_tables_and_bars(small: Path):
     assert "matmul_add_relu" in seen
 
 
-def test_a_contest_has_a_bar(small: Path):
+def test_a_benchmark_has_a_bar(small: Path):
     words = ("--peers", "onnxruntime", "--threads", 1, "--rounds", 1, "--round-s", 0)
     code, seen = on_a_terminal("bench", small, *words)
     assert code == 0, seen
-    assert "ingot compiles" in seen and "onnxruntime, round 1" in seen
-    assert "Ingot's answers agree" in seen
+    assert "compiling with ingot" in seen and "onnxruntime, round 1" in seen
+    assert "Ingot's outputs match" in seen
 
 
 def test_an_interrupt(small: Path, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Masked loads: a condition that is one for all lanes is a branch, the others are masks."""
+"""Masked loads: a condition that is uniform over the lanes becomes a branch, others are masks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from ingot.codegen.llvm import kernel_text
 from ingot.loops.script_parse import parse
 from ingot.schedule import Schedule
-from tests.native import legal_parts
-from tests.schedule.agree import assert_everywhere
+from tests.native import legal_kernels
+from tests.schedule.equivalence import assert_everywhere
 
 PADDED = """
 @ingot.kernel(origin="", family="")
@@ -28,13 +28,13 @@ COLUMNS = "(index(vj - 1) >= 0) & (index(vj - 1) < index(21))"
         (32, " - 1", f"{ROWS} & ({COLUMNS})", True, True),
     ],
 )
-def test_lanes_with_one_condition_branch(width, shift, mask, branches, masks):
-    """Where it is false no memory is touched: a machine is slow to find out that it must not."""
+def test_a_uniform_mask_becomes_a_branch(width, shift, mask, branches, masks):
+    """Where it is false no memory is accessed: a masked load of an unmapped page is slow."""
     kernel = parse(PADDED.format(width=width, shift=shift, mask=mask))
     sch = Schedule(kernel)
     sch.vectorize(sch.split(sch.loops(sch.block("Y"))[-1], None, 8)[1])
-    part = legal_parts(sch.kernel).kernels[0]
-    text = kernel_text(part)
+    legal = legal_kernels(sch.kernel).kernels[0]
+    text = kernel_text(legal)
     assert ("guard" in text, "call <8 x float> @llvm.masked.load" in text) == (branches, masks)
     assert_everywhere(kernel, sch)
 
@@ -44,5 +44,5 @@ def test_a_kernel_without_masks_has_neither():
     plain = text.replace("load(X[vi - 2, vj], mask=, other=0.5)", "X[vi - vi // 6 * 6, vj]")
     sch = Schedule(parse(plain))
     sch.vectorize(sch.split(sch.loops(sch.block("Y"))[-1], None, 8)[1])
-    (part,) = legal_parts(sch.kernel).kernels
-    assert "guard" not in kernel_text(part) and "masked" not in kernel_text(part)
+    (legal,) = legal_kernels(sch.kernel).kernels
+    assert "guard" not in kernel_text(legal) and "masked" not in kernel_text(legal)

@@ -1,4 +1,4 @@
-"""Sizes computed in the graph are followed as expressions, on Ingot's own operators."""
+"""Symbolic shape inference: sizes computed in the graph become expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N, T = Var("n"), Var("t")
 
 
 class Bench:
-    """A builder whose every node is followed as the walker does it."""
+    """A builder that evaluates every node symbolically, as the walker does."""
 
     def __init__(self) -> None:
         self.g = GraphBuilder("test", ConstantStore())
@@ -64,7 +64,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_moves_keep_the_elements(bench: Bench) -> None:
+def test_movement_keeps_the_elements(bench: Bench) -> None:
     shape = bench.sizes(N, T, 64)
     assert bench.read(bench.add("gather", shape, bench.numbers([-1, 0]), axis=0)) == [64, N]
     assert bench.read(bench.add("slice", shape, starts=(1,), sizes=(2,), steps=(1,))) == [T, 64]
@@ -112,7 +112,7 @@ def test_arithmetic(bench: Bench, op: str, a, b, expected: Expr) -> None:
     assert bench.read(bench.add(op, bench.scalar(a), bench.scalar(b), **attrs)) == [expected]
 
 
-def test_what_cannot_be_told_is_a_leaf(bench: Bench) -> None:
+def test_an_unknown_element_is_an_opaque_leaf(bench: Bench) -> None:
     flag = bench.add("eq", bench.scalar(N), bench.scalar(4))
     assert isinstance(bench.read(flag)[0], Opaque)
     truncated = bench.add("div", bench.scalar(N - 8), bench.scalar(2))  # may be negative
@@ -148,7 +148,7 @@ def test_floats_that_serve_sizes(bench: Bench) -> None:
     assert [arith.evaluate(first, {"n": n}) for n in (1, 2, 5)] == [1, 1, 3]
 
 
-def test_inexact_factors_are_not_followed(bench: Bench) -> None:
+def test_inexact_factors_are_not_evaluated(bench: Bench) -> None:
     real = bench.add("cast", bench.scalar(N), to=dtypes.f32, mode="saturate")
     scaled = bench.add("mul", real, bench.numbers(np.float32(0.7)))
     whole = bench.add("cast", bench.add("floor", scaled), to=dtypes.i64, mode="saturate")
@@ -182,7 +182,7 @@ def test_a_range_without_end_is_not_made(bench: Bench) -> None:
     assert bench.add("range", *parts, symbols=(bench.g.symbol("r"),)).tensor.shape == (1 << 60,)
 
 
-def test_data_is_followed_by_its_place(bench: Bench) -> None:
+def test_data_is_an_opaque_leaf_with_its_index(bench: Bench) -> None:
     lengths = bench.data(3)
     second = bench.add("gather", lengths, bench.numbers([1]), axis=0)
     doubled = bench.add(
@@ -190,7 +190,7 @@ def test_data_is_followed_by_its_place(bench: Bench) -> None:
     )
     leaf = Opaque(Unknown(0, "data", 1))
     assert bench.read(doubled) == [leaf * 2, N * 4]
-    assert bench.last == "mul"  # it holds data, so it stays a computation
+    assert bench.last == "mul"  # it depends on data, so it stays a computation
 
 
 def test_range_over_data_is_bound_by_its_element(bench: Bench) -> None:
@@ -215,7 +215,7 @@ def test_large_and_float_tensors_are_left_alone(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("op", ["mul", "add", "max"])
-def test_formulas_that_grow_without_end_become_data(op: str) -> None:
+def test_expressions_that_grow_too_large_become_data(op: str) -> None:
     """n * n, squared again and again: the last are computed when the model runs."""
     bench = Bench()
     size = bench.sizes(N, T)

@@ -1,10 +1,9 @@
-"""What the tests of the walker share: small models, and importing them or seeing them refused."""
+"""Helpers of the walker's tests: small models, importing them, and checking their errors."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 
 from ingot.frontends.onnx.walker import import_model
 from ingot.graph.ir import Graph
@@ -12,6 +11,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.verify import verify
 from ingot.support.errors import IngotError
 from tests.models.parts import info, model
+from tests.refusal import Fact, Facts, refused
 
 X, Y = info("x", [2, 3]), info("y", [2, 3])
 
@@ -23,10 +23,15 @@ def imported(proto: onnx.ModelProto) -> tuple[Graph, ConstantStore]:
     return result, store
 
 
-def refused(proto: onnx.ModelProto, code: str = "bad-model") -> IngotError:
-    with pytest.raises(IngotError) as caught:
+def refused_model(
+    proto: onnx.ModelProto,
+    *facts: Fact,
+    where: Facts = (),
+    code: str = "bad-model",
+    hint: bool | Facts = False,
+) -> IngotError:
+    with refused(code, *facts, where=where, hint=hint) as caught:
         import_model(proto, ConstantStore())
-    assert caught.value.code == code, caught.value
     return caught.value
 
 

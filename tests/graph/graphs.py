@@ -54,7 +54,7 @@ def inputs_for(g: Graph, seed: int = 0) -> list[np.ndarray]:
 def agree(
     before: Graph, after: Graph, store: ConstantStore, rtol: float = 0.0, seeds: int = 3
 ) -> None:
-    """Both graphs give the same answers by the same names; `rtol` is relative to the largest."""
+    """Both graphs have the same outputs under the same names; `rtol` is relative to the largest."""
     verify(after)
     assert [v.name for v in before.inputs] == [v.name for v in after.inputs]
     assert [v.name for v in before.outputs] == [v.name for v in after.outputs]

@@ -1,4 +1,4 @@
-"""The interpreter: answers, sizes bound from inputs and from data, errors that name both sides."""
+"""The graph interpreter: outputs, symbols bound by inputs or data, errors that name both sides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from ingot.graph.interp import run, run_all
 from ingot.graph.store import ConstantStore
-from ingot.support.errors import IngotError
 from tests.graph.graphs import graph
+from tests.refusal import refused
 
 LINEAR = """
 graph g(%x: f32[n, 2], %y: f32[n, 3]) {
@@ -29,7 +29,7 @@ def linear(x, y):
     return run(g, store, [x, y]), x @ w + y
 
 
-def test_answers_and_symbolic_attributes():
+def test_outputs_and_symbolic_attributes():
     (s, size), wanted = linear(np.ones((4, 2), np.float32), np.ones((4, 3), np.float32))
     np.testing.assert_array_equal(s, wanted)
     np.testing.assert_array_equal(size, [4, 12])
@@ -44,28 +44,25 @@ def test_run_all_gives_every_value():
 
 
 @pytest.mark.parametrize(
-    "x, y, parts",
+    "x, y, facts, where",
     [
-        ((2, 2), (3, 3), ["'n' has two values", "axis 0 of 'x' gives 2", "axis 0 of 'y' gives 3"]),
-        ((5, 2), (5, 3), ["'n' is 5", "axis 0 of 'x'", "1..4"]),
-        ((2, 9), (2, 3), ["'x' has shape (2, 9)", "f32[n, 2]", "n=2"]),
-        ((2,), (2, 3), ["'x' has shape (2,)"]),
+        ((2, 2), (3, 3), ["'n'", "axis 0", "'x'", 2, "'y'", 3], ()),
+        ((5, 2), (5, 3), ["'n'", 5, "1..4"], ("axis 0", "'x'")),
+        ((2, 9), (2, 3), ["(2, 9)", "f32[n, 2]", "n=2"], "'x'"),
+        ((2,), (2, 3), ["(2,)", "f32[n, 2]"], "'x'"),
     ],
 )
-def test_wrong_shapes_name_both_sides(x, y, parts):
-    with pytest.raises(IngotError) as error:
+def test_wrong_shapes_name_both_sides(x, y, facts, where):
+    with refused("bad-input", *facts, where=where, hint=False):
         linear(np.ones(x, np.float32), np.ones(y, np.float32))
-    assert error.value.code == "bad-input"
-    for part in parts:
-        assert part in str(error.value)
 
 
 def test_wrong_dtype_and_count():
-    with pytest.raises(IngotError, match="'x' holds f64, declared f32"):
+    with refused("bad-input", "f64", "f32[n, 2]", where="'x'", hint=False):
         linear(np.ones((2, 2)), np.ones((2, 3), np.float32))
     store = ConstantStore()
     g = graph(LINEAR, store, w=np.ones((2, 3), np.float32))
-    with pytest.raises(IngotError, match="takes 2 inputs, got 1"):
+    with refused("bad-input", 2, 1, where="g", hint=False):
         run(g, store, [np.ones((2, 2), np.float32)])
 
 
@@ -100,9 +97,8 @@ def test_sizes_that_the_data_gives():
 
 
 def test_a_size_out_of_its_declared_range_is_a_run_time_error():
-    with pytest.raises(IngotError, match="'a' is 4") as error:
+    with refused("run-failed", "'a'", 4, "1..3", where="bound", hint=False):
         hits([1], [4, 0])
-    assert error.value.code == "run-failed"
 
 
 def test_a_failing_operator_is_named():
@@ -115,10 +111,8 @@ graph g(%x: f32[3], %i: i64[1]) {
 }""",
         store,
     )
-    with pytest.raises(IngotError) as error:
+    with refused("run-failed", where="embed", hint=False):
         run(g, store, [np.ones(3, np.float32), np.array([3])])
-    assert error.value.code == "run-failed"
-    assert "embed" in error.value.where
 
 
 CONTROL = """

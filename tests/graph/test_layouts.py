@@ -18,7 +18,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_element_lies_where_the_index_says(name):
+def test_an_element_is_at_its_physical_index(name):
     layout, shape = CASES[name]
     array = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
     packed = pack(layout, array)
@@ -30,8 +30,8 @@ def test_an_element_lies_where_the_index_says(name):
     assert packed.sum() == array.sum(), "padding is zero"
 
 
-def test_open_sizes_round_up():
+def test_dynamic_sizes_round_up():
     type = tensor(dtypes.f32, arith.Var("n"), 6)
-    laid = TensorType(type.dtype, type.shape, panels((1,), 0, 4))
-    sizes = [arith.evaluate(d, {"n": 9}) for d in physical_shape(laid)]
+    packed_type = TensorType(type.dtype, type.shape, panels((1,), 0, 4))
+    sizes = [arith.evaluate(d, {"n": 9}) for d in physical_shape(packed_type)]
     assert sizes == [3, 6, 4]

@@ -11,7 +11,7 @@ import pytest
 import ingot
 from ingot import api, pipeline
 from ingot.graph.layouts import pack, pack_into, packed_shape, panels
-from ingot.graph.store import _PIECE_BYTES, ConstantStore, Later
+from ingot.graph.store import _PIECE_BYTES, ConstantStore, LazyConstant
 from tests.small import small_model
 
 
@@ -20,12 +20,12 @@ def resident_file_bytes() -> int:
     return next(int(x.split()[1]) << 10 for x in lines if x.startswith("RssFile"))
 
 
-def test_looking_at_a_mapped_constant_does_not_keep_it_in_memory(tmp_path):
+def test_reading_a_mapped_constant_does_not_keep_it_in_memory(tmp_path):
     size = 3 * _PIECE_BYTES
     path = tmp_path / "weights"
     np.arange(size // 4, dtype=np.int32).tofile(path)
     array = np.memmap(path, np.int32, "r").reshape(16, -1)
-    store, before = ConstantStore(is_frugal=True), resident_file_bytes()
+    store, before = ConstantStore(drops_unused=True), resident_file_bytes()
     ref = store.add(array)
     assert resident_file_bytes() - before < _PIECE_BYTES
     blob = np.zeros(size + 64, np.uint8)
@@ -44,15 +44,15 @@ def test_a_constant_in_memory_is_moved_whole(make):
     store.move(ref, blob, [0, 100])
     for start in (0, 100):
         np.testing.assert_array_equal(blob[start : start + 48].view(np.float32), array.ravel())
-    assert ref in store  # a store that is not frugal keeps what it has
+    assert ref in store  # the store does not drop unused constants
 
 
-def test_only_a_frugal_store_forgets():
-    for is_frugal in (False, True):
-        store = ConstantStore(is_frugal)
+def test_only_a_store_that_drops_unused_constants_frees_them():
+    for drops_unused in (False, True):
+        store = ConstantStore(drops_unused)
         kept, other = store.add(np.zeros(3)), store.add(np.ones(3))
         store.retain([kept])
-        assert kept in store and (other in store) is not is_frugal
+        assert kept in store and (other in store) is not drops_unused
 
 
 def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path):
@@ -71,13 +71,13 @@ def test_compiling_a_session_of_ones_own_keeps_its_constants():
     assert ingot.compile(small_model(), jobs=1).package.constants.nbytes >= 60
 
 
-def test_large_constants_are_told_apart_by_every_piece():
-    """Those of more than one piece, which are looked at side by side; turned round or not."""
+def test_every_piece_of_a_large_constant_is_hashed():
+    """Constants of more than one piece, hashed in threads; row-major or column-major."""
     store, size = ConstantStore(), 3000
     matrix = np.arange(size * size, dtype=np.float32).reshape(size, size)
     ref = store.add(matrix)
-    turned = np.asfortranarray(matrix)
-    assert not turned.flags.c_contiguous and store.add(turned) == ref
+    transposed = np.asfortranarray(matrix)
+    assert not transposed.flags.c_contiguous and store.add(transposed) == ref
     np.testing.assert_array_equal(store.get(store.add(matrix.T)), matrix.T)
     assert store.add(matrix.T) != ref
     for place in (0, -1):
@@ -90,8 +90,8 @@ LARGE = np.arange(1 << 19, dtype=np.float32).reshape(1 << 9, -1)
 
 
 @pytest.mark.parametrize("array", [LARGE, LARGE[:7, :5]], ids=["large", "small"])
-def test_a_constant_in_another_order_is_made_when_it_is_moved(array):
-    """A large one has been looked at by nobody; a small one goes by its bytes as any other."""
+def test_a_lazy_constant_is_materialized_when_it_is_moved(array):
+    """A large lazy constant is not hashed; a small one has the digest of its bytes."""
     layout = panels((0,), 1, 48)
     filled: list[int] = []
 
@@ -99,12 +99,12 @@ def test_a_constant_in_another_order_is_made_when_it_is_moved(array):
         filled.append(out.nbytes)
         pack_into(layout, source, out)
 
-    store, want = ConstantStore(is_frugal=True), pack(layout, array)
-    later = Later(array, packed_shape(layout, array.shape), fill)
+    store, want = ConstantStore(drops_unused=True), pack(layout, array)
+    lazy = LazyConstant(array, packed_shape(layout, array.shape), fill)
     source = store.add(array)
-    ref = store.derive(source, "in panels", later)
-    assert store.derive(source, "in panels", later) == ref
-    assert store.derive(source, "in other panels", later) != ref or array is not LARGE
+    ref = store.derive(source, "in panels", lazy)
+    assert store.derive(source, "in panels", lazy) == ref
+    assert store.derive(source, "in other panels", lazy) != ref or array is not LARGE
     assert ref.shape == want.shape and ref.dtype == "f32"
     assert not filled or array is not LARGE
     blob = np.zeros(2 * want.nbytes + 64, np.uint8)
@@ -119,18 +119,18 @@ def test_a_constant_in_another_order_is_made_when_it_is_moved(array):
 
 def test_a_view_of_a_constant_is_a_constant_and_moves_in_order():
     store = ConstantStore()
-    ref = store.derive(store.add(LARGE), "turned", LARGE.T)
+    ref = store.derive(store.add(LARGE), "transposed", LARGE.T)
     assert np.shares_memory(store.get(ref), LARGE) and not store.get(ref).flags.writeable
     blob = np.zeros(LARGE.nbytes, np.uint8)
     store.move(ref, blob, [0])
     np.testing.assert_array_equal(blob.view(np.float32).reshape(LARGE.T.shape), LARGE.T)
 
 
-def test_what_is_not_made_yet_can_be_asked_for_and_saved(tmp_path):
+def test_a_lazy_constant_can_be_read_and_saved(tmp_path):
     layout = panels((0,), 1, 48)
-    later = Later(LARGE, packed_shape(layout, LARGE.shape), partial(pack_into, layout))
+    lazy = LazyConstant(LARGE, packed_shape(layout, LARGE.shape), partial(pack_into, layout))
     store, want = ConstantStore(), pack(layout, LARGE)
-    ref = store.derive(store.add(LARGE), "in panels", later)
+    ref = store.derive(store.add(LARGE), "in panels", lazy)
     store.save(tmp_path / "all.npz")
     again = ConstantStore()
     again.load(tmp_path / "all.npz")

@@ -16,6 +16,7 @@ from ingot.loops import ir, visit
 from ingot.loops.script_parse import parse
 from ingot.script import *
 from tests.kernels.samples import floats, mm_relu
+from tests.refusal import check, is_told, refused
 
 N, HALF, SLOPE = 8, 0.5, np.float32(0.25)
 SHAPE = (3, 8)
@@ -192,11 +193,11 @@ def test_a_name_of_an_outer_suite_is_not_bound_again():
             B[0] = total
 
     assert_at(caught.value, "rebinding", "total")
-    assert "outside this suite" in caught.value.what and "buffer" in caught.value.hint
+    check(caught.value, "bad-text", where="total", hint="alloc(f32[1])")
 
 
 def test_nested_loops_need_names_of_their_own():
-    with pytest.raises(ingot.IngotError, match="i is bound already"):
+    with refused("bad-text", where=("test_define.py", "i")):
 
         @ingot.kernel
         def k(A: f32[N]):
@@ -217,7 +218,7 @@ def test_an_error_points_at_line_and_column():
                 B[i] = A[i] + nothing(A[i])  # unknown word
 
     assert_at(caught.value, "unknown word", "nothing(A[i])")
-    assert caught.value.what == "there is no function nothing"
+    assert is_told("nothing", caught.value.what)
     assert caught.value.text().splitlines()[-1].rstrip().endswith("^" * len("nothing(A[i])"))
 
 
@@ -257,33 +258,33 @@ def test_an_argument_of_a_helper_is_read_where_the_call_stands():
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "facts"),
     [
-        ("endless(A[0])", "calls itself"),
-        ("two_steps(A[0])", "must be one return"),
-        ("relu(A[0], A[1])", "takes 1 arguments by position: x"),
-        ("relu(x=A[0])", "takes 1 arguments"),
-        ("len(A)", "there is no function len"),
-        ("A[0] if A[0] > 0 else A[1]", "select(condition, a, b)"),
-        ("A[0] ** 2", "pow(x, y)"),
-        ("1 // 0", "has no value"),
-        ("A[1.5]", "1.5 is not an index"),
-        ("A[0] + np", "np is a module"),
-        ("A[0] + SHAPE[5]", "no item 5 among 2"),
-        ("A", "A is a buffer"),
+        ("endless(A[0])", ["endless"]),
+        ("two_steps(A[0])", ["two_steps"]),
+        ("relu(A[0], A[1])", ["relu", 1, "x"]),
+        ("relu(x=A[0])", ["relu", 1, "x"]),
+        ("len(A)", ["len"]),
+        ("A[0] if A[0] > 0 else A[1]", ["select(condition, a, b)"]),
+        ("A[0] ** 2", ["pow(x, y)"]),
+        ("1 // 0", ["1 // 0"]),
+        ("A[1.5]", [1.5]),
+        ("A[0] + np", ["np"]),
+        ("A[0] + SHAPE[5]", [5, 2]),
+        ("A", ["A", "A[i]"]),
     ],
 )
-def test_words(call, words, tmp_path, monkeypatch):
+def test_words(call, facts, tmp_path, monkeypatch):
     file = tmp_path / "case.py"
     file.write_text(
         "from tests.kernels.test_define import *\nfrom tests.kernels.test_define import np\n"
         f"@ingot.kernel\ndef k(A: f32[8]):\n    A[3] = {call}\n"
     )
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ingot.IngotError) as caught:
+    with refused("bad-text", hint=False) as caught:
         exec(compile(file.read_text(), str(file), "exec"), {})
-    assert words in caught.value.what + caught.value.hint
-    assert caught.value.code == "bad-text"
+    told = f"{caught.value.what}\n{caught.value.hint}"  # why is the line itself
+    assert all(is_told(fact, told) for fact in facts), told
     if call[:3] not in ("end", "two"):  # these two are wrong where they stand
         assert caught.value.where.startswith("case.py:5:")
 
@@ -297,6 +298,7 @@ def test_a_broken_law_points_at_the_statement():
                 B[i] = A[i]  # mixed types
 
     assert_at(caught.value, "mixed types", "B[i] = A[i]", code="bad-loops")
+    check(caught.value, "bad-loops", where=("f32", "B", "f64"), hint=False)
 
 
 def test_a_block_sees_its_axes_only():
@@ -309,17 +311,17 @@ def test_a_block_sees_its_axes_only():
                     B[i] = A[vi]  # outer loop
 
     assert_at(caught.value, "outer loop", "B[i] = A[vi]", code="bad-loops")
-    assert "sees only its own axes" in caught.value.why
+    check(caught.value, "bad-loops", where="i", hint=False)
 
 
 def test_parameters_need_types():
-    with pytest.raises(ingot.IngotError, match="needs a type"):
+    with refused("bad-text", "f32[128, 64]", "size", where="A", hint=False):
 
         @ingot.kernel
         def k(A):
             A[0] = 0.0
 
-    with pytest.raises(ingot.IngotError, match="plain parameters"):
+    with refused("bad-text", why="def k2(A: f32[N], *, B: f32[N]):", hint=False):
 
         @ingot.kernel
         def k2(A: f32[N], *, B: f32[N]):
@@ -327,20 +329,20 @@ def test_parameters_need_types():
 
 
 def test_what_is_no_def_is_refused():
-    with pytest.raises(ingot.IngotError, match="stands above a def"):
+    with refused("bad-text", "@ingot.kernel", "SimpleNamespace", hint=False):
         ingot.kernel(SimpleNamespace())
-    with pytest.raises(ingot.IngotError, match="cannot be read"):
+    with refused("bad-text", where=("test_define.py", "<lambda>"), hint="ingot.kernels.parse"):
         ingot.kernel(lambda A: A)
     made: dict = {}
     exec("def from_nowhere(A: f32[4]):\n    A[0] = 0.0", made)
-    with pytest.raises(ingot.IngotError, match="cannot find its source"):
+    with refused("bad-text", where=("<string>", "from_nowhere"), hint="ingot.kernels.parse"):
         ingot.kernel(made["from_nowhere"])
 
 
 def test_words_outside_a_kernel_do_nothing():
-    with pytest.raises(ingot.IngotError, match="a word of the kernel language"):
+    with refused("bad-text", "@ingot.kernel", where="grid", hint=False):
         grid(1, 2)
-    with pytest.raises(ingot.IngotError, match=r"f32\(…\) is a word"):
+    with refused("bad-text", "@ingot.kernel", where="f32(…)", hint=False):
         f32(1.0)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "kernels"
-NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "beside")
+NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "timing")
 A_SCREEN = 80
 
 
@@ -18,7 +18,7 @@ def test_example(name, monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     example = importlib.import_module(name)
     timed = []
-    monkeypatch.setattr(example, "beside", lambda *args: timed.append(args))
+    monkeypatch.setattr(example, "compare_with_numpy", lambda *args: timed.append(args))
     example.main()
     assert len(timed) == 1
 
@@ -32,5 +32,7 @@ def test_there_are_four_and_each_fits_a_screen():
 def test_the_timer_prints_both_rates(monkeypatch, capsys):
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    importlib.import_module("beside").beside("x", lambda: None, lambda: None, 1e9, "GB/s")
-    assert "x: Ingot" in (out := capsys.readouterr().out) and "times numpy's speed" in out
+    importlib.import_module("timing").compare_with_numpy(
+        "x", lambda: None, lambda: None, 1e9, "GB/s"
+    )
+    assert "x: Ingot" in (out := capsys.readouterr().out) and "speedup" in out

@@ -21,6 +21,7 @@ from ingot.passes.fold_constants import fold_constants
 from ingot.script import *
 from tests.kernels.samples import floats, mm_relu
 from tests.kernels.test_call import accumulate, blur, interior, split_signs
+from tests.refusal import refused
 
 f32_ = dtypes.f32
 
@@ -64,7 +65,7 @@ def test_sizes_are_solved_in_symbols():
     assert str(graph.outputs[0].type) in ("f32[batch - 2]", "f32[-2 + batch]")
     x = floats(9)
     np.testing.assert_allclose(answers(graph, x)[0], x[:-2] + x[1:-1] + x[2:], 1e-5)
-    with pytest.raises(ingot.IngotError):
+    with refused("bad-input", -1, "batch - 2", where="kernel", hint=False):
         ingot.compile(graph)(floats(1))
 
 
@@ -134,28 +135,25 @@ def test_names_of_kernel_and_graph_do_not_meet():
 def test_demands_on_sizes_are_checked_when_the_model_runs():
     exe = ingot.compile(graph_of(split_signs, ("batch",), symbols=("batch",)))
     np.testing.assert_array_equal(exe(np.ones(8, np.float32))[0], np.ones(8))
-    with pytest.raises(ingot.IngotError) as caught:
+    with refused("run-failed", "n", 1, 64, 4, where="split_signs", hint=False):
         exe(np.ones(6, np.float32))
-    assert "n must be 1 to 64, a multiple of 4" in caught.value.text()
 
 
 @pytest.mark.parametrize(
-    ("shapes", "words"),
+    ("shapes", "facts"),
     [
-        (((4, 5),), "wants 2 operands (A, B), got 1"),
-        (((4, 5), (5,)), "operand B is f32[5], the kernel's parameter f32[k, m]"),
-        (((4, 5), (6, 7)), "sizes 5 and 6 differ: axis 0 of B is k"),
+        (((4, 5),), (2, "A, B", 1)),
+        (((4, 5), (5,)), ("B", "f32[5]", "f32[k, m]")),
+        (((4, 5), (6, 7)), (5, 6, "axis 0", "B", "k")),
     ],
 )
-def test_operands_that_do_not_fit(shapes, words):
-    with pytest.raises(ingot.IngotError) as caught:
+def test_operands_that_do_not_fit(shapes, facts):
+    with refused("bad-type", *facts, where="mm_relu", hint=False):
         graph_of(mm_relu, *shapes)
-    assert caught.value.code == "bad-type" and words in caught.value.what
-    assert "kernel mm_relu" in caught.value.what
 
 
 def test_static_sizes_are_checked_at_once():
-    with pytest.raises(ingot.IngotError, match="size n is 6; it must be 1 to 64"):
+    with refused("bad-type", "n", 6, 1, 64, where="split_signs", hint=False):
         graph_of(split_signs, (6,))
 
 

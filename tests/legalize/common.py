@@ -1,4 +1,4 @@
-"""Running kernels step by step through legalize: every step must verify and mean the same."""
+"""Legalizing kernels pass by pass: after every pass they must verify and mean the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from ingot import dtypes, target
 from ingot.arith import expr as arith
-from ingot.legalize import STEPS
-from ingot.legalize.context import Context
-from ingot.legalize.separate import Separated, separate
+from ingot.legalize import PASSES
+from ingot.legalize.context import PassContext
+from ingot.legalize.split_kernels import SplitKernel, split_kernel
 from ingot.loops import interp, ir, visit
 from ingot.loops.verify import verify
 
@@ -40,13 +40,13 @@ def run_all(kernels: Sequence[ir.Kernel], arrays: Arrays, sizes: Mapping[str, in
         interp.run(kernel, [arrays[p.name] for p in kernel.params], used)
 
 
-def run_separated(parts: Separated, arrays: Arrays, sizes: Mapping[str, int]) -> Arrays:
+def run_split(split: SplitKernel, arrays: Arrays, sizes: Mapping[str, int]) -> Arrays:
     arrays = {name: a.copy() for name, a in arrays.items()}
-    for b in parts.temporaries:
+    for b in split.temporaries:
         shape = tuple(arith.evaluate(d, sizes) for d in b.shape)
         poison = np.nan if b.dtype.is_float else 99
         arrays[b.name] = np.full(shape, poison).astype(b.dtype.numpy)
-    run_all(parts.kernels, arrays, sizes)
+    run_all(split.kernels, arrays, sizes)
     return arrays
 
 
@@ -57,34 +57,34 @@ def check(
     given: Arrays | None = None,
     rtol: float = 1e-5,
 ) -> tuple[list[ir.Kernel], list[str]]:
-    """Legalize step by step; each step is verified and run. Gives the legal kernels and notes."""
+    """Legalize pass by pass; verify and run after each. Returns the legal kernels and remarks."""
     sizes = dict(sizes or {})
     arrays = data(kernel, sizes) | (given or {})
     want = {name: a.copy() for name, a in arrays.items()}
     run_all([kernel], want, sizes)
-    parts = separate(kernel)
-    contexts = [Context.of(k, on) for k in parts.kernels]
-    _agree(want, parts, arrays, sizes, rtol, "separate")
-    for step in STEPS:
-        new = tuple(step.function(k, ctx) for k, ctx in zip(parts.kernels, contexts))
-        parts = Separated(new, parts.temporaries)
-        _agree(want, parts, arrays, sizes, rtol, step.name)
-    for k in parts.kernels:
+    split = split_kernel(kernel)
+    contexts = [PassContext.of(k, on) for k in split.kernels]
+    _agree(want, split, arrays, sizes, rtol, "split_kernel")
+    for each in PASSES:
+        new = tuple(each.function(k, ctx) for k, ctx in zip(split.kernels, contexts))
+        split = SplitKernel(new, split.temporaries)
+        _agree(want, split, arrays, sizes, rtol, each.name)
+    for k in split.kernels:
         assert_legal(k)
-    return list(parts.kernels), [note for ctx in contexts for note in ctx.notes]
+    return list(split.kernels), [remark for ctx in contexts for remark in ctx.remarks]
 
 
 def _agree(
     want: Arrays,
-    parts: Separated,
+    split: SplitKernel,
     arrays: Arrays,
     sizes: Mapping[str, int],
     rtol: float,
     name: str,
 ) -> None:
-    for k in parts.kernels:
+    for k in split.kernels:
         verify(k)
-    got = run_separated(parts, arrays, sizes)
+    got = run_split(split, arrays, sizes)
     for key, value in want.items():
         wide = np.float64 if dtypes.from_numpy(value.dtype).is_float else value.dtype
         a, b = got[key].astype(wide), value.astype(wide)

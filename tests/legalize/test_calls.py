@@ -1,4 +1,4 @@
-"""Calls of instructions through legalize: kept where the target has them, else what they mean."""
+"""Instruction calls through legalize: kept where the target has them, else inlined."""
 
 import pytest
 
@@ -9,7 +9,8 @@ from ingot.loops import ir, visit
 from ingot.loops.script_parse import parse
 from ingot.schedule import Schedule
 from tests.legalize.common import AVX2, PLAIN, check
-from tests.native import legal_parts
+from tests.native import legal_kernels
+from tests.refusal import is_told
 from tests.schedule.common import matmul
 from tests.schedule.instructions import DOT4, DOT_BYTES, DOT_PAIRS, packed_product
 
@@ -33,9 +34,9 @@ def widening(made: ir.Instruction) -> ir.Kernel:
 
 @pytest.mark.parametrize("on", [AVX2, PLAIN, VNNI], ids=["avx2", "plain", "vnni"])
 @pytest.mark.parametrize("made", [DOT_BYTES, DOT_PAIRS], ids=["bytes", "pairs"])
-def test_every_step_of_a_call_means_the_same(made, on):
-    (kernel,), notes = check(widening(made), on=on)
-    assert not notes
+def test_every_pass_keeps_the_meaning_of_a_call(made, on):
+    (kernel,), remarks = check(widening(made), on=on)
+    assert not remarks
     stays = on is VNNI or made is DOT_PAIRS
     assert len(calls(kernel)) == stays
     for call in calls(kernel):
@@ -48,12 +49,12 @@ def test_every_step_of_a_call_means_the_same(made, on):
     [(DOT_BYTES, VNNI, "vpdpbusd"), (DOT_PAIRS, AVX2, "vpmaddwd"), (DOT_PAIRS, PLAIN, "pmaddwd")],
 )
 def test_the_machine_code_has_the_instruction(made, on, word):
-    (kernel,) = legal_parts(widening(made), on).kernels
+    (kernel,) = legal_kernels(widening(made), on).kernels
     assembly = kernel_assembly(kernel, on)
     assert word in assembly and "call" not in assembly.replace(".call", "")
 
 
-def test_a_call_without_a_spelling_is_its_meaning():
+def test_a_call_without_emit_is_inlined():
     sch = Schedule(matmul(3, 5, 8))
     _, inner = sch.split(sch.loops(sch.block("Y"))[2], None, 4)
     sch.tensorize(inner, DOT4)
@@ -61,7 +62,7 @@ def test_a_call_without_a_spelling_is_its_meaning():
     assert not any(calls(k) for k in kernels) and "llvm.x86" not in kernel_text(kernels[0])
 
 
-def test_boxes_of_one_buffer_are_copied_apart():
+def test_overlapping_boxes_of_one_buffer_are_copied():
     """Reversing in place: what is read is what was there before the call."""
     text = """
     @ingot.kernel
@@ -77,7 +78,7 @@ def test_boxes_of_one_buffer_are_copied_apart():
     assert len([s for s in visit.walk_stmts(second.body) if isinstance(s, ir.Alloc)]) == 2
 
 
-def test_wide_meanings_run_on_whole_rows():
+def test_vector_meanings_run_on_flat_copies():
     text = """
     @ingot.kernel
     def rows(X: f32[4, 6], Y: f32[4, 6]):
@@ -109,8 +110,8 @@ def test_a_meaning_may_call_and_have_sizes():
 
 
 @pytest.mark.parametrize("kind", [ir.LoopKind.UNROLL, ir.LoopKind.VECTOR])
-def test_calls_in_marked_loops(kind):
-    """Written out, each copy has buffers of its own; lanes of a call run one by one."""
+def test_calls_in_unrolled_and_vector_loops(kind):
+    """Each unrolled copy has buffers of its own; a VECTOR loop with a call becomes serial."""
     a, b, c = DOT_PAIRS.meaning.params
     one = arith.Const(1)
     buffers = [
@@ -125,8 +126,8 @@ def test_calls_in_marked_loops(kind):
         ir.Slice(buffers[2], (i, zero), (one, arith.Const(4))),
     )
     loop = ir.For("i", zero, arith.Const(3), ir.Call(DOT_PAIRS, boxes), kind)
-    (kernel,), notes = check(ir.Kernel("marked", tuple(buffers), (), loop))
+    (kernel,), remarks = check(ir.Kernel("marked", tuple(buffers), (), loop))
     if kind is ir.LoopKind.UNROLL:
-        assert len(calls(kernel)) == 3 and not notes
+        assert len(calls(kernel)) == 3 and not remarks
     else:
-        assert "lane by lane: its body is wide already" in notes[0]
+        assert is_told("marked", remarks[0]) and is_told("i", remarks[0])

@@ -1,4 +1,4 @@
-"""Small types: every code decodes and encodes as the interpreter has it, and arithmetic agrees."""
+"""Narrow types: every code decodes and encodes as the interpreter has it, and arithmetic agrees."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.legalize.context import Context
+from ingot.legalize.context import PassContext
 from ingot.legalize.expand_math import _Expand
 from ingot.legalize.math.code import V
 from ingot.legalize.math.narrow import FORMATS
@@ -16,11 +16,11 @@ from ingot.loops.build import Build
 from tests.legalize.common import AVX2, PLAIN, check
 from tests.legalize.evaluate import evaluate_function
 
-SMALL = [*FORMATS, "f8e8m0fnu"]
+NARROW = [*FORMATS, "f8e8m0fnu"]
 
 
 def expander(on=PLAIN) -> _Expand:
-    return _Expand(Context.of(ir.Kernel("k", (), (), ir.Seq(())), on))
+    return _Expand(PassContext.of(ir.Kernel("k", (), (), ir.Seq(())), on))
 
 
 def convert(x: np.ndarray, source: DType, target: DType, mode: str = "saturate") -> np.ndarray:
@@ -41,7 +41,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
     np.testing.assert_array_equal(np.signbit(a[known]), np.signbit(b[known]))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", NARROW)
 def test_every_code_decodes(name):
     dtype = dtypes.of(name)
     codes = all_codes(dtype)
@@ -63,7 +63,7 @@ def floats(dtype: DType) -> np.ndarray:
 
 @pytest.mark.parametrize("mode", ["saturate", "wrap"])
 @pytest.mark.parametrize("source", [dtypes.f32, dtypes.f64], ids=str)
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", NARROW)
 def test_every_rounding_is_to_nearest_even(name, source, mode):
     dtype = dtypes.of(name)
     with np.errstate(all="ignore"):
@@ -100,7 +100,7 @@ def test_integers_round_once(name, source):
 
 
 @pytest.mark.parametrize("name", ["i4", "u4", "i2", "u2"])
-def test_small_integers_wrap_and_saturate(name):
+def test_narrow_integers_wrap_and_saturate(name):
     dtype = dtypes.of(name)
     whole = np.arange(-300, 300).astype(np.int32)
     got = convert(whole, dtypes.i32, dtype)
@@ -132,7 +132,7 @@ def test_arithmetic_rounds_after_every_operation(name, on):
     check(b.finish(outs), on=on, rtol=0)
 
 
-def test_small_integer_arithmetic_wraps():
+def test_narrow_integer_arithmetic_wraps():
     b = Build("nibbles")
     i4 = dtypes.i4
     x, y = b.param("x", i4, (16,)), b.param("y", i4, (16,))

@@ -1,4 +1,4 @@
-"""Hand-made kernels that together use every node of the loop grammar; many tests use them."""
+"""Hand-written kernels that together use every node of the loop grammar; many tests use them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Axis, AxisKind, Buffer, Index, Lit, LoopKind, Slice, Stmt
 
-# --- small words -------------------------------------------------------------------------------
+# --- constructors -------------------------------------------------------------------------------
 
 
 def num(value: float, dtype: DType = f32) -> Lit:
@@ -53,9 +53,9 @@ W = buf("W", i64, 16)
 # --- the kernels -------------------------------------------------------------------------------
 
 
-def product() -> ir.Kernel:
-    """A reduction and an epilogue, as the builder writes them, with a symbolic size."""
-    b = Build("product")
+def matmul() -> ir.Kernel:
+    """A GEMM with an epilogue, as the builder makes it, with a dynamic dimension."""
+    b = Build("matmul")
     a, w = b.param("a", f32, (4, n)), b.param("w", f32, (n, 6))
     y = b.reduce("y", (4, 6), (n,), "add", lambda r, c, k: a[r, k] * w[k, c])
     z = b.compute("z", (4, 6), lambda r, c: ir.Binary("max", y[r, c], num(0.0)))
@@ -88,7 +88,7 @@ def gather() -> ir.Kernel:
 
 
 def padded() -> ir.Kernel:
-    """A guarded load: nothing is touched outside."""
+    """A masked load: no access out of range."""
     b = Build("padded")
     a = b.param("a", f32, (6,))
 
@@ -164,7 +164,7 @@ def vectors() -> ir.Kernel:
                 ir.Store(Y, (i * 4,), lanes, mask=mask),
                 ir.Store(Z, (i,), mixed, stride=const(4)),
             ),
-            annotations=(("reach", n * 2), ("parts", (n + 1, "x"))),
+            annotations=(("limit", n * 2), ("pair", (n + 1, "x"))),
         ),
         [ir.Size("n", 0, 16)],
     )
@@ -219,7 +219,7 @@ def control() -> ir.Kernel:
 
 
 def devices() -> ir.Kernel:
-    """Bound loops, shared memory, copies under way, sync, and an instruction with its meaning."""
+    """Bound loops, shared memory, asynchronous copies, sync, an instruction with its meaning."""
     p, q, r = buf("p", f32, 4, scope="spad"), buf("q", f32, 4), buf("r", f32)
     u = arith.Var("u")
     meaning = kernel([p, q, r], loop("u", 4, store(r, r[()] + p[u] * q[u])))
@@ -252,7 +252,7 @@ def types() -> ir.Kernel:
 
 
 def loaded_indices() -> ir.Kernel:
-    """All spellings of a value inside an index."""
+    """All forms of a value inside an index."""
     w32 = buf("w32", i32, 16)
     values = [W[i], ir.Cast(w32[i], i64), ir.Cast(w32[i], i64, "wrap"), W[i] + num(1, i64)]
     values += [ir.Load(W, (i,), mask=ir.Compare("lt", X[i], num(0.0))), Index(i), num(3, i64)]
@@ -267,6 +267,6 @@ def loaded_indices() -> ir.Kernel:
 
 
 ALL: list[Callable[[], ir.Kernel]] = [
-    product, argmax, gather, padded, scheduled, nested_blocks, vectors, operators, control,
+    matmul, argmax, gather, padded, scheduled, nested_blocks, vectors, operators, control,
     devices, types, loaded_indices,
 ]  # fmt: skip

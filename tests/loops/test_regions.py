@@ -1,4 +1,4 @@
-"""Boxes are right (checked against what the interpreter touches) and as small as they should be."""
+"""Boxes contain every accessed element (checked by evaluation) and are tight for affine indices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_negative_and_symbolic_strides():
     assert box_of([(10 - i,)], {"i": (0, 4)}) == [(7, 4)]
     ((offset, extent),) = box_of([(i * n + j,)], {"i": (0, 4), "j": (0, n)}, env) or []
     assert offset == 0 and extent == n * 4
-    assert box_of([(i * n,)], {"i": (0, 4)}) is None  # the sign of n is not known
+    assert box_of([(i * n,)], {"i": (0, 4)}) is None  # the sign of n is unknown
 
 
 def test_division_remainder_and_clamps():
@@ -60,7 +60,7 @@ def test_data_dependence_is_unknown():
     assert reads["w"].box == ((0, 4),) and not reads["w"].is_whole
 
 
-def test_a_block_is_seen_through_its_bindings():
+def test_axes_are_replaced_by_their_bindings():
     inside = body("""
 def k(a: f32[34], b: f32[32]):
     for io in serial(8):
@@ -98,7 +98,7 @@ def k(a: f32[64], m: f32[4, 8]):
     reads, writes = regions(inside, {"io": Interval(0, 3)})
     assert reads["a"].box == ((io * 16 + 8, 7),)
     assert writes["a"].box == ((io * 16, 4),)
-    assert reads["m"].is_whole and writes["m"].is_whole  # a row's end may be crossed
+    assert reads["m"].is_whole and writes["m"].is_whole  # the lanes may cross the end of a row
 
 
 def test_boxes_of_instructions_and_copies():
@@ -119,7 +119,7 @@ def k(a: f32[16], s: f32[16], o: f32[4]):
     assert reads["o"].box == writes["o"].box == ((io, 1),)
 
 
-# --- soundness: no element outside the box is ever named ---------------------------------------
+# --- soundness: no index is outside the box ---------------------------------------
 
 INNER = {"i": (1, 5), "j": (0, 3)}
 
@@ -143,7 +143,7 @@ def terms() -> st.SearchStrategy[arith.Expr]:
 
 @settings(max_examples=120, deadline=None)
 @given(terms(), terms())
-def test_boxes_hold_every_index(a, b):
+def test_boxes_contain_every_index(a, b):
     box = box_of([(a,), (b,)], INNER, {"o": Interval(0, 3)})
     if box is None:
         return

@@ -14,9 +14,9 @@ from ingot.dtypes import f16, f32, i8, i64, u8
 from ingot.loops import ir
 from ingot.loops.script_parse import parse
 from ingot.loops.script_print import show
-from ingot.support.errors import IngotError
 from tests.loops import kernels
 from tests.loops.kernels import X, Y, buf, const, kernel, num, store
+from tests.refusal import refused
 
 
 @pytest.mark.parametrize("make", kernels.ALL, ids=lambda make: make.__name__)
@@ -64,7 +64,7 @@ def test_a_buffer_may_be_called_like_a_function():
     assert parse(show(made)) == made
 
 
-def test_bare_numbers_take_the_type_of_their_neighbours():
+def test_untyped_numbers_take_the_type_of_the_other_operands():
     made = parse(
         "def k(a: f16[4], b: u8[4]):\n    a[0] = 2 * a[1]\n    b[1] = select(True, b[0], 7)"
     )
@@ -79,56 +79,53 @@ def test_constants_come_from_outside():
 
 
 @pytest.mark.parametrize(
-    ("line", "words", "column"),
+    ("line", "facts", "column"),
     [
-        ("X[0] = q", "q is not bound", 12),
-        ("X[0] = 1.0 if", "not Python", 18),
-        ("X[0] = nothing(1.0)", "no function nothing", 12),
-        ("X[0] = select(True, X[0])", "takes 3 arguments, not 2", 12),
-        ("W[0] = 0.5", "not a number of type i64", 12),
-        ("t = 1.0", "the type of 1.0 is not known", 9),
-        ("X[0] = True and False", "written & and |", 12),
-        ("q[0] = 1.0", "q is not a buffer", 5),
-        ("import os", "not a statement", 5),
-        ("X[0] **= 2.0", "only +=", 5),
-        ("for i in walk(4):\n        pass", "walk(…) is not a kind of loop", 14),
-        ("with block('b', spatial=(i + 1,)) as (vi,):\n        pass", "i is not bound", 30),
-        ("with block('b') as (vi,):\n        pass", "0 axes and names 1", 10),
-        ("X[0] = X[0] < X[1] < X[2]", "not a value", 12),
-        ("call(dot, X[0:4])", "no instruction dot", 5),
-        ("X[0] = load(X[0], lanes=3)", "no option lanes", 29),
-        ("__import__('os')", "not a statement", 5),
+        ("X[0] = q", ("q",), 12),
+        ("X[0] = 1.0 if", (), 18),
+        ("X[0] = nothing(1.0)", ("nothing",), 12),
+        ("X[0] = select(True, X[0])", ("select", 3, 2), 12),
+        ("W[0] = 0.5", (0.5, "i64"), 12),
+        ("t = 1.0", (1.0, "f32"), 9),
+        ("X[0] = True and False", ("&", "|"), 12),
+        ("q[0] = 1.0", ("q",), 5),
+        ("import os", (), 5),
+        ("X[0] **= 2.0", ("+=", "-=", "*=", "/="), 5),
+        ("for i in walk(4):\n        pass", ("walk",), 14),
+        ("with block('b', spatial=(i + 1,)) as (vi,):\n        pass", ("i",), 30),
+        ("with block('b') as (vi,):\n        pass", (0, 1), 10),
+        ("X[0] = X[0] < X[1] < X[2]", (), 12),
+        ("call(dot, X[0:4])", ("dot",), 5),
+        ("X[0] = load(X[0], lanes=3)", ("load", "lanes"), 29),
+        ("__import__('os')", ("__import__",), 5),
     ],
 )
-def test_errors_have_line_and_column(line, words, column):
-    with pytest.raises(IngotError) as caught:
+def test_errors_have_line_and_column(line, facts, column):
+    with refused("bad-text", *facts, where=f"line 3, column {column}", hint=False):
         parse(f"@ingot.kernel\ndef k(X: f32[16], W: i64[16]):\n    {line}\n")
-    assert caught.value.code == "bad-text"
-    assert words in str(caught.value)
-    assert f"line 3, column {column}" in caught.value.where
 
 
 def test_only_one_function():
-    with pytest.raises(IngotError, match="one function"):
+    with refused("bad-text", where="line 1, column 1", hint=False):
         parse("x = 1")
 
 
 def test_annotations_without_a_text_form_are_refused():
-    with pytest.raises(IngotError, match="no text form"):
+    with refused("bad-text", "frozenset()"):
         show(kernels.loop("i", 4, store(X, 0, num(0.0)), annotations=(("bad", frozenset()),)))
 
 
 # --- random expressions ------------------------------------------------------------------------
 
 KINDS = [f32, f16, i64, i8, u8]
-PLACES = {kind: buf(f"b_{kind.name}", kind, 16) for kind in KINDS}
+BUFFERS = {kind: buf(f"b_{kind.name}", kind, 16) for kind in KINDS}
 
 
 def indices() -> st.SearchStrategy[arith.Expr]:
     leaves = st.one_of(
         st.integers(-20, 20).map(arith.Const), st.sampled_from(["i", "n"]).map(arith.Var)
     )
-    loaded = st.sampled_from(["i", "n"]).map(lambda v: arith.Opaque(PLACES[i64][arith.Var(v)]))
+    loaded = st.sampled_from(["i", "n"]).map(lambda v: arith.Opaque(BUFFERS[i64][arith.Var(v)]))
 
     def grow(inner):
         return st.builds(lambda make, a, b: make(a, b), st.sampled_from(arith.BINARY), inner, inner)
@@ -150,7 +147,7 @@ def values(draw, kind: dtypes.DType, depth: int = 2) -> ir.Expr:
             return draw(literals(kind))
         if leaf == 1 and kind is i64:
             return ir.Index(draw(indices()))
-        return PLACES[kind][draw(indices())]
+        return BUFFERS[kind][draw(indices())]
     inner = values(kind, depth - 1)
     form = draw(st.sampled_from(["unary", "binary", "select", "cast", "fma", "leaf"]))
     match form:
@@ -178,8 +175,8 @@ def values(draw, kind: dtypes.DType, depth: int = 2) -> ir.Expr:
 def test_random_expressions_round_trip(data):
     kind = data.draw(st.sampled_from(KINDS))
     at, value = data.draw(indices()), data.draw(values(kind))
-    body = kernels.loop("i", 4, ir.Store(PLACES[kind], (at,), value))
-    made = kernel(PLACES.values(), body, [ir.Size("n")])
+    body = kernels.loop("i", 4, ir.Store(BUFFERS[kind], (at,), value))
+    made = kernel(BUFFERS.values(), body, [ir.Size("n")])
     assert parse(show(made)) == made
 
 

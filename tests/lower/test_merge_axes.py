@@ -34,7 +34,7 @@ def assert_merged(kernel: ir.Kernel, want: list[int], **sizes: int) -> None:
 
 
 def test_rows_of_a_batch_are_rows():
-    b = Build("product")
+    b = Build("matmul")
     x, w = b.param("x", f32, (2, 3, 5)), b.param("w", f32, (5, 4))
     y = b.reduce("y", (2, 3, 4), (5,), "add", lambda i, j, o, k: x[i, j, k] * w[k, o])
     bias = b.param("bias", f32, (4,))
@@ -42,7 +42,7 @@ def test_rows_of_a_batch_are_rows():
     assert_merged(b.finish([out]), [3, 2])
 
 
-def test_a_map_of_one_shape_is_flat():
+def test_an_elementwise_nest_of_one_shape_is_flat():
     b = Build("map")
     x, y = b.param("x", f32, (2, 3, n)), b.param("y", f32, (2, 3, n))
     kernel = b.finish([b.compute("out", (2, 3, n), lambda *p: x[p] * y[p])], [ir.Size("n", 1, 9)])
@@ -52,14 +52,14 @@ def test_a_map_of_one_shape_is_flat():
 @pytest.mark.parametrize(
     ("given", "value", "want"),
     [
-        ((4, 3), lambda x: lambda i, j: x[j, i], 2),  # the other way round
-        ((4, 4), lambda x: lambda i, j: x[i + 1, j], 2),  # not the whole of it
-        ((3, 4), lambda x: lambda i, j: x[i, j] * ir.Cast(ir.Index(j), f32), 2),  # as a number
+        ((4, 3), lambda x: lambda i, j: x[j, i], 2),  # transposed
+        ((4, 4), lambda x: lambda i, j: x[i + 1, j], 2),  # not the whole axis
+        ((3, 4), lambda x: lambda i, j: x[i, j] * ir.Cast(ir.Index(j), f32), 2),  # as a value
         ((3, 4), lambda x: lambda i, j: x[i, 0] + x[i, j], 2),  # one alone
         ((3, 4), lambda x: lambda i, j: x[i, j] + x[i, j], 1),
     ],
 )
-def test_only_what_runs_together(given, value, want):
+def test_only_axes_indexed_together_merge(given, value, want):
     b = Build("k")
     x = b.param("x", f32, given)
     assert_merged(b.finish([b.compute("out", (3, 4), value(x))]), [want])

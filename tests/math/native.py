@@ -17,7 +17,7 @@ from ingot.codegen import llvm_object
 from ingot.codegen.llvm_kernel import print_kernel
 from ingot.dtypes import DType
 from ingot.legalize import legalize_kernel
-from ingot.legalize.separate import separate
+from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.runtime.loader import LoadedObject
@@ -39,7 +39,7 @@ def kernel_of(fn: str, dtype: DType, count: int, target: Target) -> ir.Kernel:
     args = [b.param(f"x{n}", dtype, (count,)) for n in range(ir.MATH[fn])]
     y = b.compute("y", (count,), lambda i: ir.Math(fn, tuple(x[i] for x in args)))
     scheduled = schedule_kernel(b.finish([y]), target, "elementwise").kernel
-    (nest,) = separate(scheduled).kernels
+    (nest,) = split_kernel(scheduled).kernels
     return legalize_kernel(nest, target)
 
 

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 import ingot
 from ingot import api, dtypes, pipeline
 from ingot.arith import expr as arith
-from ingot.legalize.separate import separate
+from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir as loops_ir
 from ingot.loops import visit
 from ingot.program import interp as program_interp
@@ -244,7 +244,7 @@ def scores(case: Case) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_no_buffer_is_as_large_as_the_scores(name: str):
     case = CASES[name]
-    program = lowered(case, "separate")
+    program = lowered(case, "split_kernels")
     families = {kernel.family for _, kernel in program.kernels}
     assert ("attention" in families) == case.is_fused
     assert (largest_buffer(program) < scores(case)) == case.is_fused
@@ -252,27 +252,27 @@ def test_no_buffer_is_as_large_as_the_scores(name: str):
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
 def test_panels_follow_the_target(target: str):
-    (kernel,) = (k for _, k in lowered(CASES["open length"], "share").kernels)
+    (kernel,) = (k for _, k in lowered(CASES["open length"], "dedupe_kernels").kernels)
     sch = Schedule(kernel)
     assert schedule_attention(sch, parse(target))
-    (panels,) = separate(sch.kernel).temporaries
+    (panels,) = split_kernel(sch.kernel).temporaries
     width = arith.as_int(panels.shape[-1])
     assert width is not None and width % parse(target).lanes(dtypes.f32) == 0
 
 
-@pytest.mark.parametrize("steps", [1, 4])
-def test_steps_of_both_products_are_written_out(steps: int):
-    (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "share").kernels)
+@pytest.mark.parametrize("k_unroll", [1, 4])
+def test_k_loops_of_both_gemms_are_unrolled(k_unroll: int):
+    (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "dedupe_kernels").kernels)
     sch = Schedule(kernel)
-    with knobs.override(steps=steps):
+    with knobs.override(k_unroll=k_unroll):
         assert schedule_attention(sch, parse("x86-64-v3"))
     loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, loops_ir.For)]
-    assert sum((loops_ir.STEPS, 4) in x.annotations for x in loops) == (2 if steps == 4 else 0)
+    assert sum((loops_ir.K_UNROLL, 4) in x.annotations for x in loops) == (2 if k_unroll == 4 else 0)
 
 
 def test_it_can_be_switched_off():
     with knobs.override(attention=False):
-        program = lowered(CASES["plain"], "separate")
+        program = lowered(CASES["plain"], "split_kernels")
     assert "attention" not in {kernel.family for _, kernel in program.kernels}
     assert largest_buffer(program) >= scores(CASES["plain"])
 

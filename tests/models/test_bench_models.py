@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import models
 from ingot import api, pipeline
-from ingot.backends.report import facts_of, report
+from ingot.backends.report import summarize_kernels, report
 from ingot.program import ir
 from tests.plan.test_memory import ROOM, arena_and_live_bytes
 
@@ -23,7 +23,7 @@ def planned(name: str, folder: Path) -> ir.Program:
 
 
 def check(program: ir.Program) -> None:
-    rows = report(program, facts_of(program))
+    rows = report(program, summarize_kernels(program))
     assert rows
     for row in rows:
         assert bool(row.why_serial) == row.is_serial, row
@@ -39,6 +39,6 @@ def test_small_models(name: str, tmp_path: Path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*models.USUAL, *models.USUAL_BATCHES])
+@pytest.mark.parametrize("name", [*models.DEFAULT, *models.DEFAULT_BATCHES])
 def test_every_model_that_is_timed(name: str, tmp_path: Path):
     check(planned(name, tmp_path))

@@ -1,6 +1,6 @@
 """Many samples of one operator as one graph, so that one build compiles them all.
 
-In: an operator and samples. Out: a `Batch`: graph, feeds, and the answer wanted of each output; the
+In: an operator and samples. Out: a `Batch`: graph, feeds, and the expected arrays; the
 name of an output says which sample it belongs to. With `symbolic`, every size but 1 is a symbol
 (equal sizes share one, so operands still fit), since schedules differ where sizes are unknown.
 """
@@ -45,12 +45,16 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "scatter_nd": {1: (-1,)},
 }
 STEPS_AND_BATCH = (3, 4)
-ONLY = {"rnn": STEPS_AND_BATCH, "gru": STEPS_AND_BATCH, "lstm": STEPS_AND_BATCH}  # these are open
+ONLY = {
+    "rnn": STEPS_AND_BATCH,
+    "gru": STEPS_AND_BATCH,
+    "lstm": STEPS_AND_BATCH,
+}  # dynamic axes
 SIZES = {"expand": "shape"}  # attributes that are sizes of operands, and so symbols where those are
 
 
 def may_be_symbolic(op: OpDef, sample: Sample) -> bool:
-    """Not where attributes fix the sizes: those of sub-graphs, and blocks of quantisation."""
+    """Not if attributes fix the sizes: sub-graphs, and blocks of quantisation."""
     return op.name not in ("if", "loop") and "block" not in sample.attrs
 
 
@@ -77,8 +81,8 @@ def batch(op: OpDef, samples: Sequence[Sample], symbolic: bool = False) -> Batch
     result = Batch(g.finish(outputs), store, feeds)
     for sample, values in zip(samples, made):
         if not sample.fails:
-            answers = reference(op, sample)
-            result.wants |= {v.name: (sample, a) for v, a in zip(values, answers, strict=True)}
+            expected = reference(op, sample)
+            result.wants |= {v.name: (sample, a) for v, a in zip(values, expected, strict=True)}
     return result
 
 
@@ -101,7 +105,7 @@ def _symbol(g: GraphBuilder, op: OpDef, size: int) -> arith.Expr:
 
 
 def _attrs(g: GraphBuilder, op: OpDef, number: int, sample: Sample, symbolic: bool) -> dict:
-    """The sizes a node binds get names of their own in the graph of many."""
+    """The symbols that a node binds get unique names in the combined graph."""
     own = dict(sample.attrs)
     if "symbols" in own:
         most = np.asarray(sample.inputs[0]).size if op.name == "nonzero" else None

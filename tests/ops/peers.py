@@ -1,4 +1,4 @@
-"""Compare operators with ONNX Runtime, and kernels of unknown size with their references.
+"""Compare operators with ONNX Runtime, and kernels of dynamic size with their references.
 
 In: an ONNX operator, arrays, attributes. Called by the tests beside it.
 """
@@ -51,7 +51,7 @@ def node_model(
     dynamic: Sequence[int],
     domain: str = "",
 ) -> onnx.ModelProto:
-    """A model of one node; operands in `constants` are initializers, axes in `dynamic` are free."""
+    """A model of one node; operands in `constants` are initializers, axes in `dynamic` symbols."""
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
     node = helper.make_node(op, names, list(outputs), name=f"the_{op}", domain=domain, **attrs)
     inputs, initializers = [], []
@@ -72,7 +72,7 @@ def node_model(
 
 
 def run_ours(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Import, verify, interpret; then decompose every rich operator and interpret again."""
+    """Import, verify, interpret; then decompose every composite operator and interpret again."""
     store = ConstantStore()
     graph = import_model(model, store)
     verify(graph)
@@ -86,7 +86,7 @@ def run_ours(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np
 
 
 def decomposed(graph: Graph, store: ConstantStore) -> Graph:
-    """The graph with every operator that decomposes taken apart, once."""
+    """The graph with every operator that has a decomposition decomposed once."""
     g = GraphBuilder(graph.name, store)
     env = {v.name: g.input(v.name, v.type) for v in graph.inputs}
     g.symbols.update(graph.symbol_map)
@@ -121,7 +121,7 @@ def check(
     want: Sequence[np.ndarray] | None = None,
     **attrs: Any,
 ) -> None:
-    """Our answer is ONNX Runtime's (or `want`, where it has no such kernel)."""
+    """Our outputs equal ONNX Runtime's (or `want`, where it has no such kernel)."""
     arrays = [None if a is None else np.asarray(a) for a in arrays]
     model = node_model(op, arrays, attrs, opset, outputs, constants, dynamic)
     feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in constants}

@@ -37,7 +37,7 @@ def present(sample: Sample) -> Arrays:
 
 
 def reference(op: OpDef, sample: Sample) -> Arrays:
-    """The operator's own answer; sub-graphs it holds are interpreted."""
+    """The outputs of the operator's reference; its sub-graphs are interpreted."""
     store = ConstantStore()
 
     def run(graph: Graph, arrays: Sequence[np.ndarray]) -> Arrays:
@@ -60,7 +60,7 @@ def single_op_graph(op: OpDef, sample: Sample, store: ConstantStore) -> Graph:
 
 
 def decomposed_graph(op: OpDef, sample: Sample, store: ConstantStore) -> Graph:
-    """The same in smaller operators."""
+    """The decomposition of the operator."""
     g = GraphBuilder(op.name, store)
     types = input_types(sample)
     pairs = enumerate(types)

@@ -1,4 +1,4 @@
-"""ONNX spellings against ONNX Runtime: a table of small nodes, imported and interpreted.
+"""ONNX converters against ONNX Runtime: a table of small nodes, imported and interpreted.
 
 Each case is one ONNX node. Operands listed in `const` are initializers (sizes and axes mostly are);
 the others are inputs. Where `dynamic`, every input dimension is a symbol.
@@ -20,7 +20,7 @@ from ingot import dtypes
 from ingot.frontends.onnx.walker import import_model
 from ingot.graph import interp
 from ingot.graph.store import ConstantStore
-from ingot.ops.common import awkward, bools, floats, integers
+from ingot.ops.common import bools, edge_floats, floats, integers
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -50,7 +50,7 @@ def scalar(value: float, dtype: Any = np.float32) -> np.ndarray:
 
 
 X, Y = floats(2, 3, 4), floats(3, 1, key="y")
-EDGE, POSITIVE = awkward(), np.abs(floats(3, 4)) + np.float32(1.1)
+EDGE, POSITIVE = edge_floats(), np.abs(floats(3, 4)) + np.float32(1.1)
 UNARY = [
     "Neg", "Abs", "Sign", "Reciprocal", "Exp", "Log", "Sqrt", "Floor", "Ceil", "Round", "Erf",
     "Sigmoid", "Tanh", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh",

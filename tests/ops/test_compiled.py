@@ -1,8 +1,8 @@
-"""The compiled column of the operator suite: every sample, as native code, is what numpy says.
+"""The compiled column of the operator suite: samples as native code equal the reference.
 
 All samples of an operator are built as one graph (tests/ops/many.py), with sizes known and with
 sizes as symbols. The lowered program and the scheduled, legal, planned one are interpreted on the
-way, so that a wrong answer is pinned to lowering, scheduling and planning, or code generation.
+way, so that a wrong output is attributed to lowering, scheduling and planning, or code generation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.ops.test_samples import OPS, assert_same
 
 BUILDS = pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
 SAMPLED = [name for name in OPS if TABLE[name].samples()]
-# a user's kernel says its sizes in its own text: none are left to be symbols
+# a user's kernel has its sizes in its text: none can be symbols
 OWN_SIZES = {"kernel"}
 CASES = [
     pytest.param(name, symbolic, id=f"{name}-{'symbolic' if symbolic else 'known'}")
@@ -49,13 +49,13 @@ def test_samples_compiled(name: str, symbolic: bool) -> None:
     planned = pipeline.run_stages(lowered, session, "schedule", "barriers")
     check(case, names, interp.run(planned, session.store, case.feeds), "planned")
     exe = ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
-    answers = []
+    outputs = []
     for threads in (1, 2):
         exe.threads = threads
-        answers.append(exe.run(names, case.feeds))
-        check(case, names, answers[-1], f"compiled, {threads} threads")
-    for label, one, two in zip(names, *answers):
-        assert one.tobytes() == two.tobytes(), f"{label}: threads change the answer"
+        outputs.append(exe.run(names, case.feeds))
+        check(case, names, outputs[-1], f"compiled, {threads} threads")
+    for label, one, two in zip(names, *outputs):
+        assert one.tobytes() == two.tobytes(), f"{label}: the output depends on the thread count"
 
 
 @BUILDS

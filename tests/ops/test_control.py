@@ -18,8 +18,8 @@ from ingot.graph.opdef import lookup
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import tensor
 from ingot.graph.verify import verify
-from ingot.support.errors import IngotError
 from tests.ops.peers import compare, error_code, run_ours
+from tests.refusal import refused
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17]>\n'
 
@@ -255,7 +255,7 @@ def identity_body(dtype: dtypes.DType, *shape: int) -> Graph:
 
 
 def test_carried_types_must_fit_the_operands():
-    with pytest.raises(IngotError, match="takes 'v' as"):
+    with refused("bad-type", "'v'", "f32[4]", "f32[3]", where="loop", hint=False):
         lookup("loop").infer(
             [None, None, tensor(dtypes.f32, 3)],
             {"body": identity_body(dtypes.f32, 4), "carried": 1},

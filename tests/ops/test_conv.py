@@ -1,4 +1,4 @@
-"""Convolutions against ONNX Runtime and torch; kernels and padding of unknown size."""
+"""Convolutions against ONNX Runtime and torch; kernels and padding of dynamic size."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.opdef import lookup
 from ingot.graph.types import tensor
-from ingot.support.errors import IngotError
 from tests.ops.peers import check, check_kernel
+from tests.refusal import refused
 
 RNG = np.random.default_rng(4)
 
@@ -57,8 +57,8 @@ def test_same_padding_with_stride_one_keeps_a_symbolic_size():
     assert y.shape == (1, 8, arith.Var("h"), arith.Var("w"))
 
 
-def test_an_open_size_that_a_stride_divides():
-    """The places of what is padded and what is made can be told apart."""
+def test_a_dynamic_dimension_divided_by_a_stride():
+    """Accesses to the padded copy and to the output are proven disjoint."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 32, "h", "w"))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)
     weights = numpy_helper.from_array(real(16, 32, 1, 4).astype(np.float16), "filters")
@@ -114,10 +114,14 @@ def test_quantised_conv(per_channel):
 
 
 @pytest.mark.parametrize(
-    "attrs,what",
-    [({"group": 2}, "groups"), ({"strides": (1,)}, "strides"), ({"strides": (0, 1)}, "positive")],
+    "attrs,facts",
+    [
+        ({"group": 2}, (3, "f32[4, 3, 3, 3]", 2)),
+        ({"strides": (1,)}, ("strides", 2)),
+        ({"strides": (0, 1)}, ("strides", "(0, 1)")),
+    ],
 )
-def test_misfits_are_refused(attrs, what):
+def test_misfits_are_refused(attrs, facts):
     types = [tensor(dtypes.f32, 1, 3, 5, 5), tensor(dtypes.f32, 4, 3, 3, 3)]
-    with pytest.raises(IngotError, match=what):
+    with refused("bad-type", *facts, where="conv", hint=False):
         lookup("conv").infer(types, attrs)

@@ -1,4 +1,4 @@
-"""Transposed convolutions: the phases' arithmetic, and what is compiled against ONNX Runtime."""
+"""Transposed convolutions: the arithmetic of phases, and compiled code against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_size_of_x_may_be_unknown():
     attrs = {"strides": (2,), "pads": (1, 0), "output_padding": (1,)}
     arrays = [real(2, 2, 5), real(2, 3, 4)]
     check("ConvTranspose", arrays, tolerance=1e-4, dynamic=(0, 2), **attrs)
-    # how much of it is cut off is not known either
+    # the cropped amount is dynamic too
     attrs = {"strides": (2,), "output_shape": (9,)}
     check("ConvTranspose", [real(1, 2, 5), real(2, 2, 3)], tolerance=1e-4, dynamic=(2,), **attrs)
 
@@ -55,13 +55,13 @@ def test_the_size_of_x_may_be_unknown():
 @pytest.mark.parametrize("dilation", range(1, 7))
 def test_phases_share_out_the_taps(stride, dilation):
     for kernel in range(1, 6):
-        phases = [phase(kernel, stride, dilation, place) for place in range(stride)]
+        phases = [phase(kernel, stride, dilation, offset) for offset in range(stride)]
         found = [p.tap + j * p.skip for p in phases for j in range(p.taps)]
         assert sorted(found) == list(range(kernel))
-        for place, p in enumerate(phases):
+        for offset, p in enumerate(phases):
             for j in range(p.taps):
                 i, tap = p.first - j * p.step, p.tap + j * p.skip
-                assert i * stride + tap * dilation == place
+                assert i * stride + tap * dilation == offset
 
 
 def pieces(x: tuple[int, ...], w: tuple[int, ...], **attrs) -> list[str]:
@@ -120,8 +120,8 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict]:
 
 
 def model_of(cases: list, relu: bool) -> tuple[bytes, dict[str, np.ndarray]]:
-    """One model of all cases; the weights of every other one arrive with the call, sizes of some
-    are open."""
+    """One model of all cases; the weights of every other one are inputs, sizes of some
+    are dynamic."""
     nodes, inputs, constants, outputs, feeds = [], [], [], [], {}
     for i, (x, w, bias, attrs) in enumerate(cases):
         names = [f"x{i}", f"w{i}", f"b{i}"]
@@ -153,7 +153,7 @@ def test_compiled_as_onnxruntime(first):
 
 
 def test_infinities_stay_where_they_fall():
-    """A phase meets its own taps alone: nothing is multiplied by zeros that are not there."""
+    """A phase uses only its own taps: no multiplications by inserted zeros."""
     x, w = np.ones((1, 1, 3), np.float32), real(1, 1, 2)
     x[0, 0, 1] = np.inf
     g = GraphBuilder("g", ConstantStore())

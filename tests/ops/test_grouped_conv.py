@@ -25,7 +25,7 @@ def random_case(rng: np.random.Generator, per_group: int) -> tuple[tuple, tuple,
 
 
 def model_of(rng: np.random.Generator, cases: list) -> tuple[bytes, dict[str, np.ndarray]]:
-    """One model of all cases: a bias and what follows; sizes of x are open in every third."""
+    """One model of all cases: a bias and an epilogue; sizes of x are dynamic in every third."""
     nodes, inputs, constants, outputs, feeds = [], [], [], [], {}
     for i, (x, w, attrs) in enumerate(cases):
         shape = [
@@ -56,7 +56,7 @@ def test_compiled_as_onnxruntime(seed):
 
 
 def test_groups_do_not_touch_each_other():
-    """What is not a number in one group stays there: no group is filled up with zeros."""
+    """NaN in one group stays there: groups are not merged by zero padding."""
     rng = np.random.default_rng(2)
     model, feeds = model_of(rng, [((1, 16, 9, 9), (16, 4, 3, 3), {"group": 4})])
     feeds["x0"][:, 4:8] = np.nan

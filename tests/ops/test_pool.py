@@ -74,9 +74,9 @@ def test_dilated_windows():
 
 
 @pytest.mark.parametrize("order", [0, 1])
-def test_places_of_maxima(order):
+def test_indices_of_maxima(order):
     attrs = {"kernel_shape": (2, 3), "strides": (2, 1), "pads": (0, 1, 1, 0)}
-    outputs = ("y", "places")
+    outputs = ("y", "indices")
     check("MaxPool", [real(2, 3, 5, 6)], outputs=outputs, storage_order=order, **attrs)
 
 

@@ -25,7 +25,7 @@ from tests.ops.single import (
 )
 
 CONTROL_FLOW = {"if", "loop", "scan"}
-NO_SAMPLES = CONTROL_FLOW | {"constant"}  # a constant is only a name in a store
+NO_SAMPLES = CONTROL_FLOW | {"constant"}  # a constant is only a reference into the store
 OPS = sorted(TABLE)
 PAIRS = [(op, column) for op in OPS for column in COLUMNS if applies(column, TABLE[op])]
 
@@ -87,7 +87,7 @@ POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE)
 
 @pytest.mark.parametrize("name", [n for n in OPS if TABLE[n].kind in POINTWISE])
 def test_pointwise_kinds_have_one_stage(name: str) -> None:
-    """Inlining relies on it: one block that stores once, all axes spatial; checks stand beside."""
+    """Inlining relies on it: one block that stores once, all axes spatial; checks are separate."""
     op = TABLE[name]
     for sample in op.samples():
         (node,) = single_op_graph(op, sample, ConstantStore()).nodes

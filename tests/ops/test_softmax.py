@@ -1,4 +1,4 @@
-"""Softmax and its kin against ONNX Runtime, old semantics and masked rows included."""
+"""Softmax, LogSoftmax and Hardmax against ONNX Runtime, old semantics and masked rows included."""
 
 from __future__ import annotations
 

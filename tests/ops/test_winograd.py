@@ -1,5 +1,5 @@
-"""3 × 3 convolutions by fewer products, compiled, against ONNX Runtime: sizes with and without
-blocks, edges, epilogues, open batches."""
+"""Winograd convolutions F(2×2, 3×3), compiled, against ONNX Runtime: sizes with and without
+blocks, edges, epilogues, dynamic batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.graph.opdef import lookup
 from ingot.graph.types import tensor
 from ingot.loops import ir, visit
 from ingot.support import knobs
-from ingot.support.errors import IngotError
+from tests.refusal import refused
 
 ACTIVATIONS = {
     "relu": ["Relu"], "silu": ["Sigmoid", "Mul"], "mish": ["Softplus", "Tanh", "Mul"],
@@ -76,14 +76,14 @@ def test_a_block_through_all_stages(ins, outs, height, width):
     assert nests(check(model_of(ins, outs, height, width), 1, ins, height, width)) == 1
 
 
-@pytest.mark.parametrize(("steps", "noted"), [(1, 0), (4, 1)])
-def test_steps_of_a_block_s_product_are_written_out(steps, noted):
-    with knobs.override(steps=steps):
+@pytest.mark.parametrize(("k_unroll", "noted"), [(1, 0), (4, 1)])
+def test_the_k_loop_of_a_block_s_gemm_is_unrolled(k_unroll, noted):
+    with knobs.override(k_unroll=k_unroll):
         session = api.make_session(target="x86-64-v3")
         program = pipeline.run_stages(model_of(64, 64, 56, 56), session, stop_after="schedule")
     (kernel,) = (k for _, k in program.kernels if k.family == "winograd")
     loops = [s for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.For)]
-    assert sum((ir.STEPS, 4) in x.annotations for x in loops) == noted
+    assert sum((ir.K_UNROLL, 4) in x.annotations for x in loops) == noted
 
 
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (0, 1, 2, 0), (2, 2, 2, 2), (1, 0, 0, 3)])
@@ -100,19 +100,22 @@ def test_what_follows_rides_along(after, size):
 
 @pytest.mark.parametrize("size", [14, 56])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_open_batch(size, batch):
+def test_dynamic_batch(size, batch):
     compiled = check(model_of(64, 64, size, size, batch="n"), batch, 64, size, size)
     assert nests(compiled) > 0
 
 
 @pytest.mark.parametrize(
-    ("dtype", "places", "grid", "message"),
-    [(dtypes.f32, 16, (2, 3), "does not cover"), (dtypes.f32, 9, None, "weights"),
-     (dtypes.f16, 16, None, "wants f32 or f64")],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused(dtype, places, grid, message):
-    types = [tensor(dtype, 1, 8, 9, 9), tensor(dtype, 8, 8, places)]
-    with pytest.raises(IngotError, match=message):
+    ("dtype", "points", "grid", "facts", "hint"),
+    [
+        (dtypes.f32, 16, (2, 3), ("(2, 3)", "(7, 7)"), "(4, 4)"),
+        (dtypes.f32, 9, None, (16, "f32[1, 8, 9, 9]", "f32[8, 8, 9]"), True),
+        (dtypes.f16, 16, None, ("f32", "f64", "f16[1, 8, 9, 9]"), "conv"),
+    ],
+)
+def test_what_does_not_fit_is_refused(dtype, points, grid, facts, hint):
+    types = [tensor(dtype, 1, 8, 9, 9), tensor(dtype, 8, 8, points)]
+    with refused("bad-type", *facts, where="winograd_conv", hint=hint):
         lookup("winograd_conv").infer(types, {"grid": grid})
     lookup("winograd_conv").infer(
         [tensor(dtypes.f32, 1, 8, 9, 9), tensor(dtypes.f32, 8, 8, 16)], {"grid": (4, 5)}

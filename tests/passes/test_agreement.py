@@ -1,4 +1,4 @@
-"""Every pass on random graphs and on the model set: verified, idempotent, equal answers."""
+"""Every pass on random graphs and on the model set: verified, idempotent, equal outputs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def nearly(a: np.ndarray, b: np.ndarray) -> None:
 
 @given(random_graphs(), st.permutations(range(len(PASSES))))
 @settings(max_examples=60, deadline=None)
-def test_passes_in_any_order_keep_the_answers(made, order):
+def test_passes_in_any_order_keep_the_outputs(made, order):
     graph, store = made
     x = np.random.default_rng(1).uniform(-2, 2, (3, 3)).astype(np.float32)
     wanted = run(graph, store, [x])
@@ -118,7 +118,7 @@ def test_passes_in_any_order_keep_the_answers(made, order):
 
 
 @pytest.mark.parametrize("name", sorted(HARD))
-def test_the_model_set_keeps_its_answers(name):
+def test_the_model_set_keeps_its_outputs(name):
     model, feeds = HARD[name]()
     store = ConstantStore()
     graph = import_model(model, store)

@@ -1,4 +1,4 @@
-"""choose_layouts: what lies how, and that the answers stay."""
+"""choose_layouts: the layout of each value, and equal outputs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def numbers(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, np.float32)
 
 
-def product(columns: int, rows: int = 64) -> tuple[Graph, ConstantStore]:
-    g = GraphBuilder("product", store := ConstantStore())
+def matmul_graph(columns: int, rows: int = 64) -> tuple[Graph, ConstantStore]:
+    g = GraphBuilder("matmul", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, rows, 20))
     return g.finish([g.add("matmul", [x, g.constant(numbers(20, columns))])]), store
 
@@ -54,14 +54,14 @@ def layout_of(graph: Graph, op: str):
 
 @pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
 def test_panels_follow_the_targets_registers(target: Target):
-    made = choose_layouts(*product(100), target)
+    made = choose_layouts(*matmul_graph(100), target)
     (layout,) = layout_of(made, "relayout")
     assert layout is not None and layout.axes[:2] == ((1, 0), (0, 0))
     assert layout.axes[2][1] % target.lanes(dtypes.f32) == 0
 
 
 def test_few_columns_stay_as_they_are():
-    assert not [n for n in choose_layouts(*product(3), V3).nodes if n.op == "relayout"]
+    assert not [n for n in choose_layouts(*matmul_graph(3), V3).nodes if n.op == "relayout"]
 
 
 @pytest.mark.parametrize(("per_group", "width"), [(4, 4), (8, 8), (32, 16), (12, 12), (11, None)])
@@ -88,18 +88,18 @@ def test_panels_divide_the_outputs_of_a_group(per_group: int, width: int | None)
         (4096, 128, 0, 1),
     ],
 )
-def test_a_plain_input_is_turned_once_for_all_convolutions(channels, outputs, pads, count):
+def test_an_input_is_converted_once_for_all_convolutions(channels, outputs, pads, count):
     g = GraphBuilder("two", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 1, channels, 20, 20))
     made = [
         g.add("conv", [x, g.constant(numbers(outputs, channels, 3, 3))], pads=(pads,) * 4)
         for _ in range(2)
     ]
-    laid = choose_layouts(g.finish([g.add("add", made)]), store, V3)
-    verify(laid)
-    turned = [n for n in laid.nodes if n.op == "relayout" and n.inputs[0] == x]
-    assert len(turned) == count
-    assert all(n.outputs[0].tensor.layout == channels_last(4) for n in turned)
+    with_layouts = choose_layouts(g.finish([g.add("add", made)]), store, V3)
+    verify(with_layouts)
+    relayouts = [n for n in with_layouts.nodes if n.op == "relayout" and n.inputs[0] == x]
+    assert len(relayouts) == count
+    assert all(n.outputs[0].tensor.layout == channels_last(4) for n in relayouts)
 
 
 def test_channels_are_last_from_the_first_convolution_to_the_reshape():
@@ -116,12 +116,12 @@ def test_channels_are_last_from_the_first_convolution_to_the_reshape():
 
 @pytest.mark.parametrize("channels", [24, 13])
 @pytest.mark.parametrize("layouts", [True, False])
-def test_the_answers_stay(channels: int, layouts: bool):
+def test_outputs_are_equal(channels: int, layouts: bool):
     graph, store = residual(channels)
     x = numbers(2, 3, 11, 9)
     want = interpret(graph, store, [x])
-    laid = choose_layouts(graph, store, V3)
-    for a, b in zip(interpret(laid, store, [x]), want):
+    with_layouts = choose_layouts(graph, store, V3)
+    for a, b in zip(interpret(with_layouts, store, [x]), want):
         np.testing.assert_array_equal(a, b)
     with knobs.override(layouts=layouts):
         session = api.make_session("cpu", {}, jobs=1)
@@ -133,7 +133,7 @@ def test_the_answers_stay(channels: int, layouts: bool):
 
 
 def block(channels: int = 16) -> tuple[Graph, ConstantStore]:
-    """As in ConvNeXt: a convolution, a norm and a product over channels that are last, a sum."""
+    """As in ConvNeXt: a convolution, a norm and a matmul over the last axis of channels, a sum."""
     g = GraphBuilder("block", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 1, 4, 9, 7))
     first = g.add("conv", [x, g.constant(numbers(channels, 4, 1, 1))])
@@ -146,7 +146,7 @@ def block(channels: int = 16) -> tuple[Graph, ConstantStore]:
     return g.finish([g.add("conv", [total, g.constant(numbers(5, channels, 2, 2))])]), store
 
 
-def test_transposes_between_the_two_orders_are_views():
+def test_transposes_between_two_layouts_are_views():
     graph, store = block()
     made = choose_layouts(graph, store, V3)
     verify(made)
@@ -162,7 +162,7 @@ def test_transposes_between_the_two_orders_are_views():
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_a_transpose_that_nobody_wants_otherwise_moves():
+def test_a_transpose_without_a_preferred_layout_is_a_copy():
     g = GraphBuilder("k", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 2, 5, 6, 3))
     y = g.add("softmax", [g.add("transpose", [x], perm=(0, 3, 1, 2))], axis=-1)
@@ -176,7 +176,7 @@ def compiled(graph: Graph, store: ConstantStore, x: np.ndarray) -> list[np.ndarr
     return Executable(pipeline.run_stages(graph, session)).run(None, {"x": x})
 
 
-def test_what_finds_sizes_in_data_reads_the_plain_order():
+def test_nodes_with_data_dependent_sizes_read_the_default_layout():
     g = GraphBuilder("k", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 1, 2, 4, 5))
     y = g.add("relu", [g.add("conv", [x, g.constant(numbers(3, 2, 1, 1))])])
@@ -188,7 +188,7 @@ def test_what_finds_sizes_in_data_reads_the_plain_order():
     )
 
 
-def test_sub_graphs_read_the_plain_order():
+def test_sub_graphs_read_the_default_layout():
     g = GraphBuilder("k", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 1, 2, 4, 5))
     y = g.add("conv", [x, g.constant(numbers(3, 2, 1, 1))])
@@ -217,7 +217,7 @@ def test_sub_graphs_read_the_plain_order():
         (16, (1, 9), 3, (1, 1), (1, 1, 1, 1)),  # one row
     ],
 )
-def test_windows_lane_by_lane(channels, size, kernel, strides, pads):
+def test_depthwise_convolutions(channels, size, kernel, strides, pads):
     """A depthwise convolution and a pool, channels last, borders and strides of all kinds."""
     g = GraphBuilder("k", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 2, 3, *size))

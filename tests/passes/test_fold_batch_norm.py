@@ -1,4 +1,4 @@
-"""fold_batch_norm: scales and shifts move into the weights, with nearly equal answers."""
+"""fold_batch_norm: scales and shifts move into the weights, with nearly equal outputs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ graph g(%x: f32[2, 6, 3, 3]) {{
     assert "batch_norm" not in show(got)
 
 
-def test_mul_and_add_by_a_number_for_each_channel():
+def test_mul_and_add_of_per_channel_constants():
     store = ConstantStore()
     arrays = {"w": array(4, 3, 2, 2), "s": array(4, 1, 1), "t": array(1, 4, 1, 1), "k": array()}
     text = f"""
@@ -113,7 +113,7 @@ graph g(%x: f32[1, 3, 5, 5]) {{
     assert "mul" not in got and "add" not in got
 
 
-def test_into_a_product_and_its_bias():
+def test_into_a_matmul_and_its_bias():
     store = ConstantStore()
     arrays = {"w": array(5, 4), "b": array(4), **stats()}
     text = f"""

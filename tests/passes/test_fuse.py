@@ -1,4 +1,4 @@
-"""fuse: which nodes share a kernel, and the laws every partition keeps."""
+"""fuse: which nodes share a kernel, and the checked_groups every partition keeps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ingot.support import knobs
 from tests.graph.graphs import graph
 
 
-def laws(g: Graph) -> list[Group]:
-    """What must hold of every partition."""
+def checked_groups(g: Graph) -> list[Group]:
+    """The invariants of every partition."""
     groups = fuse(g)
     ready = {v.name for v in g.inputs} | {
         v.name for n in g.nodes if constant_ref(n) is not None for v in n.outputs
@@ -51,8 +51,8 @@ def laws(g: Graph) -> list[Group]:
 
 
 def names(g: Graph) -> list[str]:
-    """Each group as the names it makes, in order."""
-    return [" ".join(v.name for n in group.nodes for v in n.outputs) for group in laws(g)]
+    """Each group as the names of its values, in order."""
+    return [" ".join(v.name for n in group.nodes for v in n.outputs) for group in checked_groups(g)]
 
 
 CONV = "{dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]}"
@@ -70,7 +70,7 @@ graph g(%x: f32[4, 5], %y: f32[5]) {
   return %d
 }"""
     )
-    (group,) = laws(g)
+    (group,) = checked_groups(g)
     assert [n.op for n in group.nodes] == ["add", "exp", "mul", "transpose"]
     assert [v.name for v in group.inputs] == ["x", "y"]
     assert group.anchor is None and group.family == "elementwise"
@@ -82,10 +82,10 @@ def test_a_long_chain_is_cut_where_its_work_hides_the_memory(op, most):
     value = b.input("x", tensor(dtypes.f32, 8))
     for _ in range(2 * most + 3):
         value = b.add(op, [value])
-    assert [len(group.nodes) for group in laws(b.finish([value]))] == [3, most, most]
+    assert [len(group.nodes) for group in checked_groups(b.finish([value]))] == [3, most, most]
 
 
-def test_an_epilogue_with_a_residual_rides_on_the_contraction():
+def test_an_epilogue_with_a_residual_fuses_into_the_contraction():
     g = graph(
         f"""
 graph g(%x: f32[1, 3, 4, 4]) {{
@@ -136,7 +136,7 @@ graph g(%x: f32[4, 5], %w: f32[5, 6]) {
     assert names(g) == ["p a", "b", "c"]
 
 
-def test_moves_do_not_ride_but_the_epilogue_before_them_does():
+def test_a_transpose_does_not_fuse_but_the_epilogue_before_it_does():
     g = graph(
         """
 graph g(%x: f32[4, 5], %w: f32[5, 6], %b: f32[6]) {
@@ -150,7 +150,7 @@ graph g(%x: f32[4, 5], %w: f32[5, 6], %b: f32[6]) {
     assert names(g) == ["p a", "c y"]
 
 
-def test_a_larger_shape_does_not_ride():
+def test_a_larger_shape_does_not_fuse():
     g = graph(
         """
 graph g(%x: f32[4, 5], %y: f32[4, 5]) {
@@ -162,7 +162,7 @@ graph g(%x: f32[4, 5], %y: f32[4, 5]) {
     assert names(g) == ["m", "d"]
 
 
-def test_cheap_producers_go_into_a_reduction_and_costly_ones_do_not():
+def test_cheap_producers_fuse_into_a_reduction_and_costly_ones_do_not():
     text = """
 graph g(%x: f32[4, 5], %mask: f32[5]) {
   %a: f32[4, 5] = OP
@@ -180,7 +180,7 @@ graph g(%x: f32[4, 5], %mask: f32[5]) {
     assert names(graph(behind)) == ["t", "a s y"]
 
 
-def test_only_cheap_work_on_constants_goes_into_a_contraction_of_windows():
+def test_only_cheap_work_on_constants_fuses_into_a_convolution():
     text = """
 graph g(%x: f32[1, 4, 5]) {
   %w: f16[6, 4, 3] = @w
@@ -196,7 +196,7 @@ graph g(%x: f32[1, 4, 5]) {
     ("op", "want"),
     [("neg(%x)", ["t a y"]), ("tanh(%x)", ["a", "t y"]), ("reduce_sum(%z)", ["a", "t y"])],
 )
-def test_cheap_work_and_transposes_go_into_a_product(op: str, want: list[str]):
+def test_cheap_work_and_transposes_fuse_into_a_matmul(op: str, want: list[str]):
     text = """
 graph g(%x: f32[4, 5], %z: f32[2, 4, 5], %w: f32[6, 5]) {
   %t: f32[5, 6] = transpose(%w) {perm=[1, 0]}
@@ -219,7 +219,7 @@ graph g(%x: f32[5], %y: f32[4, 5]) {
     assert names(graph(text.replace("OP", "neg"))) == ["a z"]
 
 
-def test_formulas_do_not_grow_without_end():
+def test_groups_do_not_grow_without_end():
     lines = ["%v0: f32[9] = neg(%x)"]
     lines += [f"%v{i}: f32[9] = add(%v{i - 1}, %v{i - 1})" for i in range(1, 12)]
     g = graph(f"graph g(%x: f32[9]) {{\n{chr(10).join(lines)}\nreturn %v11\n}}")
@@ -238,7 +238,7 @@ graph g(%k: f32[SIZE], %x: f32[9, SIZE], %w: f32[9, SIZE]) {
     assert names(graph(text.replace("SIZE", "400"))) == ["a", "p", "q"]
 
 
-def test_what_binds_sizes_or_holds_sub_graphs_stands_alone():
+def test_nodes_with_symbols_or_sub_graphs_are_not_fused():
     g = graph(
         """
 graph g(%c: bool[], %x: f32[n]) {
@@ -262,7 +262,7 @@ graph g(%c: bool[], %x: f32[n]) {
     assert kinds == [None, "nonzero", "if", None, None]
 
 
-def test_views_stand_alone_and_take_no_kernel_with_them():
+def test_views_are_not_fused_and_need_no_kernel():
     g = graph(
         """
 graph g(%x: f32[n, m], %w: f32[m, 3]) {
@@ -278,7 +278,7 @@ graph g(%x: f32[n, m], %w: f32[m, 3]) {
     assert names(g) == ["a b", "v", "y"]
 
 
-def test_symbolic_moves_take_costly_producers():
+def test_injective_nodes_of_dynamic_shape_take_costly_producers():
     g = graph(
         """
 graph g(%x: f32[n, m]) {
@@ -312,8 +312,8 @@ graph g(%q: f32[2, 32, 8], %k: f32[2, 40, 8], %v: f32[2, 40, 8], %m: f32[40], %h
 }"""
 
 
-def test_two_products_with_rows_between_are_one_kernel():
-    (group,) = laws(graph(ATTENTION))
+def test_attention_is_one_kernel():
+    (group,) = checked_groups(graph(ATTENTION))
     assert [v.name for n in group.nodes for v in n.outputs] == [*"tasbpory"]
     assert group.family == "attention" and group.anchor is not None
     assert group.anchor.outputs[0].name == "s"
@@ -333,24 +333,24 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_other_products_stay_apart(name: str):
+def test_other_matmuls_are_not_fused(name: str):
     text = ATTENTION.replace(*OTHERWISE[name])
     if name == "few rows":
         text = text.replace("[32, 2", "[23, 2")
     if name == "a matrix too large":
         text = text.replace("f32[2, 8,", "f32[2, 20000,")
-    assert all(group.family != "attention" for group in laws(graph(text)))
+    assert all(group.family != "attention" for group in checked_groups(graph(text)))
 
 
 @pytest.mark.parametrize(
     ("perm", "shape"), [("[1, 2, 0]", "[32, 8, 2]"), ("[2, 1, 0]", "[8, 32, 2]")]
 )
-def test_a_transpose_that_moves_the_last_axis_does_not_come_along(perm: str, shape: str):
+def test_a_transpose_that_moves_the_last_axis_is_not_fused(perm: str, shape: str):
     text = ATTENTION.replace("f32[32, 2, 8] = ", f"f32{shape} = ").replace("[1, 0, 2]", perm)
     assert names(graph(text)) == ["t a s b p o r", "y"]
 
 
-def test_a_softmax_in_small_operators_stays_between_its_products():
+def test_attention_with_a_softmax_of_primitive_operators():
     small = """  %x: f32[2, 32, 1] = reduce_max(%b) {axes=[2], keepdims=true}
   %d: f32[2, 32, 40] = sub(%b, %x)
   %e: f32[2, 32, 40] = exp(%d)
@@ -389,6 +389,6 @@ def random_graphs(draw) -> Graph:
 
 @given(random_graphs())
 @settings(max_examples=150, deadline=None)
-def test_every_partition_keeps_the_laws(g):
+def test_every_partition_keeps_the_invariants(g):
     verify(g)
-    laws(g)
+    checked_groups(g)

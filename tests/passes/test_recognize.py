@@ -26,7 +26,7 @@ Formula = Callable[["Spell", Value], Value]
 
 
 class Spell:
-    """Small operators by their names: s.mul(x, 0.5)."""
+    """Primitive operators by their names: s.mul(x, 0.5)."""
 
     def __init__(self, g: GraphBuilder):
         self.g = g
@@ -51,7 +51,7 @@ def spelled(formula: Formula, dtype: dtypes.DType = dtypes.f32) -> tuple[Graph, 
 
 
 def after(graph: Graph, store: ConstantStore, keeps=CPU_KEEPS) -> Graph:
-    """What the pipeline's stages make of it."""
+    """The graph after the pipeline's stages."""
     graph = merge_common(simplify_algebra(graph, store), store)
     return remove_dead_code(recognize(graph, store, keeps), store)
 
@@ -196,7 +196,7 @@ def test_every_pattern_has_a_case():
     assert {op for op, _ in HOLDS.values()} == {p.makes for p in PATTERNS}
 
 
-def test_narrow_types_round_between_the_small_operators():
+def test_narrow_types_round_between_primitive_operators():
     graph, store = spelled(layer_norm, dtypes.f16)
     assert "layer_norm" not in ops(after(graph, store))
 

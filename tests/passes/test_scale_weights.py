@@ -1,4 +1,4 @@
-"""scale_weights: when a scale for each channel goes to the weights, when not; the same answers."""
+"""scale_weights: which per-channel scales move to the weights, which do not; equal outputs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def excited(
     return g.finish([y, g.add("neg", [scaled])] if twice else [y]), store
 
 
-def laid(graph: Graph, store: ConstantStore) -> Graph:
+def with_layouts(graph: Graph, store: ConstantStore) -> Graph:
     return choose_layouts(graph, store, parse("x86-64-v3"))
 
 
@@ -62,9 +62,9 @@ def scaled_shapes(graph: Graph) -> list[int]:
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("layouts", [True, False])
-def test_weights_are_scaled_and_not_the_map(kernel, first, layouts):
+def test_weights_are_scaled_and_not_the_feature_map(kernel, first, layouts):
     graph, store = excited(kernel=kernel, first=first)
-    before = laid(graph, store) if layouts else graph
+    before = with_layouts(graph, store) if layouts else graph
     after = scale_weights(before, store)
     verify(after)
     assert (scaled_shapes(before), scaled_shapes(after)) == ([1], [21])
@@ -81,15 +81,15 @@ def test_weights_are_scaled_and_not_the_map(kernel, first, layouts):
     [
         {"batch": 2},  # a scale of its own for each image
         {"size": 6},  # fewer pixels than outputs
-        {"twice": True},  # the scaled map is wanted elsewhere
+        {"twice": True},  # the scaled feature map has another reader
         {"channels": 20, "outputs": 20, "group": 2},
-        {"bound": "exp"},  # weights might become infinite
-        {"dtype": dtypes.f16},  # or too small
+        {"bound": "exp"},  # weights might overflow
+        {"dtype": dtypes.f16},  # or underflow
     ],
 )
-def test_the_map_is_scaled_where_that_is_less_or_other(case):
+def test_the_feature_map_is_scaled_if_smaller_or_illegal(case):
     graph, store = excited(**case)
-    before = laid(graph, store)
+    before = with_layouts(graph, store)
     assert scale_weights(before, store) == before
 
 

@@ -1,4 +1,4 @@
-"""separate_pads: where a convolution's zeros become a pad, where not, and the same answers."""
+"""separate_pads: which convolutions get an explicit pad, which do not, and equal outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def two(size: int = 42, channels: int = 16, depth: int = 8, twice: bool = False) -> tuple:
-    """A 1×1 convolution, relu, then a 3×3 convolution with zeros around."""
+    """A 1×1 convolution, relu, then a 3×3 convolution with zero padding."""
     g = GraphBuilder("two", store := ConstantStore())
     x = g.input("x", tensor(dtypes.f32, 1, depth, size, size))
     a = g.add("relu", [g.add("conv", [x, g.constant(numbers(channels, depth, 1, 1))])])
@@ -52,7 +52,7 @@ def names(graph: Graph) -> list[str]:
     return [n.op for n in graph.nodes if n.op in ("pad", "conv")]
 
 
-def test_zeros_become_a_pad_where_the_input_is_made_for_it():
+def test_padding_becomes_an_explicit_pad_of_a_computed_input():
     graph, store = two()
     result = made(graph, store)
     assert names(result) == ["conv", "pad", "conv"]
@@ -64,7 +64,7 @@ def test_zeros_become_a_pad_where_the_input_is_made_for_it():
     np.testing.assert_array_equal(before, after)
 
 
-def test_the_input_lies_inside_and_only_the_border_is_filled():
+def test_the_input_aliases_the_pad_and_only_the_border_is_filled():
     graph, store = two()
     program = lower(made(graph, store), store)
     found = [s for s in walk(program.body) if isinstance(s, ir.Launch)]
@@ -72,14 +72,14 @@ def test_the_input_lies_inside_and_only_the_border_is_filled():
     assert [k.split(".")[0] for k in kernels if "relayout" not in k] == [
         "conv_relu", "pad_border", "pad_border", "pad_border", "conv",
     ]  # fmt: skip
-    (home,) = {s.args[-1] for s in found if "pad_border" in s.kernel}
-    assert next(s for s in found if s.kernel == "conv_relu").args[-1] == home
+    (padded,) = {s.args[-1] for s in found if "pad_border" in s.kernel}
+    assert next(s for s in found if s.kernel == "conv_relu").args[-1] == padded
 
 
 @pytest.mark.parametrize(
     "why", ["an input", "two readers", "tiles would be cut short", "small", "switched off"]
 )
-def test_zeros_stay_where_nothing_is_won(why):
+def test_padding_stays_where_it_does_not_pay(why):
     graph, store = two(7, 512, 512) if "tiles" in why else two(twice=why == "two readers")
     if why == "small":
         graph, store = two(8)
@@ -87,7 +87,7 @@ def test_zeros_stay_where_nothing_is_won(why):
         g = GraphBuilder("one", store := ConstantStore())
         x = g.input("x", tensor(dtypes.f32, 1, 3, 20, 20))
         graph = g.finish([g.add("conv", [x, g.constant(numbers(8, 3, 3, 3))], pads=(1,) * 4)])
-    with knobs.override(in_place=why != "switched off"):
+    with knobs.override(alias_buffers=why != "switched off"):
         assert "pad" not in names(made(graph, store))
 
 
@@ -103,7 +103,7 @@ def test_a_long_chain_of_squares_is_walked_once():
 
 
 def chain(random: np.random.Generator) -> tuple[onnx.ModelProto, tuple[int, ...]]:
-    """Convolutions one after another: 1-D to 3-D, any zeros, strides, groups, an open batch."""
+    """Convolutions one after another: 1-D to 3-D, any padding, strides, groups, a dynamic batch."""
     rank, channels = int(random.integers(1, 4)), int(random.integers(1, 5)) * 4
     space = tuple(int(n) for n in random.integers(9, 15, rank))
     nodes, weights, last, inputs = [], [], "x", channels
@@ -138,7 +138,7 @@ def test_chains_agree_with_onnxruntime(seed, monkeypatch):
     x = random.standard_normal(shape).astype(np.float32)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (want,) = session.run(None, {"x": x})
-    monkeypatch.setattr("ingot.passes.separate_pads.LEAST_ELEMENTS", 1)
+    monkeypatch.setattr("ingot.passes.separate_pads.MIN_ELEMENTS", 1)
     for threads in (1, 2):
         (got,) = ingot.compile(model, threads=threads)(x)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""sink_reshapes: what moves before a product's reshape, what does not, and the same answers."""
+"""sink_reshapes: which reshapes sink below elementwise operators, and equal outputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def made(body: str):
         "  %z: f32[3, 4, 6] = mul(%b, %v)",
     ],
 )
-def test_element_by_element_rides_on_the_product(body):
+def test_elementwise_operators_fuse_into_the_gemm(body):
     after = made(body)
     assert after.nodes[-1].op == "reshape" and after.outputs[0].name == "z"
     (group,) = [g for g in fuse(after) if g.anchor is not None and g.anchor.op == "matmul"]
@@ -62,7 +62,7 @@ def test_element_by_element_rides_on_the_product(body):
         "%z: f32[2, 3, 4, 6] = add(%r, %q)",  # it grows
         "%z: f32[3, 4, 6] = add(%r, %s)",  # one number for each of the inner four
         "%u: f32[3, 4, 6] = neg(%r)\n  %z: f32[3, 4, 6] = add(%r, %u)",  # read twice
-        "%t: f32[3, 4, 6] = exp(%y)\n  %z: f32[3, 4, 6] = relu(%t)",  # no product
+        "%t: f32[3, 4, 6] = exp(%y)\n  %z: f32[3, 4, 6] = relu(%t)",  # no GEMM
     ],
 )
 def test_others_stay(body):

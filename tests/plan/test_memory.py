@@ -1,4 +1,4 @@
-"""Places in an arena: nobody shares bytes while both live, and little is wasted."""
+"""Memory planning: live buffers do not overlap, and the arena is near its lower bound."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from ingot import api, pipeline
 from ingot.arith import expr as arith
 from ingot.plan.lifetimes import Lifetime, lifetimes
-from ingot.plan.memory import MAIN, Request, assign, largest_live_bytes
+from ingot.plan.memory import MAIN, Request, assign_offsets, largest_live_bytes
 from ingot.program import ir
 from tests.models.build import HARD
 
-ROOM = 1.05  # of the largest live set
+ROOM = 1.05  # arena size over the largest live set
 
 
 def requests(*rows: tuple[int, int, int]) -> list[Request]:
@@ -23,9 +23,9 @@ def requests(*rows: tuple[int, int, int]) -> list[Request]:
     ]
 
 
-def placed(wanted: list[Request]) -> int:
-    """The arena's size, after a check that no two share bytes."""
-    offsets, size = assign(wanted, {})
+def planned_bytes(wanted: list[Request]) -> int:
+    """The arena's size, after a check that no live buffers overlap."""
+    offsets, size = assign_offsets(wanted, {})
     total, ends = arith.as_int(size), []
     assert total is not None
     for name, need, span in wanted:
@@ -45,31 +45,31 @@ def test_the_largest_live_set():
 
 
 @pytest.mark.parametrize("rows", [
-    # largest first, in one pass, these take half as much again
+    # first fit, largest first, needs 1.5 times the largest live set
     [(7, 3, 4), (8, 1, 3), (7, 5, 5), (4, 4, 7), (4, 4, 8)],
-    # a U: each level is needed again on the way up
+    # a U-Net: each level is read again on the way up
     [(16, 4, 6), (16, 6, 8), (16, 8, 72), (8, 14, 16), (8, 16, 18), (8, 18, 58), (4, 28, 44),
      (8, 44, 46), (16, 54, 56), (8, 56, 58), (16, 58, 60), (17, 60, 62), (8, 62, 64), (8, 64, 66),
      (8, 66, 68), (32, 68, 70), (16, 70, 72), (32, 72, 74), (33, 74, 76), (16, 76, 78)],
 ])  # fmt: skip
-def test_nothing_sticks_out(rows):
+def test_the_arena_is_near_the_lower_bound(rows):
     wanted = requests(*rows)
-    assert placed(wanted) <= ROOM * largest_live_bytes(wanted)
+    assert planned_bytes(wanted) <= ROOM * largest_live_bytes(wanted)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_lives(seed: int):
+def test_random_lifetimes(seed: int):
     random = np.random.default_rng(seed)
     rows = []
     for at in range(60):
         length = int(random.geometric(0.4)) if random.random() < 0.8 else int(random.integers(40))
         rows.append((int(random.integers(1, 30)), at, at + length))
     wanted = requests(*rows)
-    assert largest_live_bytes(wanted) <= placed(wanted) <= 1.25 * largest_live_bytes(wanted)
+    assert largest_live_bytes(wanted) <= planned_bytes(wanted) <= 1.25 * largest_live_bytes(wanted)
 
 
 def arena_and_live_bytes(program: ir.Program) -> tuple[int, int]:
-    """Of a planned program with fixed sizes."""
+    """Of a planned program with static shapes."""
     spans = lifetimes(program)
     temps = [b for b in program.buffers if b.storage is ir.Storage.TEMP]
     (arena,) = [a for a in program.arenas if a.name == MAIN]
@@ -90,5 +90,6 @@ def test_models_waste_little(name: str):
         if dim.dim_param
     }
     session = api.make_session(shapes=shapes)
-    arena, live = arena_and_live_bytes(pipeline.run_stages(model, session, stop_after="place"))
+    program = pipeline.run_stages(model, session, stop_after="plan_memory")
+    arena, live = arena_and_live_bytes(program)
     assert 0 < live <= arena <= ROOM * live

@@ -1,20 +1,20 @@
-"""Places of open size: far apart in an arena they are in order because their neighbours are."""
+"""Overlap analysis of dynamic-size buffers: distant offsets are ordered because neighbours are."""
 
 from __future__ import annotations
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.types import Symbol
-from ingot.plan.memory import place_buffers
+from ingot.plan.memory import plan_memory
 from ingot.program import ir
-from ingot.program.access import Accesses, Who
+from ingot.program.access import AccessAnalysis, Threads
 
 N, M = arith.Var("n"), arith.Var("m")
 SIZES = [N * ((M + 3) // 8) * 60, M * ((N + 1) // 2), (M + 1) // 2 * N * 7, M + N, N * M * 3]
 
 
 def program() -> ir.Program:
-    """Buffers of awkward sizes, all alive at once because nothing says they are not."""
+    """Buffers of awkward dynamic sizes, all live at once."""
     shapes = [(arith.Const(5),), *[(size,) for size in SIZES]]
     buffers = tuple(
         ir.Buffer(f"b{k}", dtypes.f32, shape, ir.Storage.TEMP) for k, shape in enumerate(shapes)
@@ -25,20 +25,20 @@ def program() -> ir.Program:
     return ir.Program("p", symbols, buffers, (), body, (), (), ())
 
 
-def test_buffers_alive_together_are_shown_to_be_apart() -> None:
-    placed = place_buffers(program())
-    accesses = Accesses(placed)
-    ranges = [accesses.access(b.name, True, Who.FIRST) for b in placed.buffers]
+def test_live_buffers_provably_do_not_overlap() -> None:
+    placed = plan_memory(program())
+    accesses = AccessAnalysis(placed)
+    ranges = [accesses.access(b.name, True, Threads.FIRST) for b in placed.buffers]
     for i, a in enumerate(ranges):
         for k, b in enumerate(ranges):
             assert accesses.may_overlap(a, b) == (i == k), (a, b)
 
 
-def test_a_place_that_reaches_into_the_next_is_found() -> None:
-    placed = place_buffers(program())
+def test_an_allocation_that_overlaps_the_next_is_found() -> None:
+    placed = plan_memory(program())
     first, second = placed.buffers[1], placed.buffers[2]
     wide = ir.replace(first, shape=(SIZES[0] + 17,))
     others = tuple(wide if b.name == first.name else b for b in placed.buffers)
-    accesses = Accesses(ir.replace(placed, buffers=others))
-    a, b = (accesses.access(name, True, Who.FIRST) for name in (wide.name, second.name))
+    accesses = AccessAnalysis(ir.replace(placed, buffers=others))
+    a, b = (accesses.access(name, True, Threads.FIRST) for name in (wide.name, second.name))
     assert accesses.may_overlap(a, b)

@@ -1,23 +1,24 @@
-"""Programs through text and back: every statement, and errors that say the line."""
+"""The text form of programs: every statement round-trips, and errors have a line."""
 
 from __future__ import annotations
 
 import pytest
 
-from ingot import IngotError, dtypes
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef
 from ingot.graph.types import Symbol
 from ingot.program import ir
 from ingot.program.text import parse, show
 from tests.program.programs import BODY, HEAD, hand, planned
+from tests.refusal import refused
 
 n, m = arith.Var("n"), arith.Var("m")
 EMPTY = ir.Seq(())
 
 STATEMENTS = {
     "launch": ir.Launch("k", ("x", "y"), (n, n * 2 + 1), arith.ceildiv(n, 8)),
-    "launch of one piece": ir.Launch("k", ("x",), (), arith.Const(1)),
+    "launch of one iteration": ir.Launch("k", ("x",), (), arith.Const(1)),
     "launch without buffers": ir.Launch("k", (), (n,), n),
     "barrier": ir.Barrier(),
     "copy": ir.Copy("y", "x"),
@@ -42,8 +43,8 @@ def around(body: ir.Stmt) -> ir.Program:
     buffers = (
         ir.Buffer("x", dtypes.f32, (n, arith.Const(4)), ir.Storage.INPUT),
         ir.Buffer("w", dtypes.f32, (arith.Const(2),), ir.Storage.CONSTANT,
-                  ConstRef("abc", "f32", (2,)), ir.Place("constants", arith.Const(64))),
-        ir.Buffer("t", dtypes.i64, (), ir.Storage.TEMP, None, ir.Place("main", n * 64)),
+                  ConstRef("abc", "f32", (2,)), ir.Allocation("constants", arith.Const(64))),
+        ir.Buffer("t", dtypes.i64, (), ir.Storage.TEMP, None, ir.Allocation("main", n * 64)),
         ir.Buffer("far", dtypes.bool_, (m,), ir.Storage.TEMP, space="gpu"),
         ir.Buffer("past", dtypes.f16, (m,), ir.Storage.STATE),
         ir.Buffer("rows", dtypes.f32, (m,), ir.Storage.DYNAMIC),
@@ -82,65 +83,59 @@ def test_planned_models_come_back_with_their_kernels(name: str):
 
 
 @pytest.mark.parametrize(
-    "old, new, words",
+    "old, new, facts",
     [
-        ("copy('s', 't')", "copy('s', ", "'('"),
-        ("copy('s', 't')", "leap('s', 't')", "'leap' is no statement"),
-        ("copy('s', 't')", "x = 3", "is no statement"),
-        ("copy('s', 't')", "copy('s')", "copy"),
-        ("copy('s', 't')", "copy('s', t)", "no constant"),
-        ("bind('m', 'i', 0)", "bind('m')", "bind"),
-        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'), 3, 16)", "a tuple"),
-        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'))", "run"),
-        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'), (), f())", "f()"),
-        ("with loop('i', 'n', 'go'):", "with loop('i', 'n'):", "loop"),
-        ("with loop('i', 'n', 'go'):", "with ring('i', 'n', 'go'):", "'ring' opens no scope"),
-        ("with loop('i', 'n', 'go'):", "with 3:", "is expected after"),
-        ("if flag('go'):", "if go:", "is no statement"),
-        ("if flag('go'):", "if flag():", "flag"),
+        ("copy('s', 't')", "copy('s', ", ["'('"]),
+        ("copy('s', 't')", "leap('s', 't')", ["'leap'"]),
+        ("copy('s', 't')", "x = 3", ["'x = 3'"]),
+        ("copy('s', 't')", "copy('s')", ["copy('s')"]),
+        ("copy('s', 't')", "copy('s', t)", ["t"]),
+        ("bind('m', 'i', 0)", "bind('m')", ["bind('m')"]),
+        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'), 3, 16)", ["tuple"]),
+        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'))", ["run("]),
+        ("run('double', ('x', 't'), (), 16)", "run('double', ('x', 't'), (), f())", ["f()"]),
+        ("with loop('i', 'n', 'go'):", "with loop('i', 'n'):", ["loop('i', 'n')"]),
+        ("with loop('i', 'n', 'go'):", "with ring('i', 'n', 'go'):", ["'ring'"]),
+        ("with loop('i', 'n', 'go'):", "with 3:", ["loop(...)", "par()", "with"]),
+        ("if flag('go'):", "if go:", ["if go:"]),
+        ("if flag('go'):", "if flag():", ["if flag():"]),
     ],
 )
-def test_errors_in_statements_say_the_line(old: str, new: str, words: str):
+def test_errors_in_statements_say_the_line(old: str, new: str, facts: list[str]):
     text = HEAD + BODY
     assert text.count(old) >= 1
     line = text[: text.index(old)].count("\n") + 1
-    with pytest.raises(IngotError) as caught:
+    with refused("bad-text", *facts, where=f"line {line}", hint=False):
         parse(text.replace(old, new, 1))
-    assert caught.value.code == "bad-text"
-    assert f"line {line}" in caught.value.where, caught.value
-    assert words in str(caught.value), caught.value
 
 
 @pytest.mark.parametrize(
-    "old, new, words",
+    "old, new, facts",
     [
-        ("buffer('t', f32,", "buffer('t', f33,", "f33 is no element type"),
-        ("buffer('t', f32, (16,), 'temp'", "buffer('t', f32, (16,), 'attic'", "attic"),
-        ("buffer('t', f32, (16,), 'temp'", "buffer('t', f32, 'temp'", "buffer"),
-        ("place=('main', 0)", "place='main'", "a tuple"),
-        ("symbol('m', low=0,", "symbol('m', lowest=0,", "lowest"),
-        ("arena('main', 320, space='host')", "arena('main')", "arena"),
-        ("inputs=('x', 'n')", "inputs=x", "no constant"),
-        ("outputs=('y', 'rows'), ", "", "outputs"),
-        ("        b[i] = a[i] + a[i]", "        b[i] = = a[i]", "syntax"),
-        ("        b[i] = a[i] + a[i]", "        b[i] = a[i] + c[i]", "c"),
+        ("buffer('t', f32,", "buffer('t', f33,", ["f33"]),
+        ("buffer('t', f32, (16,), 'temp'", "buffer('t', f32, (16,), 'attic'", ["'attic'"]),
+        ("buffer('t', f32, (16,), 'temp'", "buffer('t', f32, 'temp'", ["buffer("]),
+        ("allocation=('main', 0)", "allocation='main'", ["tuple"]),
+        ("symbol('m', low=0,", "symbol('m', lowest=0,", ["'lowest'"]),
+        ("arena('main', 320, space='host')", "arena('main')", ["arena('main')"]),
+        ("inputs=('x', 'n')", "inputs=x", ["x"]),
+        ("outputs=('y', 'rows'), ", "", ["outputs"]),
+        ("        b[i] = a[i] + a[i]", "        b[i] = = a[i]", []),
+        ("        b[i] = a[i] + a[i]", "        b[i] = a[i] + c[i]", ["c"]),
     ],
 )
-def test_errors_in_declarations_say_the_line(old: str, new: str, words: str):
+def test_errors_in_declarations_say_the_line(old: str, new: str, facts: list[str]):
     text = HEAD + BODY
     line = text[: text.index(old)].count("\n") + 1
-    with pytest.raises(IngotError) as caught:
+    with refused("bad-text", *facts, where=f"line {line}", hint=False):
         parse(text.replace(old, new, 1))
-    assert caught.value.code == "bad-text"
-    assert f"line {line}" in caught.value.where, caught.value
-    assert words in str(caught.value), caught.value
 
 
 @pytest.mark.parametrize("text", ["", "barrier()", "buffer('x', f32, (), 'temp')"])
 def test_a_text_without_a_program(text: str):
-    with pytest.raises(IngotError, match="no program"):
+    with refused("bad-text", "program(...)", where="line 1", hint=False):
         parse(text)
 
 
-def test_the_hand_made_program_comes_back():
+def test_the_hand_written_program_comes_back():
     assert parse(show(hand())) == hand()

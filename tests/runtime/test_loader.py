@@ -16,6 +16,7 @@ from ingot.codegen import llvm_object
 from ingot.runtime import loader
 from ingot.runtime.elf import ObjectFile, undefined_symbols
 from ingot.runtime.loader import LoadedObject
+from tests.refusal import Fact, refused
 from tests.runtime.common import exe, feeds
 
 
@@ -154,44 +155,41 @@ def test_nothing_is_writeable_and_executable():
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def refusal(data: bytes) -> str:
-    with pytest.raises(IngotError) as caught:
+def assert_refused(data: bytes, *facts: Fact, hint: bool = False) -> None:
+    with refused("codegen-failed", *facts, hint=hint):
         LoadedObject(data)
-    assert caught.value.code == "codegen-failed"
-    return str(caught.value)
 
 
 def test_open_code_is_refused():
     data = build("declare i64 @sin_of(i64)\ndefine i64 @f(i64 %i) {\n"
                  "%v = call i64 @sin_of(i64 %i)\nret i64 %v\n}")  # fmt: skip
     assert undefined_symbols(data) == ["sin_of"]
-    assert "not closed" in refusal(data) and "sin_of" in refusal(data)
+    assert_refused(data, "sin_of")
 
 
-@pytest.mark.parametrize("start", ["i64 7", "i64 0"], ids=["data", "bss"])
-def test_mutable_globals_are_refused(start: str):
+@pytest.mark.parametrize(("start", "section"), [("i64 7", ".data"), ("i64 0", ".bss")])
+def test_mutable_globals_are_refused(start: str, section: str):
     data = build(f"@g = global {start}\ndefine i64 @f(i64 %i) {{\nstore i64 %i, ptr @g\n"
                  "ret i64 0\n}")  # fmt: skip
-    assert "mutable" in refusal(data)
+    assert_refused(data, section)
 
 
 def test_other_machines_are_refused():
-    text = refusal(build(TABLE, "aarch64-unknown-linux-gnu"))
-    assert "aarch64" in text and "try:" in text
+    assert_refused(build(TABLE, "aarch64-unknown-linux-gnu"), "aarch64", hint=True)
 
 
 def test_what_is_no_object_is_refused():
     good = build(TABLE)
-    assert "ELF" in refusal(b"") and "ELF" in refusal(b"MZ" + good[2:])
-    assert "relocatable" in refusal(good[:16] + struct.pack("<H", 2) + good[18:])
+    assert_refused(b"", "ELF")
+    assert_refused(b"MZ" + good[2:], "ELF")
+    assert_refused(good[:16] + struct.pack("<H", 2) + good[18:])
 
 
 def test_damaged_objects_are_refused():
     """Cut short anywhere, or with any byte of its tables changed: refused or loaded, no crash."""
     good = build(TABLE)
     for size in range(64, len(good), 16):
-        with pytest.raises(IngotError):
-            LoadedObject(good[:size])
+        assert_refused(good[:size])
     (table,) = struct.unpack_from("<Q", good, 40)
     for at in [*range(16, 64), *range(table, len(good))]:
         broken = bytearray(good)
@@ -205,9 +203,9 @@ def test_damaged_objects_are_refused():
 def test_unknown_relocations_are_refused(monkeypatch: pytest.MonkeyPatch):
     machine = loader.Machine({}, frozenset())
     monkeypatch.setitem(loader._MACHINES, "x86-64", machine)
-    assert "relocation kind" in refusal(build(TABLE))
+    assert_refused(build(TABLE), 2)
 
 
 def test_a_missing_symbol_is_named():
-    with pytest.raises(IngotError, match="no symbol nothing"):
+    with refused("codegen-failed", "nothing", hint=False):
         LoadedObject(build(TABLE)).address("nothing")

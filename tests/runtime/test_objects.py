@@ -26,7 +26,7 @@ def test_every_object_is_closed(name: str):
         assert undefined_symbols(data) == []
         assert parsed.mutable_sections() == []
         assert {s.name for s in parsed.symbols if s.is_global} & {
-            built.kernel_symbol, built.entry_symbol, "gang_run"
+            built.kernel_symbol, built.entry_symbol, "pool_run"
         }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import ingot
 from ingot.runtime.package import Package
 from tests.models.build import kv_cache
 from tests.runtime.common import bits, exe, feeds
-from tests.runtime.test_inputs import misaligned, refused
+from tests.runtime.test_inputs import misaligned, refused_call
 
 
 @pytest.fixture
@@ -65,38 +65,44 @@ def read_only() -> np.ndarray:
     return array
 
 
+FITS = "np.empty((6, 12), 'float32')"
+
+
 @pytest.mark.parametrize(
-    "array, words",
+    "array, facts, hint",
     [
-        (np.empty((6, 12)), "has dtype float64, expected float32"),
-        (np.empty((6, 11), "f4"), "has shape [6, 11], expected [6, 12]"),
-        (np.empty((72,), "f4"), "has shape [72]"),
-        (read_only(), "read-only"),
-        (np.asfortranarray(empty()), "contiguous"),
-        (misaligned(empty()), "aligned"),
-        ("text", "DLPack"),
-        (3, "DLPack"),
-        (torch.empty(6, 12, dtype=torch.float64), "float64"),
+        (np.empty((6, 12)), ("float64", "float32"), FITS),
+        (np.empty((6, 11), "f4"), ("[6, 11]", "[6, 12]"), FITS),
+        (np.empty((72,), "f4"), ("[72]", "[6, 12]"), FITS),
+        (read_only(), ("read-only",), FITS),
+        (np.asfortranarray(empty()), ("C-contiguous",), FITS),
+        (misaligned(empty()), ("aligned",), FITS),
+        ("text", ("str", "DLPack"), True),
+        (3, ("int", "DLPack"), True),
+        (torch.empty(6, 12, dtype=torch.float64), ("float64", "float32"), FITS),
     ],
 )
-def test_out_that_does_not_fit(rows: ingot.Executable, given: dict, array: Any, words: str):
-    refused(lambda: rows(**given, out={"h": array}), "'h'", words, "try:")
+def test_out_that_does_not_fit(rows: ingot.Executable, given: dict, array: Any, facts, hint):
+    call = lambda: rows(**given, out={"h": array})  # noqa: E731
+    refused_call(call, *facts, where=("out=", "'h'"), hint=hint)
 
 
 def test_out_that_is_not_understood(rows: ingot.Executable, given: dict):
-    refused(lambda: rows(**given, out=empty()), "1 arrays for 2 outputs", "y, h")
-    refused(lambda: rows(**given, out=[empty()] * 3), "3 arrays for 2 outputs")
-    refused(lambda: rows(**given, out={"z": empty()}), "no output is called 'z'")
-    refused(lambda: rows(**given, out=3), "out= is a int", "try:")
-    refused(lambda: rows(**given, out="yh"), "out= is a str")
+    refused_call(lambda: rows(**given, out=empty()), 1, 2, where="out=", hint="y, h")
+    refused_call(lambda: rows(**given, out=[empty()] * 3), 3, 2, where="out=", hint="y, h")
+    refused_call(lambda: rows(**given, out={"z": empty()}), where="'z'", hint="y: f32[n, 12]")
+    refused_call(lambda: rows(**given, out=3), "int", where="out=")
+    refused_call(lambda: rows(**given, out="yh"), "str", where="out=")
 
 
 def test_out_that_shares_memory(rows: ingot.Executable, given: dict):
-    y = empty()
-    refused(lambda: rows(**given, out=[y, y]), "'h' shares memory with another output")
-    refused(lambda: rows(given["a"], y, out={"y": y}), "'y' shares memory with an input", "state=")
+    y, hint = empty(), "state={input: output}"
+    refused_call(lambda: rows(**given, out=[y, y]), where=("out=", "'h'"), hint=hint)
+    place = ("out=", "'y'")
+    refused_call(lambda: rows(given["a"], y, out={"y": y}), where=place, hint=hint)
     both = np.zeros((8, 12), np.float32)
-    refused(lambda: rows(given["a"], both[:6], out={"y": both[2:]}), "shares memory with an input")
+    call = lambda: rows(given["a"], both[:6], out={"y": both[2:]})  # noqa: E731
+    refused_call(call, where=place, hint=hint)
     pair = np.zeros((12, 12), np.float32)
     rows(given["a"], pair[:6], out={"y": pair[6:]})
 
@@ -105,10 +111,9 @@ def test_outputs_whose_size_the_run_decides():
     compiled, given = exe("nonzero_gather"), feeds("nonzero_gather")
     y, count = compiled.run(None, given)
     assert y.shape == (5, 5) and count.tolist() == [5]
-    refused(
-        lambda: compiled.run(None, given, out={"y": np.empty((5, 5), np.float32)}),
-        "'y' cannot be given by out=", "only after the run", "try:",
-    )  # fmt: skip
+    mine = np.empty((5, 5), np.float32)
+    call = lambda: compiled.run(None, given, out={"y": mine})  # noqa: E731
+    refused_call(call, where=("out=", "'y'"), hint="out=")
     assert compiled.run(None, given, out={"count": np.empty(1, np.int64)})[1].tolist() == [5]
     for kept in (0, 8, 3):
         score = np.where(np.arange(8) < kept, 1, -1).astype(np.float32)
@@ -153,10 +158,11 @@ def test_state_must_be_writeable_and_contiguous(cache: Package):
     compiled = ingot.Executable(cache)
     given = state_feeds()
     given["past_k"].flags.writeable = False
-    refused(lambda: compiled.run(None, given), "state 'past_k'", "read-only", "try:")
+    hint = "np.ascontiguousarray"
+    refused_call(lambda: compiled.run(None, given), "read-only", where="'past_k'", hint=hint)
     given = state_feeds()
     given["past_k"] = np.asfortranarray(given["past_k"])
-    refused(lambda: compiled.run(None, given), "state 'past_k'", "contiguous", "try:")
+    refused_call(lambda: compiled.run(None, given), "C-contiguous", where="'past_k'", hint=hint)
     given["past_k"] = given["past_k"].tolist()  # a list becomes an array nobody else holds
     assert compiled.run(None, given)
 
@@ -165,10 +171,10 @@ def test_states_must_not_share_memory(cache: Package):
     compiled = ingot.Executable(cache)
     given = state_feeds()
     given["past_v"] = given["past_k"]
-    refused(lambda: compiled.run(None, given), "'past_k'", "'past_v'", "shares memory", "try:")
+    refused_call(lambda: compiled.run(None, given), "'past_v'", where="'past_k'")
     given = state_feeds()
     given["q"] = given["past_k"].reshape(-1)[:8].reshape(1, 2, 1, 4)
-    refused(lambda: compiled.run(None, given), "'past_k'", "'q'", "shares memory")
+    refused_call(lambda: compiled.run(None, given), "'q'", where="'past_k'")
     both = np.zeros((2, *given["past_k"].shape), np.float32)
     given = {**state_feeds(), "past_k": both[0], "past_v": both[1]}
     compiled.run(None, given)
@@ -177,7 +183,8 @@ def test_states_must_not_share_memory(cache: Package):
 def test_out_for_a_state(cache: Package):
     compiled, given = ingot.Executable(cache), state_feeds()
     other = np.empty_like(given["past_k"])
-    refused(lambda: compiled.run(None, given, out={"present_k": other}), "'present_k'", "state")
+    call = lambda: compiled.run(None, given, out={"present_k": other})  # noqa: E731
+    refused_call(call, "state", where=("out=", "'present_k'"), hint=False)
     compiled.run(None, given, out={"present_k": given["past_k"]})
 
 

@@ -9,11 +9,11 @@ from tests.runtime.common import assert_clean, script
 FORKS = """
 e, given = exe("residual_cnn"), feeds("residual_cnn")
 want = bits(e.run(None, given))
-assert e._at_rest()[0].team == 2
+assert e._free_contexts()[0].threads_used == 2
 def in_child():
     assert bits(e.run(None, given)) == want
     crowd(3)
-    assert bits(e.run(None, given)) == want and e._at_rest()[-1].team == 2
+    assert bits(e.run(None, given)) == want and e._free_contexts()[-1].threads_used == 2
     other = exe("lstm")
     other.run(None, feeds("lstm"))
 """
@@ -25,7 +25,7 @@ CHILD = """
         {leave}
     assert os.waitpid(pid, 0)[1] == 0
     assert bits(e.run(None, given)) == want
-assert e._at_rest()[-1].team == 2
+assert e._free_contexts()[-1].threads_used == 2
 """
 
 
@@ -48,7 +48,9 @@ thread = threading.Thread(target=work)
 thread.start()
 """
     end = "\nstop.set()\nthread.join()\n"
-    loop = CHILD.format(leave="os._exit(0)").replace("assert e._at_rest()[-1].team == 2", "")
+    loop = CHILD.format(leave="os._exit(0)").replace(
+        "assert e._free_contexts()[-1].threads_used == 2", ""
+    )
     code = FORKS + busy + "for _ in range(10):" + loop + end
     assert_clean(script(code, "residual_cnn", "lstm", "endless"))
 
@@ -85,7 +87,7 @@ import atexit
 from ingot.runtime.pool import pool
 def look():  # registered first, so called last
     assert not any(w.is_alive for w in workers)
-    assert bits(e.run(None, given)) == want and e._at_rest()[0].team == 1
+    assert bits(e.run(None, given)) == want and e._free_contexts()[0].threads_used == 1
     print("calls at exit run alone")
 atexit._clear(); atexit.register(look)
 from ingot.runtime import pool as module
@@ -124,7 +126,7 @@ try:
         e.run(None, {**given, "trips": np.array(2_000)})
 except KeyboardInterrupt:
     pass
-assert bits(e.run(None, given)) == want and e._at_rest()[-1].team == 2
+assert bits(e.run(None, given)) == want and e._free_contexts()[-1].threads_used == 2
 print("sound")
 """
     assert_clean(script(code, "endless"), "sound")
@@ -147,14 +149,14 @@ while caught < 1000:
             e.run(None, given)
     except KeyboardInterrupt:
         caught += 1
-    assert len(e._at_rest()) <= 1
+    assert len(e._free_contexts()) <= 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 end = time.monotonic() + 20
 while True:  # a worker may still be on its way out of the interrupted call
     assert bits(e.run(None, given)) == want
-    if e._at_rest()[-1].team == 3 or time.monotonic() > end:
+    if e._free_contexts()[-1].threads_used == 3 or time.monotonic() > end:
         break
-assert e._at_rest()[-1].team == 3, e._at_rest()[-1].team
+assert e._free_contexts()[-1].threads_used == 3, e._free_contexts()[-1].threads_used
 print("whole")
 """
     assert_clean(script(code, "rows"), "whole")
@@ -185,9 +187,9 @@ for _ in range(1000):
     end = time.monotonic() + 20
     while True:  # a worker may still be on its way into the pool, or out of the interrupted call
         e.run(None, given)
-        if e._at_rest()[-1].team == 4 or time.monotonic() > end:
+        if e._free_contexts()[-1].threads_used == 4 or time.monotonic() > end:
             break
-    assert e._at_rest()[-1].team == 4, e._at_rest()[-1].team
+    assert e._free_contexts()[-1].threads_used == 4, e._free_contexts()[-1].threads_used
     pool().stop()
 print("grown")
 """

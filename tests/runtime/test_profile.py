@@ -11,11 +11,12 @@ import ingot
 from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.codegen import llvm_object
-from ingot.codegen.llvm_probe import flops_per_turn, probe_text
+from ingot.codegen.llvm_probe import flops_per_iteration, probe_text
 from ingot.runtime.elf import ObjectFile, undefined_symbols
 from ingot.runtime.peak import Level, Peak, measure
 from ingot.runtime.profile import Profile, ProfileRow
 from tests.models.build import HARD
+from tests.refusal import refused
 
 
 def test_every_launch_is_counted():
@@ -25,7 +26,7 @@ def test_every_launch_is_counted():
     assert [row.kernel for row in profile.rows] == [row.kernel for row in exe.package.report]
     batch, length = feeds["x"].shape[:2]
     for row, launch in zip(profile.rows, exe.package.report):
-        has_work = arith.evaluate(launch.pieces, {"batch": batch, "length": length}) > 0
+        has_work = arith.evaluate(launch.parallel_extent, {"batch": batch, "length": length}) > 0
         assert (row.time_us > 0) == has_work, row.kernel
     assert profile.runs == 3 and profile.threads in (1, 2)
     assert sum(row.time_us for row in profile.rows) <= 2 * profile.run_us
@@ -37,7 +38,7 @@ def test_every_launch_is_counted():
 def test_the_report_has_the_prediction_and_what_was_measured():
     exe = ingot.compile("examples/digits/digits.onnx", profile=True)
     columns = exe.report().splitlines()[0]
-    before, after = columns.index("predicted µs"), columns.index("left slow because")
+    before, after = columns.index("predicted µs"), columns.index("not vectorised or parallel")
     assert {line[before:after].strip().split()[-1] for line in exe.report().splitlines()[1:]} == {
         "-"
     }
@@ -64,7 +65,7 @@ def test_a_share_of_the_peak_is_of_what_bounds_the_kernel():
     assert peak.bound(1_000, 2001) == ("memory", 2001 / 5)
     assert peak.bound(None, 0) == ("L1", 0.0)
     row = ProfileRow("k", "", 80.0, 1.0, 1_000, 2000, 8, *peak.bound(1_000, 2000))
-    assert row.share_of_peak == 0.5
+    assert row.roofline_fraction == 0.5
     profile = Profile((row,), peak, 100.0, 2, 1)
     assert "50 % L1" in str(profile) and "1000" in str(profile) and str(peak) in str(profile)
 
@@ -86,7 +87,7 @@ def test_the_probe_is_closed_and_multiplies_by_vectors(name):
     text = probe_text(target)
     data = llvm_object.compile_text(text, target.triple, target.cpu, target.feature_string, 3)
     assert undefined_symbols(data) == [] and ObjectFile(data).mutable_sections() == []
-    assert flops_per_turn(target) == 24 * target.vector_bits // 32
+    assert flops_per_iteration(target) == 24 * target.vector_bits // 32
     assert ("llvm.fma" in text) == (name != "x86-64-v2")
 
 
@@ -101,5 +102,5 @@ def test_counters_do_not_change_answers():
 
 def test_without_counters_it_says_how_to_get_them():
     model, feeds = HARD["gather_rows"]()
-    with pytest.raises(ingot.IngotError, match="profile=True"):
+    with refused("bad-option", hint="profile=True"):
         ingot.compile(model).profile(feeds)

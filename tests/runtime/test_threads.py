@@ -18,7 +18,7 @@ from ingot.runtime import pool as pools
 from ingot.runtime.context import Context
 from ingot.runtime.pool import Pool, Worker
 from ingot.runtime.services import Services, permanent
-from ingot.support.abi import SLOT, SLOT_BYTES
+from ingot.support.abi import WORKER, WORKER_BYTES
 from tests.runtime.common import CASES, assert_clean, bits, exe, feeds, package, script
 
 
@@ -80,14 +80,14 @@ def test_bits_do_not_depend_on_threads(name: str):
         compiled.threads = threads
         for _ in range(20):
             assert bits(compiled.run(None, given)) == want
-            assert name == "lstm" or compiled._at_rest()[-1].team == min(threads, 4)
+            assert name == "lstm" or compiled._free_contexts()[-1].threads_used == min(threads, 4)
 
 
-def test_a_team_is_no_larger_than_the_pool(workers: Pool):
+def test_a_call_has_no_more_workers_than_the_pool(workers: Pool):
     compiled = exe("transformer_block", 64)
     compiled.run(None, feeds("transformer_block"))
-    (context,) = compiled._at_rest()
-    assert context.team == context.threads == 4 and workers.count == 3
+    (context,) = compiled._free_contexts()
+    assert context.threads_used == context.threads == 4 and workers.count == 3
 
 
 def test_no_more_threads_than_pieces_of_work(workers: Pool):
@@ -100,7 +100,7 @@ def test_a_pool_without_workers_runs_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(pools._current, "pool", Pool(0))
     compiled = exe("rows", 2)
     assert bits(compiled.run(None, feeds("rows"))) == bits(exe("rows", 1).run(None, feeds("rows")))
-    assert compiled._at_rest()[-1].team == 1
+    assert compiled._free_contexts()[-1].threads_used == 1
 
 
 def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, workers: Pool):
@@ -110,22 +110,22 @@ def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, wo
     monkeypatch.setattr(pools, "Worker", refuse)
     compiled = exe("rows", 3)
     compiled.run(None, feeds("rows"))
-    assert compiled._at_rest()[-1].team == 1 and workers.limit == 0
+    assert compiled._free_contexts()[-1].threads_used == 1 and workers.limit == 0
 
 
 class Absent:
-    """A mailbox whose worker does not look into it until it is told to."""
+    """A worker that does not look for a job until it is released."""
 
     def __init__(self, services: Services):
-        self.services, self.slot = services, permanent(SLOT_BYTES)
-        ctypes.c_int64.from_address(self.slot + SLOT["services"]).value = services.address
+        self.services, self.record = services, permanent(WORKER_BYTES)
+        ctypes.c_int64.from_address(self.record + WORKER["services"]).value = services.address
 
     def come(self) -> None:
         main = self.services.worker_main
-        threading.Thread(target=main, args=(self.slot,), daemon=True).start()
+        threading.Thread(target=main, args=(self.record,), daemon=True).start()
 
     def stop(self) -> None:
-        assert self.services.worker_stop(self.slot)
+        assert self.services.worker_stop(self.record)
 
 
 @pytest.mark.parametrize("name", ["rows", "residual_cnn", "transformer_block"])
@@ -142,7 +142,7 @@ def test_nobody_waits_for_a_worker_that_does_not_come(
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
     caller.join(60)
-    assert answers == [want] * 5 and compiled._at_rest()[-1].team == 3
+    assert answers == [want] * 5 and compiled._free_contexts()[-1].threads_used == 3
     for worker in workers.workers:
         assert isinstance(worker, Absent)
         worker.come()  # what it missed was withdrawn; it helps with what comes
@@ -168,8 +168,8 @@ def in_the_background(run: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def test_two_gangs_at_once(workers: Pool):
-    """A second call that finds workers taken lets the pool grow, and then has a gang too."""
+def test_two_calls_with_workers_at_once(workers: Pool):
+    """A second call that finds workers taken lets the pool grow, and then has workers too."""
     long, short, given = exe("endless", 2), exe("rows", 3), feeds("rows")
     want = bits(exe("rows", 1).run(None, given))
     turns = {**feeds("endless"), "trips": np.array(300)}
@@ -184,11 +184,11 @@ def test_a_call_whose_workers_are_taken_goes_on_alone(workers: Pool):
     long, short, given = exe("endless", 4), exe("rows", 4), feeds("rows")
     want = bits(exe("rows", 1).run(None, given))
     turns = {**feeds("endless"), "trips": np.array(300)}
-    teams = set()
+    thread_counts = set()
     with in_the_background(lambda: long.run(None, turns)):
-        while 1 not in teams:
+        while 1 not in thread_counts:
             assert bits(short.run(None, given)) == want
-            teams.add(short._at_rest()[-1].team)
+            thread_counts.add(short._free_contexts()[-1].threads_used)
 
 
 def test_freeing_one_executable_while_another_runs():
@@ -244,13 +244,13 @@ def test_changing_threads_keeps_the_contexts_few():
     for threads in (4, 2, 1, 3, 4):
         compiled.threads = threads
         assert bits(compiled.run(None, given)) == want
-    assert [context.threads for context in compiled._at_rest()] == [4]
+    assert [context.threads for context in compiled._free_contexts()] == [4]
 
 
 def test_contexts_are_as_many_as_calls_at_once():
     compiled, given = exe("rows", 2), feeds("rows")
     together(5, lambda _: [compiled.run(None, given) for _ in range(100)])
-    assert 1 <= len(compiled._at_rest()) <= 5
+    assert 1 <= len(compiled._free_contexts()) <= 5
 
 
 def test_contexts_are_freed_with_the_executable(monkeypatch: pytest.MonkeyPatch):
@@ -288,9 +288,9 @@ def test_an_abandoned_context_is_dropped_whole(monkeypatch: pytest.MonkeyPatch):
         patch.setattr(Context, "prepare", interrupted)
         with pytest.raises(KeyboardInterrupt):
             compiled.run(None, given)
-    assert compiled._at_rest() == []
+    assert compiled._free_contexts() == []
     assert bits(compiled.run(None, given)) == want
-    assert compiled._at_rest()[-1].team == 2
+    assert compiled._free_contexts()[-1].threads_used == 2
 
 
 def test_memory_does_not_grow_with_calls():

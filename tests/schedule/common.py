@@ -1,4 +1,4 @@
-"""Small kernels, and equality in the interpreter: shared by the schedule tests."""
+"""Small kernels, and equality in the interpreter; shared by the schedule tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.loops import interp, ir, visit
 from ingot.loops.build import Build
+from ingot.support.errors import IngotError
+from tests.refusal import Fact, Facts, check, refused
 
 f32 = dtypes.f32
 
@@ -85,7 +87,7 @@ def cumsum(rows=4, cols=6) -> ir.Kernel:
 
 
 def data(kernel: ir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> list[np.ndarray]:
-    """One array for each parameter; outputs hold NaN or a number nobody computes."""
+    """One array for each parameter; outputs are filled with 77."""
     rng = np.random.default_rng(seed)
     written = visit.written(kernel.body)
     arrays = []
@@ -114,9 +116,17 @@ def assert_same(before: ir.Kernel, after: ir.Kernel, **sizes: int) -> None:
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
 
 
+def refused_step(step: str, *why: Fact, hint: bool | Facts = True):
+    """A context in which `step`, as it was called, is refused for a reason with the facts `why`."""
+    return refused("bad-schedule", where=step, why=why, hint=hint)
+
+
+def check_step(error: IngotError, step: str, *why: Fact, hint: bool | Facts = True) -> None:
+    check(error, "bad-schedule", where=step, why=why, hint=hint)
+
+
 def backwards(kernel: ir.Kernel) -> ir.Kernel:
-    """Parallel and vector loops run from their last iteration to their first: legal if marked
-    rightly."""
+    """The kernel with parallel and vector loops reversed, which must not change the result."""
 
     def on_stmt(s: ir.Stmt) -> ir.Stmt:
         if isinstance(s, ir.For) and s.kind in (ir.LoopKind.PARALLEL, ir.LoopKind.VECTOR):

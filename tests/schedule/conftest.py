@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from ingot.schedule import Schedule
-from tests.schedule.elsewhere import replayed
+from tests.schedule.replay_process import replayed
 
 
 @pytest.fixture(autouse=True)
-def every_trace_replays_elsewhere(
+def every_trace_replays(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     if request.node.path.stem == "test_random":  # thousands: it replays what it keeps

@@ -1,4 +1,4 @@
-"""Instructions for tests: a dot product, a matrix unit, a row, and widening products."""
+"""Instructions for tests: a dot product, a matrix unit, a row, and widening dot products."""
 
 from ingot import dtypes
 from ingot.loops import ir
@@ -25,7 +25,7 @@ MATRIX8 = instruction(
     """,
 )
 
-# four u8·i8 products added to each of four i32: one vpdpbusd, where there is one
+# four u8·i8 multiplications accumulated in each of four i32: vpdpbusd with VNNI
 DOT_BYTES = instruction(
     "dot_bytes",
     """
@@ -37,7 +37,7 @@ DOT_BYTES = instruction(
     emit="llvm[avx512vnni,avx512vl]: C = llvm.x86.avx512.vpdpbusd.128(C, A*4, B)",
 )
 
-# two i16 products added to each of four i32: one pmaddwd, which every x86-64 has
+# two i16 multiplications accumulated in each of four i32: pmaddwd, on every x86-64
 DOT_PAIRS = instruction(
     "dot_pairs",
     """
@@ -51,16 +51,16 @@ DOT_PAIRS = instruction(
 
 
 def build_outer() -> ir.Instruction:
-    """C[i, j] = Σ A[k, i] · B[k, j], which begins with 0; made by the builder."""
+    """C[i, j] = Σ A[k, i] · B[k, j], with a zero init; made by the builder."""
     b = Build("outer")
     x, y = b.param("A", dtypes.f32, (2, 3)), b.param("B", dtypes.f32, (2, 4))
     out = b.reduce("C", (3, 4), (2,), "add", lambda i, j, k: x[k, i] * y[k, j])
     return instruction("outer", b.finish([out]))
 
 
-def packed_product(rows: int, cols: int, depth: int, group: int, a, b_) -> ir.Kernel:
-    """Integers widened to i32; B is packed so that `group` of them lie together."""
-    b = Build("packed_product")
+def packed_gemm(rows: int, cols: int, depth: int, group: int, a, b_) -> ir.Kernel:
+    """Integers widened to i32; B is packed so that `group` of them are adjacent."""
+    b = Build("packed_gemm")
     x = b.param("A", a, (rows, depth))
     y = b.param("B", b_, (depth // group, cols, group))
 

@@ -1,9 +1,9 @@
-"""The brute-force oracle of the schedule's checks: make the step without its check, and look.
+"""A brute-force oracle for the legality checks: apply a step without its check, and test.
 
-A step is legal if the kernel it makes verifies, can be realised as marked, and gives what the plain
-kernel gives: on several inputs and sizes, with parallel and vector loops in several orders, and
-after legalize with parallel iterations that see nothing of each other. What it finds legal may
-still be luck; what the checks accept is tested elsewhere.
+A step is legal if the new kernel verifies, its loop kinds can be realised, and it computes what the
+unscheduled kernel does: on several inputs and sizes, with parallel and vector loops in several
+orders, and after legalize with parallel iterations isolated from each other. The oracle may accept
+an illegal step by chance; steps that the checks accept are tested in test_random.py.
 """
 
 from __future__ import annotations
@@ -15,59 +15,61 @@ from ingot.loops import ir, visit
 from ingot.loops.verify import verify
 from ingot.schedule import Schedule
 from ingot.support.errors import IngotError
-from tests.native import legal_parts
-from tests.schedule.agree import assert_close, feeds, in_any_order, interpreted, run_legal
+from tests.native import legal_kernels
+from tests.schedule.equivalence import assert_close, feeds, in_any_order, interpreted, run_legal
 from tests.schedule.sequences import Case, Step, propose, take
 
-# a rewrite that makes no sense may fail in any of these ways
+# an illegal rewrite may fail in any of these ways
 FAILURES = (IngotError, AssertionError, ArithmeticError, LookupError, ValueError, AttributeError,
             TypeError, StopIteration, RecursionError)  # fmt: skip
-# of these the check is the match itself, or there is nothing to see in the result
+# these have no check apart from the rewrite, or no effect on the result
 UNDECIDED = ("tensorize", "pipeline", "annotate", "prefetch")
-UNREALISED = ("lane by lane", "is not written out", "runs on one thread")
+UNREALISED = ("is not vectorised", "is not unrolled", "runs on one thread")
 LENGTH = 3  # steps of a sequence
-DRAWS = 12  # until a place in the sequence is given up
+DRAWS = 12  # of a step, until this position of the sequence is skipped
 
 
 def is_legal(case: Case, sch: Schedule, step: Step) -> bool:
-    """Does the step, unchecked, keep the meaning of the kernel under schedule?"""
-    if step.op in UNDECIDED or step.options.get("tail") == "none":  # which asks to be refused
+    """Does the step, unchecked, preserve the semantics of the kernel?"""
+    if step.op in UNDECIDED or step.options.get("tail") == "none":  # an error by definition
         return False
     saved = sch.save()
     before = sch.kernel
     try:
         take(sch, step, unsafe=True)
-        is_step = sch.kernel != before and _marks(before) <= _marks(sch.kernel)
-        return is_step and _agrees(case, sch, len(_complaints(before)))
+        is_step = sch.kernel != before and _non_serial_loops(before) <= _non_serial_loops(
+            sch.kernel
+        )
+        return is_step and _is_equivalent(case, sch, len(_complaints(before)))
     except FAILURES:
         return False
     finally:
         sch.restore(saved)
 
 
-def _marks(kernel: ir.Kernel) -> int:
-    """How many loops are marked: a step that loses a mark has not done what it was asked."""
+def _non_serial_loops(kernel: ir.Kernel) -> int:
+    """The number of parallel, vector, unrolled and bound loops: a step must not lose one."""
     loops = (s for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.For))
     return sum(x.kind is not ir.LoopKind.SERIAL for x in loops)
 
 
 def _complaints(kernel: ir.Kernel) -> list[str]:
     notes: list[str] = []
-    legal_parts(kernel, notes=notes)
+    legal_kernels(kernel, notes=notes)
     return [note for note in notes if any(words in note for words in UNREALISED)]
 
 
-def _agrees(case: Case, sch: Schedule, complaints: int) -> bool:
+def _is_equivalent(case: Case, sch: Schedule, complaints: int) -> bool:
     verify(sch.kernel)
     if len(_complaints(sch.kernel)) > complaints:
         return False
-    plain, parts = case.make(), legal_parts(sch.kernel)
+    plain, split = case.make(), legal_kernels(sch.kernel)
     for seed, sizes in enumerate(case.sizes * 2):
         given = feeds(plain, sizes, seed)
         want = interpreted(plain, given, sizes)
         for order, variant in in_any_order(sch.kernel, random.Random(seed)):
             assert_close(interpreted(variant, given, sizes), want, order)
-        assert_close(run_legal(parts, given, sizes, True), want, "legal")
+        assert_close(run_legal(split, given, sizes, True), want, "legal")
     return True
 
 

@@ -81,7 +81,7 @@ def argmax(rows: int = 4, cols: int = 5) -> ir.Kernel:
 
 
 def running(rows: Any = 3, cols: Any = 5, sizes: tuple[ir.Size, ...] = ()) -> ir.Kernel:
-    """A recurrence along columns over a scaled copy, then a map over it."""
+    """A recurrence along columns over a scaled copy, then an element-wise block."""
     b = Build("running")
     x = b.param("X", f32, (rows, cols))
     scaled = b.compute("scaled", (rows, cols), lambda i, j: x[i, j] * 0.5)

@@ -7,7 +7,6 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
 from ingot.schedule import Schedule
-from ingot.support.errors import IngotError
 from tests.schedule.common import (
     assert_same,
     conv1d,
@@ -15,6 +14,7 @@ from tests.schedule.common import (
     elementwise,
     f32,
     matmul,
+    refused_step,
     softmax,
 )
 
@@ -28,7 +28,7 @@ def names(sch: Schedule, block: str) -> list[str]:
 # compute_inline
 
 
-def test_inline_puts_the_formula_into_the_consumer():
+def test_inline_puts_the_expression_into_the_consumer():
     kernel = elementwise()
     sch = Schedule(kernel)
     sch.compute_inline(sch.block("S"))
@@ -75,7 +75,7 @@ def test_inline_through_a_guarded_load_guards_every_load(divide):
     assert_same(kernel, sch.kernel)
 
 
-def test_inline_keeps_a_guard_that_was_there():
+def test_inline_keeps_an_existing_guard():
     b = Build("twice")
     x = b.param("X", f32, (4,))
 
@@ -105,28 +105,28 @@ def test_inline_through_a_loaded_index():
 
 
 @pytest.mark.parametrize(
-    ("make", "block", "why"),
+    ("make", "block", "why", "hint"),
     [
-        (matmul, "Y", "not one plain store"),
-        (matmul, "Z", "Z is a parameter"),
-        (cumsum, "out", "out is a parameter"),
+        (matmul, "Y", (), "compute_at"),
+        (matmul, "Z", ("Z",), True),
+        (cumsum, "out", ("out",), True),
     ],
 )
-def test_inline_refuses(make, block, why):
+def test_inline_refuses(make, block, why, hint):
     sch = Schedule(make())
     kernel = sch.kernel
-    with pytest.raises(IngotError, match=why):
+    with refused_step(f"compute_inline({block})", *why, hint=hint):
         sch.compute_inline(sch.block(block))
     assert sch.kernel is kernel
 
 
 def test_inline_refuses_a_reader_that_was_padded_beyond_the_block():
-    """The row that `total` takes beyond the end of `power` holds anything; X has no such row."""
+    """The row that `total` reads beyond the end of `power` is undefined; X has no such row."""
     sch = Schedule(softmax(3, 4))
     row, column = sch.loops(sch.block("total"))
     sch.reorder(column, row)
     sch.split(row, None, 2, 2, tail="pad")
-    with pytest.raises(IngotError, match="total is not shown to read only what it makes of power"):
+    with refused_step("compute_inline(power)", "total", "power"):
         sch.compute_inline(sch.block("power"))
 
 
@@ -146,7 +146,7 @@ def test_inline_refuses_a_store_that_is_not_at_its_axes():
     b.emit(ir.serial("i", 4, ir.Block("S", (axis,), ir.Store(s, (v + 1,), x[v]))))
     z = b.compute("Z", (4,), lambda i: s[i + 1])
     sch = Schedule(b.finish([z]))
-    with pytest.raises(IngotError, match="exactly its own axes"):
+    with refused_step("compute_inline(S)", hint="compute_at"):
         sch.compute_inline(sch.block("S"))
 
 
@@ -159,16 +159,16 @@ def test_inline_refuses_when_an_input_is_overwritten_before_the_reader():
     b.emit(ir.serial("w", 4, ir.Block("X", (axis,), ir.Store(x, (v,), ir.Lit(0.0, f32)))))
     z = b.compute("Z", (4,), lambda i: s[i])
     sch = Schedule(b.finish([z]))
-    with pytest.raises(IngotError, match="block X overwrites X, which S reads, after it"):
+    with refused_step("compute_inline(S)", "X", "S"):
         sch.compute_inline(sch.block("S"))
-    with pytest.raises(IngotError, match="block X overwrites X"):
+    with refused_step("compute_at(S, i_2)", "X", "S"):
         sch.compute_at(sch.block("S"), sch.loops(sch.block("Z"))[0])
 
 
 # compute_at
 
 
-def test_compute_at_makes_only_what_is_read():
+def test_compute_at_computes_only_what_is_read():
     kernel = conv1d(20)
     sch = Schedule(kernel)
     outer, _ = sch.split(sch.loops(sch.block("acc"))[0], None, 5)
@@ -208,7 +208,7 @@ def test_compute_at_moves_reductions_whole():
     assert_same(kernel, sch.kernel)
 
 
-def test_compute_at_a_gathered_dimension_makes_all_of_it():
+def test_compute_at_computes_a_gathered_dimension_in_full():
     b = Build("gather")
     x, p = b.param("X", f32, (3, 4)), b.param("P", dtypes.i32, (5,))
     s = b.compute("S", (3, 4), lambda i, j: x[i, j] * 2.0)
@@ -222,17 +222,16 @@ def test_compute_at_a_gathered_dimension_makes_all_of_it():
 
 def test_compute_at_refuses_a_reader_elsewhere():
     sch = Schedule(softmax())
-    with pytest.raises(IngotError) as caught:
+    with refused_step("compute_at(power, i_5)", "total", "i_5") as caught:
         sch.compute_at(sch.block("power"), sch.loops(sch.block("out"))[0])
-    assert "block total, which reads it, is not under i_5" in caught.value.why
-    assert "← here" in caught.value.where
+    assert "for i_5 in range(5):  ← here" in caught.value.where
 
 
 def test_compute_at_refuses_outputs_and_foreign_loops():
     sch = Schedule(matmul())
-    with pytest.raises(IngotError, match="Z is a parameter"):
+    with refused_step("compute_at(Z, i)", "Z"):
         sch.compute_at(sch.block("Z"), sch.loops(sch.block("Y"))[0])
-    with pytest.raises(IngotError, match="under i already"):
+    with refused_step("compute_at(Y, i)", "i"):
         sch.compute_at(sch.block("Y"), sch.loops(sch.block("Y"))[0])
 
 
@@ -240,7 +239,7 @@ def test_compute_at_refuses_to_lose_a_guard():
     sch = Schedule(elementwise(11, 6))
     _, inner = sch.split(sch.loops(sch.block("S"))[0], None, 4)
     sch.split(inner, None, 3)
-    with pytest.raises(IngotError, match="guard of its own nest would be lost"):
+    with refused_step("compute_at(S, i_3)", "guard"):
         sch.compute_at(sch.block("S"), sch.loops(sch.block("Z"))[0])
 
 
@@ -248,7 +247,7 @@ def test_compute_at_refuses_to_lose_a_guard():
 
 
 @pytest.mark.parametrize(("m", "k"), [(8, 20), (7, 19)])
-def test_an_epilogue_rides_on_the_tile(m, k):
+def test_an_epilogue_is_fused_into_the_tile(m, k):
     kernel = matmul(m, k)
     sch = Schedule(kernel)
     i, j, p = sch.loops(sch.block("Y"))
@@ -293,9 +292,8 @@ def test_reverse_refuses_an_unfinished_reduction():
     sch = Schedule(matmul())
     i, j, k = sch.loops(sch.block("Y"))
     sch.reorder(k, i, j)
-    with pytest.raises(IngotError) as caught:
+    with refused_step("reverse_compute_at(Z, i)", "k", hint="k"):
         sch.reverse_compute_at(sch.block("Z"), i)
-    assert "k feeds its reduction from outside, so it is not complete" in caught.value.why
 
 
 def test_reverse_refuses_a_window():
@@ -304,30 +302,30 @@ def test_reverse_refuses_a_window():
     y = b.compute("Y", (10,), lambda i: x[i] * 2.0)
     z = b.compute("Z", (9,), lambda i: y[i] + y[i + 1])
     sch = Schedule(b.finish([z]))
-    with pytest.raises(IngotError, match="which is not one of its axes"):
+    with refused_step("reverse_compute_at(Z, i)", "Y", "vi_2 + 1"):
         sch.reverse_compute_at(sch.block("Z"), sch.loops(sch.block("Y"))[0])
 
 
 def test_reverse_refuses_a_reduction():
     sch = Schedule(softmax())
-    with pytest.raises(IngotError, match="may need more than one tile"):
+    with refused_step("reverse_compute_at(total, i_2)", "vk_2", "reduce", hint="compute_at"):
         sch.reverse_compute_at(sch.block("total"), sch.loops(sch.block("power"))[0])
 
 
-def test_reverse_refuses_what_is_not_ready():
+def test_reverse_refuses_inputs_computed_later():
     sch = Schedule(softmax())
-    with pytest.raises(IngotError, match="block total touches total between"):
+    with refused_step("reverse_compute_at(out, i_2)", "total", "i_2", hint="total"):
         sch.reverse_compute_at(sch.block("out"), sch.loops(sch.block("power"))[0])
 
 
 def test_reverse_refuses_a_loop_with_no_producer():
-    b = Build("apart")
+    b = Build("unrelated")
     x = b.param("X", f32, (4,))
     y = b.compute("Y", (4,), lambda i: x[i] * 2.0)
     w = b.compute("W", (4,), lambda i: x[i] + 1.0)
     z = b.compute("Z", (4,), lambda i: y[i] + 3.0)
     sch = Schedule(b.finish([w, z]))
-    with pytest.raises(IngotError, match="no block under i_2 makes what it reads"):
+    with refused_step("reverse_compute_at(Z, i_2)", "i_2"):
         sch.reverse_compute_at(sch.block("Z"), sch.loops(sch.block("W"))[0])
 
 
@@ -336,7 +334,7 @@ def test_reverse_refuses_a_tile_with_gaps():
     i = sch.loops(sch.block("Y"))[0]
     io, ii = sch.split(i, None, 4)
     sch.reorder(ii, io)
-    with pytest.raises(IngotError, match="made in one iteration has gaps"):
+    with refused_step("reverse_compute_at(Z, i_1)", "Y"):
         sch.reverse_compute_at(sch.block("Z"), ii)
 
 
@@ -352,5 +350,5 @@ def test_reverse_refuses_a_tile_that_changes_its_size():
     b.emit(ir.serial("i", 6, ir.For("j", arith.Const(0), arith.Var("i") + 1, block)))
     z = b.compute("Z", (6, 6), lambda i, j: y[i, j])
     sch = Schedule(b.finish([z]))
-    with pytest.raises(IngotError, match="made in one iteration changes its size"):
+    with refused_step("reverse_compute_at(Z, i)", "Y"):
         sch.reverse_compute_at(sch.block("Z"), sch.loops(sch.block("Y"))[0])

@@ -1,8 +1,8 @@
-"""Random sequences of primitives: whatever is not refused keeps the kernel's meaning.
+"""Random sequences of primitives: every accepted step preserves the kernel's semantics.
 
-500 sequences in every run of the suite, 20,000 in the long form: in the interpreter, in any order
-of what may run at once, after legalize, and compiled, on one thread and on two. The share accepted,
-among the sequences that a brute-force oracle finds legal, is printed.
+500 sequences in every run of the suite, 20,000 in the long form: in the interpreter, with parallel
+and vector loops in any order, after legalize, and compiled, on one thread and on two. The fraction
+accepted, among the sequences that a brute-force oracle finds legal, is printed.
 """
 
 import random
@@ -15,9 +15,9 @@ from ingot.loops.verify import verify
 from ingot.schedule import Schedule
 from ingot.support.errors import IngotError
 from tests.native import Batch
-from tests.schedule.agree import assert_close, feeds, in_any_order, interpreted, run_legal
-from tests.schedule.elsewhere import replayed
+from tests.schedule.equivalence import assert_close, feeds, in_any_order, interpreted, run_legal
 from tests.schedule.oracle import is_legal, try_sequence
+from tests.schedule.replay_process import replayed
 from tests.schedule.sequences import CASES, Case, Step, propose, random_step, take
 
 __all__ = ["CASES", "random_step"]
@@ -26,7 +26,7 @@ BATCH = 25  # kernels of one object
 
 
 def scheduled(case: Case, rng: random.Random) -> Schedule:
-    """A kernel after random steps; those refused change nothing and say why."""
+    """A kernel after random steps; illegal ones raise and change nothing."""
     sch = Schedule(case.make())
     for _ in range(STEPS):
         step = propose(sch, rng)
@@ -61,7 +61,7 @@ def check_one(case: Case, kernel: ir.Kernel, batch: Batch, number: int, what: st
         want = interpreted(plain, given, sizes)
         for order, variant in in_any_order(kernel, random.Random(what)):
             assert_close(interpreted(variant, given, sizes), want, f"{what}, {order}")
-        assert_close(run_legal(batch.parts[number], given, sizes, True), want, f"{what}, legal")
+        assert_close(run_legal(batch.split[number], given, sizes, True), want, f"{what}, legal")
         for threads in (1, 2):
             got = {name: a.copy() for name, a in given.items()}
             batch.run(number, got, sizes, threads)
@@ -69,47 +69,45 @@ def check_one(case: Case, kernel: ir.Kernel, batch: Batch, number: int, what: st
 
 
 def draw(first: int, count: int) -> list[tuple[str, int]]:
-    """`count` sequences from the cases in turn, the first of them at place `first`."""
+    """`count` sequences, round robin over the cases, from number `first`."""
     names = list(CASES)
     return [(names[n % len(names)], n // len(names)) for n in range(first, first + count)]
 
 
 @pytest.mark.parametrize("first", range(0, 500, BATCH))
-def test_what_is_accepted_keeps_its_meaning(first):
+def test_accepted_steps_preserve_semantics(first):
     check_batch(draw(first, BATCH))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(500, 20_500, BATCH))
-def test_what_is_accepted_keeps_its_meaning_at_length(first):
+def test_accepted_steps_preserve_semantics_long(first):
     check_batch(draw(first, BATCH))
 
 
-def share_accepted(count: int) -> float:
-    """Of the sequences that the oracle finds legal, the part whose steps are all accepted."""
+def accepted_fraction(count: int) -> float:
+    """Of the sequences that the oracle finds legal, the fraction whose steps are all accepted."""
     refused: Counter = Counter()
     results = Counter(
         try_sequence(CASES[name], random.Random(f"share {name} {seed}"), refused)
         for name, seed in draw(0, count)
     )
     legal = results[True] + results[False]
-    share = results[True] / legal
-    print(
-        f"\n{results[True]} of {legal} legal sequences accepted: {share:.0%}. Refused most often:"
-    )
+    fraction = results[True] / legal
+    print(f"\n{results[True]} of {legal} legal sequences accepted: {fraction:.0%}. Most refused:")
     for (op, why), times in refused.most_common(8):
         print(f"  {times:4} {op}: {why}")
-    return share
+    return fraction
 
 
 @pytest.mark.parametrize("count", [120, pytest.param(3000, marks=pytest.mark.long)])
-def test_what_is_legal_is_mostly_accepted(count, capsys):
+def test_most_legal_sequences_are_accepted(count, capsys):
     with capsys.disabled():
-        assert share_accepted(count) >= 0.6
+        assert accepted_fraction(count) >= 0.6
 
 
-def test_the_oracle_tells_right_from_wrong():
-    """On steps whose answer is known: sums shared out, orders changed, marks that may stand."""
+def test_the_oracle_distinguishes_legal_from_illegal():
+    """On steps of known legality: parallel, vectorize, split and reorder."""
     case = CASES["matmul"]
     sch = Schedule(case.make())
     i, j, k = sch.loops(sch.block("Y"))

@@ -8,8 +8,8 @@ from ingot.loops import ir, visit
 from ingot.loops.build import Build, identity
 from ingot.schedule import Schedule, reducers
 from ingot.support.errors import IngotError
-from tests.schedule.agree import assert_everywhere
-from tests.schedule.common import conv1d, cumsum, f32, matmul, softmax
+from tests.schedule.common import check_step, conv1d, cumsum, f32, matmul, softmax
+from tests.schedule.equivalence import assert_everywhere
 from tests.schedule.test_caches import extents, refusal
 
 n = arith.Var("n")
@@ -19,7 +19,7 @@ n = arith.Var("n")
 
 
 @pytest.mark.parametrize("where", [0, 1, 2])
-def test_an_init_stands_before_any_loop_of_the_reduction(where):
+def test_an_init_before_any_loop_of_the_reduction(where):
     kernel = matmul(7, 10, 5)
     sch = Schedule(kernel)
     loops = sch.loops(sch.block("Y"))
@@ -59,45 +59,46 @@ def test_decompose_refuses_a_loop_inside_the_reduction():
     i, _, k = sch.loops(sch.block("Y"))
     sch.reorder(k, i)
     error = refusal(sch, "decompose_reduction", sch.block("Y"), i)
-    assert error.why == "k outside feeds the reduction, which would begin again"
+    check_step(error, "decompose_reduction(Y, i)", "k", hint="k")
 
 
 def test_decompose_refuses_a_loop_of_another_block():
     sch = Schedule(matmul())
     error = refusal(sch, "decompose_reduction", sch.block("Y"), sch.loops(sch.block("Z"))[0])
-    assert error.why == "i_3 is not around block Y"
+    check_step(error, "decompose_reduction(Y, i_3)", "i_3", "Y")
 
 
 def test_decompose_refuses_what_has_no_init():
     sch = Schedule(matmul())
     error = refusal(sch, "decompose_reduction", sch.block("Z"), sch.loops(sch.block("Z"))[0])
-    assert error.why == "block Z has no init"
+    check_step(error, "decompose_reduction(Z, i_3)", "Z", "init")
 
 
 @pytest.mark.parametrize(
     ("depth", "part", "ends_early"), [(7, 4, False), (9, 5, False), (7, 8, True)]
 )
-def test_decompose_parts_of_a_reduction_whose_last_one_is_short(depth, part, ends_early):
-    """Sums of a part begin with its first step, so that one must be there."""
+def test_decompose_chunks_of_a_reduction_with_a_short_last_one(depth, part, ends_early):
+    """Sums of a chunk start with its first iteration, so that it must exist."""
     sch = Schedule(kernel := matmul(3, 8, depth))
     k = sch.loops(sch.block("Y"))[2]
     parts, inner = sch.split(k, 2 if ends_early else None, part)
     made = sch.rfactor(parts)
     inner = sch.loops(made)[-1]
-    if ends_early:  # all steps of the second part are beyond the end
-        assert "skips part" in refusal(sch, "decompose_reduction", made, inner).why
+    if ends_early:  # all iterations of the second chunk are beyond the end
+        error = refusal(sch, "decompose_reduction", made, inner)
+        check_step(error, "decompose_reduction(Y_rf, k_1)", "guard")
     else:
         sch.decompose_reduction(made, inner)
     assert_everywhere(kernel, sch)
 
 
-def test_decompose_refuses_to_begin_overlapping_tiles_once():
-    """Each turn makes its part of the sums again, neighbours included."""
+def test_decompose_refuses_overlapping_tiles():
+    """Each iteration computes its part of the sums again, neighbours included."""
     sch = Schedule(halo())
     outer, _ = sch.split(sch.loops(sch.block("Z"))[0], None, 4)
     sch.compute_at(sch.block("S"), outer)
     error = refusal(sch, "decompose_reduction", sch.block("S"), outer)
-    assert "under" in error.why or "again for the same output" in error.why
+    check_step(error, "decompose_reduction(S, i_2_0)", "i_2_0", "S", hint="i_2_0")
     inner = sch.loops(sch.block("S"))[1]
     sch.decompose_reduction(sch.block("S"), inner)
     assert_everywhere(halo(), sch)
@@ -126,7 +127,7 @@ def test_partial_sums_along_a_split(axis, depth):
 
 
 @pytest.mark.parametrize(("axis", "rows", "depth"), [(0, 8, 8), (2, 7, 8), (1, 8, 7)])
-def test_a_partial_sum_joins_its_total_before_the_next_one(axis, rows, depth):
+def test_a_partial_sum_is_added_within_its_loop(axis, rows, depth):
     kernel = matmul(rows, 5, depth)
     sch = Schedule(kernel)
     i, j, k = sch.loops(sch.block("Y"))
@@ -150,7 +151,7 @@ def test_the_innermost_loop_of_a_sum_within_itself():
 
 
 @pytest.mark.parametrize("size", [1, 4, 9])
-def test_partial_sums_of_an_open_length_within_their_loop(size):
+def test_partial_sums_of_a_dynamic_length_within_their_loop(size):
     kernel = matmul(4, 6, n, [ir.Size("n", 1)])
     sch = Schedule(kernel)
     outer, _ = sch.split(sch.loops(sch.block("Y"))[2], None, 4)
@@ -164,10 +165,10 @@ def test_rfactor_within_a_loop_refuses_what_it_does_not_complete():
     ko, ki = sch.split(k, None, 4)
     sch.reorder(ki, ko)
     error = refusal(sch, "rfactor", ko, 0, True)
-    assert error.why == "k_1 outside feeds the reduction too, so no turn completes a result"
+    check_step(error, "rfactor(k_0, 0)", "k_1")
 
 
-def test_lanes_of_a_sum():
+def test_rfactor_of_lanes():
     """The usual way to a vector reduction: partial sums by lane, then a sum over lanes."""
     kernel = softmax(4, 21)
     sch = Schedule(kernel)
@@ -204,7 +205,7 @@ def test_every_operator(op, dtype):
     assert_everywhere(kernel, sch)
 
 
-def test_a_reduction_that_begins_with_more_than_nothing():
+def test_a_reduction_whose_init_is_not_the_identity():
     b = Build("bias")
     x, c = b.param("X", f32, (3, 8)), b.param("c", f32, (3,))
     y = b.buffer("Y", f32, (3,))
@@ -242,7 +243,7 @@ def argmax(ties: str = "lt", rows: int = 4, cols: int = 9) -> ir.Kernel:
 
 @pytest.mark.parametrize("ties", ["lt", "gt"])
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_choice_with_its_place(ties, which):
+def test_argmax_is_a_select_reducer(ties, which):
     kernel = argmax(ties)
     sch = Schedule(kernel)
     parts = sch.split(sch.loops(sch.block("best"))[1], None, 4)
@@ -268,48 +269,47 @@ def why_not(kernel: ir.Kernel, block: str, loop: int, axis: int = 0) -> IngotErr
     return refusal(sch, "rfactor", sch.loops(sch.block(block))[loop], axis)
 
 
-def test_rfactor_refuses_a_choice_by_order():
-    """The first of equal values, in the order they come: partial results know no order."""
+def test_rfactor_refuses_an_order_dependent_select():
+    """The first of equal values in program order: partial results have no order."""
     error = why_not(argmax(""), "best", 1)
-    assert error.why == "which values block best chooses depends on their order"
+    check_step(error, "rfactor(k, 0)", "best", hint=("op(acc, x)", "add", "mul", "min"))
 
 
-def test_rfactor_refuses_what_it_does_not_know():
+def test_rfactor_refuses_unknown_reducers():
     b = Build("horner")
     x = b.param("X", f32, (3, 8))
     update = lambda i, k, acc: [acc * 0.5 + x[i, k]]  # noqa: E731
     kernel = b.finish(b.fold(["y"], (3,), (8,), [ir.Lit(0.0, f32)], update))
     error = why_not(kernel, "y", 1)
-    assert error.why == "block y combines its values in no way that is known"
-    assert error.hint.startswith("op(acc, x) with add, mul, min")
+    check_step(error, "rfactor(k, 0)", "y", hint=("op(acc, x)", "add", "mul", "min"))
 
 
 @pytest.mark.parametrize(
-    ("make", "block", "loop", "axis", "why"),
+    ("make", "block", "loop", "axis", "step", "why"),
     [
-        (matmul, "Y", 0, 0, "i feeds no reduce axis of block Y"),
-        (matmul, "Y", 2, 5, "there is no axis 5"),
-        (cumsum, "out", 1, 0, "the axis vt of block out is ordered"),
+        (matmul, "Y", 0, 0, "rfactor(i, 0)", ("i", "reduce", "Y")),
+        (matmul, "Y", 2, 5, "rfactor(k, 5)", (5,)),
+        (cumsum, "out", 1, 0, "rfactor(t, 0)", ("vt", "out", "ordered")),
     ],
 )
-def test_rfactor_refuses(make, block, loop, axis, why):
-    assert why_not(make(), block, loop, axis).why == why
+def test_rfactor_refuses(make, block, loop, axis, step, why):
+    check_step(why_not(make(), block, loop, axis), step, *why)
 
 
-def test_rfactor_refuses_loops_that_are_marked_or_shared():
+def test_rfactor_refuses_non_serial_and_imperfect_loops():
     sch = Schedule(matmul(8, 8, 8))
     i, _, k = sch.loops(sch.block("Y"))
     sch.parallel(i)
-    assert refusal(sch, "rfactor", k).why == "i is not a plain serial loop from 0"
+    check_step(refusal(sch, "rfactor", k), "rfactor(k, 0)", "i", 0)
     sch = Schedule(matmul(8, 8, 8))
     i = sch.loops(sch.block("Y"))[0]
     sch.reverse_compute_at(sch.block("Z"), i)
-    assert refusal(sch, "rfactor", i).why == "2 blocks are inside i"
+    check_step(refusal(sch, "rfactor", i), "rfactor(i, 0)", 2, "i")
 
 
 @pytest.mark.parametrize("size", [1, 5, 8, 19])
-def test_partial_results_of_open_rows_stay_under_the_row_loop(size):
-    """Lanes beyond a short row are neither begun nor read: shown by guards that say the same."""
+def test_partial_results_of_dynamic_rows_stay_under_the_row_loop(size):
+    """Lanes beyond a short row are neither initialised nor read: both have the same guard."""
     kernel = softmax(6, n, [ir.Size("n", 1)])
     sch = Schedule(kernel)
     row = sch.loops(sch.blocks()[-1])[0]

@@ -1,4 +1,4 @@
-"""The default rules on awkward shapes and symbolic sizes: equal to the plain kernel, and marked."""
+"""The default rules on awkward shapes and dynamic sizes: semantics, and the loops they make."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import ingot.ops.norm
 import ingot.ops.pool
 import ingot.ops.reduce
 import ingot.ops.softmax  # noqa: F401
-from ingot import dtypes, tiles
+from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.cost import contraction as cost
 from ingot.graph import opdef
 from ingot.graph.types import TensorType
-from ingot.legalize.separate import separate
+from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
 from ingot.loops.ir import LoopKind
@@ -90,7 +91,7 @@ CASES: list[Case] = [
 
 
 def op_kernel(name: str, shapes: Sequence[tuple], attrs: dict) -> tuple[ir.Kernel, str]:
-    """The operator's stages and an epilogue, as `lower` would build them; its family."""
+    """The operator's blocks and an epilogue, as `lower` would build them; its family."""
     op = opdef.TABLE[name]
     b = Build(name)
     types = [TensorType(dtypes.f32, tuple(arith.wrap(d) for d in s)) for s in shapes]
@@ -107,7 +108,7 @@ def kinds(sch: Schedule) -> set[LoopKind]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} {c[1]}")
-def test_rules_keep_the_meaning(case: Case):
+def test_rules_preserve_semantics(case: Case):
     name, shapes, attrs, sizes = case
     kernel, family = op_kernel(name, shapes, attrs)
     sch = schedule_kernel(kernel, parse("x86-64-v3"), family)
@@ -124,7 +125,7 @@ def test_every_target_and_no_family(make, target):
     assert_same(make(), sch.kernel)
 
 
-def test_a_product_is_tiled_with_its_epilogue():
+def test_a_gemm_is_tiled_with_its_epilogue():
     sch = schedule_kernel(matmul(120, 64, 32), parse("x86-64-v3"), "matmul")
     assert kinds(sch) >= {LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.UNROLL}
     y, z = sch.loops(sch.block("Y")), sch.loops(sch.block("Z"))
@@ -137,8 +138,8 @@ def test_a_product_is_tiled_with_its_epilogue():
 
 
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 256, 32), (7, 256, 16), (9, 250, 15)])
-def test_few_rows_read_the_other_operand_as_it_lies(rows, columns, depth):
-    """A few rows of it side by side, in vectors; a block of results is begun before."""
+def test_small_m_gemm_reads_b_in_place(rows, columns, depth):
+    """A few rows of B at a time, in vectors; a block of C is zeroed before."""
     sch = schedule_kernel(matmul(rows, columns, depth), parse("x86-64-v3"), "matmul")
     step = 8 if rows == 1 else 4
     marks = [(sch.at_loop(x).kind.value, arith.as_int(sch.at_loop(x).extent)) for x in
@@ -151,8 +152,8 @@ def test_few_rows_read_the_other_operand_as_it_lies(rows, columns, depth):
 
 
 @pytest.mark.parametrize(("columns", "depth"), [(256, 200), (300, 131), (250, 229)])
-def test_threads_share_out_the_steps_of_a_single_row(columns, depth):
-    """Each reads whole rows of the operand; what they found is added up with the consumer."""
+def test_gemv_is_parallel_over_k(columns, depth):
+    """split-K: each thread reads whole rows of B; their sum is fused with the consumer."""
     target = replace(parse("x86-64-v3"), cores=2)
     sch = schedule_kernel(matmul(1, columns, depth), target, "matmul")
     parts = sch.loops(sch.block("Y_rf"))[0]
@@ -163,7 +164,7 @@ def test_threads_share_out_the_steps_of_a_single_row(columns, depth):
     assert_same(matmul(1, columns, depth), sch.kernel)
 
 
-def test_a_target_that_only_a_name_describes_has_threads_to_share_with():
+def test_a_target_given_by_name_has_several_cores():
     sch = schedule_kernel(matmul(1, 256, 1024), parse("x86-64-v3"), "matmul")
     assert sch.at_loop(sch.loops(sch.block("Y_rf"))[0]).kind is LoopKind.PARALLEL
 
@@ -171,8 +172,8 @@ def test_a_target_that_only_a_name_describes_has_threads_to_share_with():
 @pytest.mark.parametrize(
     ("batch", "op", "is_shared"), [(1, "add", True), (1, "max", True), (3, "add", False)]
 )
-def test_threads_share_out_the_rows_of_a_global_pool(batch, op, is_shared):
-    """Of one map; with several, each thread has some of its own."""
+def test_global_pool_is_parallel_over_rows(batch, op, is_shared):
+    """Of one image; with several, each thread has some of its own."""
     target = replace(parse("x86-64-v3"), cores=2)
     b = Build("pool")
     x = b.param("x", f32, (batch, 31, 33, 35))
@@ -188,7 +189,7 @@ def test_threads_share_out_the_rows_of_a_global_pool(batch, op, is_shared):
 
 
 @pytest.mark.parametrize(("columns", "cores"), [(2253, 2), (260, 4), (4090, 3)])
-def test_blocks_of_columns_are_as_many_for_each_core(columns, cores):
+def test_column_blocks_are_a_multiple_of_the_cores(columns, cores):
     target = replace(parse("x86-64-v3"), cores=cores)
     sch = schedule_kernel(matmul(2, columns, 64), target, "matmul")
     shared = sch.at_loop(sch.loops(sch.block("Y"))[0])
@@ -196,7 +197,7 @@ def test_blocks_of_columns_are_as_many_for_each_core(columns, cores):
 
 
 def packed(batch: int, rows: int, columns: int, depth: int) -> ir.Kernel:
-    """A product by weights that lie in panels of 16."""
+    """A GEMM with weights in panels of 16."""
     b = Build("packed")
     x, w = b.param("X", f32, (batch, rows, depth)), b.param("W", f32, (columns // 16, depth, 16))
     y = b.reduce("Y", (batch, rows, columns), (depth,), "add",
@@ -214,9 +215,9 @@ def packed(batch: int, rows: int, columns: int, depth: int) -> ir.Kernel:
         (1, 5, 1 << 13, True, False),  # one tile of rows: memory is read from end to end
     ],
 )
-def test_the_next_panel_of_weights_is_fetched_while_one_is_used(batch, rows, cache, is_on, hinted):
+def test_the_next_panel_of_weights_is_prefetched(batch, rows, cache, is_on, hinted):
     target = replace(parse("x86-64-v3"), caches=(4096, cache, 1 << 22))
-    with knobs.override(fetch_ahead=is_on):
+    with knobs.override(prefetch=is_on):
         sch = schedule_kernel(packed(batch, rows, 96, 48), target, "matmul")
     found = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Prefetch)]
     assert len(found) == hinted
@@ -226,12 +227,12 @@ def test_the_next_panel_of_weights_is_fetched_while_one_is_used(batch, rows, cac
 @pytest.mark.parametrize(
     ("depth", "is_on", "parts"), [(60, True, 4), (15, True, 0), (60, False, 0)]
 )
-def test_long_sums_are_added_up_in_parts(depth, is_on, parts, monkeypatch):
-    """All on the register tile: the total is complete where the consumer takes it."""
-    monkeypatch.setattr(tiles, "LONG_SUM", 30)
-    monkeypatch.setattr(tiles, "PART_TERMS", 7)
+def test_long_sums_become_partial_sums(depth, is_on, parts, monkeypatch):
+    """All in the register tile: the total is complete where the consumer is fused."""
+    monkeypatch.setattr(cost, "LONG_SUM_TERMS", 30)
+    monkeypatch.setattr(cost, "PARTIAL_SUM_TERMS", 7)
     kernel = packed(1, 13, 32, depth)
-    with knobs.override(long_sums=is_on):
+    with knobs.override(partial_sums=is_on):
         sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
     found = [x for x in visit.walk_stmts(sch.kernel.body) if isinstance(x, ir.Block)]
     spread = [x for x in found if x.name == "Y_rf"]
@@ -240,8 +241,8 @@ def test_long_sums_are_added_up_in_parts(depth, is_on, parts, monkeypatch):
 
 
 @pytest.mark.parametrize(("cores", "is_near"), [(1, True), (8, False)])
-def test_a_panel_is_copied_when_its_turn_comes(cores, is_near):
-    """If threads have panels enough to share; else all are copied first, and tiles shared."""
+def test_each_panel_is_packed_inside_the_panel_loop(cores, is_near):
+    """If there are enough panels for the threads; else all are packed first."""
     target = replace(parse("x86-64-v3"), cores=cores, caches=(1024, 2048, 65536))
     sch = schedule_kernel(matmul(48, 250, 8), target, "matmul")
     copies = [x for x in sch.blocks() if sch.at_block(x).name.startswith("B_global")]
@@ -254,8 +255,8 @@ def test_a_panel_is_copied_when_its_turn_comes(cores, is_near):
 @pytest.mark.parametrize(
     ("columns", "is_copied"), [(16, False), (48, False), (13, True), (50, True)]
 )
-def test_narrow_operands_are_copied_where_rows_are_no_whole_panels(columns, is_copied):
-    """A copy of a few columns costs nothing beside masks in every step."""
+def test_narrow_operands_are_packed_unless_rows_are_whole_panels(columns, is_copied):
+    """Packing a few columns is cheaper than masks in every iteration."""
     sch = schedule_kernel(matmul(48, columns, 33), parse("x86-64-v3"), "matmul")
     copies = [x for x in sch.blocks() if sch.at_block(x).name.startswith("B_global")]
     assert bool(copies) == is_copied
@@ -263,8 +264,8 @@ def test_narrow_operands_are_copied_where_rows_are_no_whole_panels(columns, is_c
 
 
 @pytest.mark.parametrize(("known", "tiled"), [(112, "w"), (3, "b")])
-def test_rows_run_along_an_axis_that_is_known_to_be_long(known, tiled):
-    """Not along an open batch, which may be one."""
+def test_rows_of_a_tile_are_along_a_known_long_axis(known, tiled):
+    """Not along a dynamic batch, which may be 1."""
     b = Build("pixels", ["n"])
     x, w = b.param("x", f32, (n, known, 16)), b.param("w", f32, (1, 16, 16))
     y = b.reduce("y", (n, known, 16), (16,), "add",
@@ -286,7 +287,7 @@ def test_small_work_stays_on_one_thread():
     assert LoopKind.PARALLEL in kinds(large)
 
 
-def test_a_contiguous_map_becomes_one_loop():
+def test_contiguous_elementwise_axes_are_fused():
     b = Build("flat")
     x, y = b.param("X", f32, (6, 7, 4)), b.param("Y", f32, (6, 7, 4))
     kernel = b.finish([b.compute("Z", (6, 7, 4), lambda *p: x[p] + y[p])])
@@ -295,7 +296,7 @@ def test_a_contiguous_map_becomes_one_loop():
     assert sch.at_block(sch.block("Z")).where is None
 
 
-def test_axes_of_one_step_do_not_hide_a_contiguous_stretch():
+def test_axes_of_extent_one_do_not_prevent_fusion():
     """(1, 128, 1), as an activation after a convolution of one pixel is: vectors along the 128."""
     b = Build("unit")
     x = b.param("X", f32, (1, 128, 1))
@@ -305,7 +306,7 @@ def test_axes_of_one_step_do_not_hide_a_contiguous_stretch():
     assert_same(kernel, sch.kernel)
 
 
-def test_rows_gather_every_stage_under_one_parallel_loop():
+def test_row_reductions_have_one_parallel_row_loop():
     sch = schedule_kernel(softmax(256, 128), parse("x86-64-v3"), "softmax")
     outer = {sch.loops(ref)[0] for ref in sch.blocks()}
     assert len(outer) == 1
@@ -314,16 +315,16 @@ def test_rows_gather_every_stage_under_one_parallel_loop():
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])
-def test_rows_of_open_length_are_one_nest_in_its_threads_own_memory(size):
+def test_dynamic_row_reductions_use_thread_scope(size):
     kernel = softmax(m, n, [ir.Size("m", 1), ir.Size("n", 1)])
     sch = schedule_kernel(kernel, parse("x86-64-v3"), "softmax")
-    parts = separate(sch.kernel)
+    parts = split_kernel(sch.kernel)
     assert len(parts.kernels) == 1 and not parts.temporaries
     assert_same(kernel, sch.kernel, m=3, n=size)
 
 
 @pytest.mark.parametrize("size", [16, 17, 100])
-def test_the_last_panel_of_a_copy_is_filled_up_in_a_nest_of_its_own(size):
+def test_the_padded_last_panel_is_peeled(size):
     kernel = matmul(30, n, 3, [ir.Size("n", 1)])
     sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
     assert [ref.name for ref in sch.blocks()][:2] == ["B_global", "B_global_tail"]
@@ -339,7 +340,7 @@ def test_a_padded_copy_is_a_nest_of_its_own():
     assert sch.at_loop(sch.loops(sch.block("padded"))[-1]).kind is LoopKind.VECTOR
 
 
-def test_expensive_formulas_are_not_repeated():
+def test_math_calls_are_not_recomputed():
     b = Build("twice")
     x = b.param("X", f32, (8, 8))
     s = b.compute("S", (8, 8), lambda i, j: exp(x[i, j]))
@@ -386,8 +387,8 @@ def test_panels_narrower_than_a_vector(target):
     )
 
 
-def test_threads_share_out_no_more_loops_than_give_them_parts():
-    """What tells indices of a fused loop apart costs more than a short row's copy."""
+def test_no_more_loops_are_fused_than_threads_need():
+    """Recovering the indices of a fused loop costs more than a short row's copy."""
     kernel, family = op_kernel("transpose", [(8, 53, 111, 32)], {"perm": (0, 2, 1, 3)})
     sch = schedule_kernel(kernel, parse("x86-64-v3"), family)
     loops = [sch.at_loop(x) for x in sch.loops(sch.blocks()[0])]
@@ -395,7 +396,7 @@ def test_threads_share_out_no_more_loops_than_give_them_parts():
     assert [x.kind.value for x in loops[:2]] == ["parallel", "serial"]
 
 
-def test_a_product_may_read_one_number_for_all():
+def test_a_gemm_operand_may_be_a_scalar():
     b = Build("scaled")
     x, y = b.param("X", f32, (40, 64)), b.param("Y", f32, (64, 48))
     scale = b.param("scale", f32, ())

@@ -46,7 +46,7 @@ def test_text_is_python_that_makes_the_same_kernel():
     assert other.kernel == sch.kernel
 
 
-def test_queries_that_nobody_used_are_left_out():
+def test_unused_queries_are_omitted():
     sch = Schedule(matmul())
     sch.loops(sch.block("Z"))
     i = sch.loops(sch.block("Y"))[0]

@@ -1,4 +1,4 @@
-"""Maps that read along another axis than they write along: tiles turned in registers."""
+"""Transposes: loads and stores along different axes, in tiles transposed in registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.legalize import legalize_kernel
-from ingot.legalize.separate import separate
+from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import interp, ir, visit
 from ingot.loops.build import Build
 from ingot.schedule.rules import schedule_kernel
@@ -28,17 +28,17 @@ SHAPES = (
     (1, 9),
     (130, 36),
     (28, 601),
-)  # the last is shared between threads
+)  # the last is parallel
 TYPES = ("f32", "f64", "i64", "f16", "bf16", "i16", "u8", "bool", "f8e4m3fn", "i4")
 
 
-def turned(rows: arith.IntLike, columns: arith.IntLike, dtype: str = "f32") -> ir.Kernel:
+def transposed(rows: arith.IntLike, columns: arith.IntLike, dtype: str = "f32") -> ir.Kernel:
     """Y[i, j] = X[j, i]"""
-    return formula((columns, rows), (rows, columns), dtype, lambda x, i, j: x[j, i])
+    return elementwise((columns, rows), (rows, columns), dtype, lambda x, i, j: x[j, i])
 
 
-def formula(shape, made, dtype, value) -> ir.Kernel:
-    b = Build("turned")
+def elementwise(shape, made, dtype, value) -> ir.Kernel:
+    b = Build("transposed")
     x = b.param("x", dtypes.of(dtype), shape)
     y = b.compute("y", made, lambda *at: value(x, *at))
     names = sorted({v for d in shape for v in arith.free_vars(arith.wrap(d))})
@@ -50,7 +50,7 @@ def scheduled(kernel: ir.Kernel, target=HOST) -> ir.Kernel:
 
 
 def legal(kernel: ir.Kernel, target=HOST) -> list[ir.Kernel]:
-    return [legalize_kernel(k, target) for k in separate(scheduled(kernel, target)).kernels]
+    return [legalize_kernel(k, target) for k in split_kernel(scheduled(kernel, target)).kernels]
 
 
 def shuffles(kernels: list[ir.Kernel]) -> int:
@@ -69,7 +69,7 @@ def bits(shape: tuple[int, ...], dtype: dtypes.DType) -> np.ndarray:
 
 
 def test_every_type_keeps_its_bits_in_every_shape():
-    cases = [(turned(i, j, t), (i, j), dtypes.of(t)) for i, j in SHAPES for t in TYPES]
+    cases = [(transposed(i, j, t), (i, j), dtypes.of(t)) for i, j in SHAPES for t in TYPES]
     batch = Batch([scheduled(kernel) for kernel, _, _ in cases])
     for number, (_, (i, j), dtype) in enumerate(cases):
         x, y = bits((j, i), dtype), np.zeros((i, j), dtype.numpy)
@@ -78,8 +78,8 @@ def test_every_type_keeps_its_bits_in_every_shape():
 
 
 @pytest.mark.parametrize("rows, columns", [(n, m), (n, 24), (20, m)])
-def test_open_sizes(rows, columns):
-    batch = Batch([scheduled(turned(rows, columns))])
+def test_dynamic_sizes(rows, columns):
+    batch = Batch([scheduled(transposed(rows, columns))])
     for i in (0, 1, 7, 8, 20, 33):
         for j in (0, 3, 8, 24, 31):
             if (i if rows is n else rows, j if columns is m else columns) != (i, j):
@@ -93,11 +93,11 @@ def test_open_sizes(rows, columns):
 
 
 def batch_sizes(batch: Batch) -> set[str]:
-    return {s.name for k in batch.parts[0].kernels for s in k.sizes}
+    return {s.name for k in batch.split[0].kernels for s in k.sizes}
 
 
-def test_axes_around_it_and_a_formula():
-    kernel = formula(
+def test_outer_axes_and_an_expression():
+    kernel = elementwise(
         (2, 12, 3, 17), (2, 17, 3, 12), "f32", lambda x, a, b, c, d: x[a, d, c, b] * 2.0
     )
     assert shuffles(legal(kernel)) > 0
@@ -111,30 +111,30 @@ def test_axes_around_it_and_a_formula():
 def test_tiles_follow_the_vectors_of_the_target(target):
     target = parse(target)
     side = min(target.lanes(dtypes.f32), target.vector_registers // 2)
-    kernels = legal(turned(64, 64), target)
+    kernels = legal(transposed(64, 64), target)
     assert shuffles(kernels) == side * (side.bit_length() - 1)
     loads = [e for k in kernels for e in visit.all_exprs(k.body) if isinstance(e, ir.Load)]
     assert {(e.width, e.stride) for e in loads} == {(side, arith.Const(1))}
 
 
-def test_every_step_means_the_same():
-    check(scheduled(turned(20, 17), parse("x86-64-v3")))
-    check(scheduled(turned(n, m), parse("x86-64-v3")), {"n": 19, "m": 11})
+def test_every_legalize_step_preserves_semantics():
+    check(scheduled(transposed(20, 17), parse("x86-64-v3")))
+    check(scheduled(transposed(n, m), parse("x86-64-v3")), {"n": 19, "m": 11})
 
 
-def test_what_is_read_along_the_lanes_is_no_transpose():
-    straight = formula((24, 16), (24, 16), "f32", lambda x, i, j: x[i, j])
-    middle = formula((4, 24, 16), (24, 4, 16), "f32", lambda x, i, j, k: x[j, i, k])
-    short = turned(3, 64)
+def test_loads_along_the_lanes_are_not_transposed():
+    straight = elementwise((24, 16), (24, 16), "f32", lambda x, i, j: x[i, j])
+    middle = elementwise((4, 24, 16), (24, 4, 16), "f32", lambda x, i, j, k: x[j, i, k])
+    short = transposed(3, 64)
     assert [shuffles(legal(k)) for k in (straight, middle, short)] == [0, 0, 0]
 
 
-def test_a_mask_on_what_is_read_is_left_alone():
+def test_masked_loads_are_not_transposed():
     def padded(x, i, j):
         inside = ir.Compare("lt", ir.Index(j), ir.Index(arith.Const(10)))
         return ir.Load(x, (j, i), mask=inside, other=ir.Lit(0.0, dtypes.f32))
 
-    kernel = formula((10, 16), (16, 16), "f32", padded)
+    kernel = elementwise((10, 16), (16, 16), "f32", padded)
     x, y = bits((10, 16), dtypes.f32), np.zeros((16, 16), np.float32)
     for part in legal(kernel):
         interp.run(part, [{"x": x, "y": y}[p.name].reshape(-1) for p in part.params], {})

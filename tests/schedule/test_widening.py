@@ -1,4 +1,4 @@
-"""Integer products that widen: each row becomes its machine instruction, and means what it says."""
+"""Widening dot products: each row becomes its machine instruction, with its semantics."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import pytest
 from ingot import dtypes, target
 from ingot.codegen.llvm import kernel_assembly
 from ingot.schedule import Schedule, widening_dot
-from ingot.schedule.widening import ROWS, Row
-from tests.native import legal_parts
-from tests.schedule.agree import assert_everywhere
-from tests.schedule.instructions import packed_product
+from ingot.schedule.widening import DOT_ROWS, DotRow
+from tests.native import legal_kernels
+from tests.schedule.equivalence import assert_everywhere
+from tests.schedule.instructions import packed_gemm
 
 MNEMONICS = {"vpdpbusd": "vpdpbusd", "pmadd": "pmaddwd", "usdot": "usdot", "sdot": "sdot",
              "udot": "udot"}  # fmt: skip
 
 
-def tensorized(row: Row) -> tuple:
+def tensorized(row: DotRow) -> tuple:
     types = dtypes.of(row.a), dtypes.of(row.b)
-    kernel = packed_product(3, 2 * row.lanes, 3 * row.group, row.group, *types)
+    kernel = packed_gemm(3, 2 * row.lanes, 3 * row.group, row.group, *types)
     sch = Schedule(kernel)
     i, j, p, q = sch.loops(sch.block("Y"))
     jo, ji = sch.split(j, None, row.lanes)
     sch.reorder(i, jo, p, ji, q)
-    sch.tensorize(ji, row.made())
+    sch.tensorize(ji, row.build())
     return kernel, sch
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r.a}·{r.b} {r.features}")
+@pytest.mark.parametrize("row", DOT_ROWS, ids=lambda r: f"{r.a}·{r.b} {r.features}")
 def test_a_row_is_one_instruction_of_its_target(row):
     base = "aarch64" if "aarch64" in row.call else "x86-64-v2"
     on = target.parse(
         "+".join([base, *row.features.split(","), *["avx512f"] * ("512" in row.call)])
     )
     _, sch = tensorized(row)
-    (legal,) = legal_parts(sch.kernel, on).kernels
+    (legal,) = legal_kernels(sch.kernel, on).kernels
     word = next(word for key, word in MNEMONICS.items() if key in row.call)
     assert word in kernel_assembly(legal, on)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r.a}·{r.b} {r.features}")
-def test_a_row_means_what_it_says_everywhere(row):
+@pytest.mark.parametrize("row", DOT_ROWS, ids=lambda r: f"{r.a}·{r.b} {r.features}")
+def test_a_row_computes_its_meaning_everywhere(row):
     """Where this machine lacks it, its meaning is compiled."""
     assert_everywhere(*tensorized(row))
 

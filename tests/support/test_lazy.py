@@ -10,7 +10,7 @@ import pytest
 
 import ingot
 from ingot.support import lazy
-from ingot.support.errors import IngotError
+from tests.refusal import refused
 
 ROOT = Path(ingot.__file__).parent
 
@@ -29,7 +29,7 @@ def test_unknown_names_list_the_known():
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(lazy.TABLE, "front", "onnx.nonesuch")
-    with pytest.raises(IngotError, match="pip install onnx"):
+    with refused("bad-option", "front", "onnx", hint="pip install onnx"):
         lazy.load("front")
 
 

@@ -1,5 +1,6 @@
-"""Other runtimes beside Ingot, each in a process of its own. Used by `ingot bench`.
+"""Ingot and other runtimes, each in a process of its own. Used by `ingot bench`.
 
-with_*.py: one runtime each, the same four methods. child.py: the process. process.py: this side of
-its pipe. contest.py: rounds, and whose answers agree.
+with_*.py: one runtime each, with the same methods. roofline_probes.py: the machine's GEMM rate and
+memory bandwidth. child.py: the process. process.py: the parent's end of its pipe. rounds.py: timed
+rounds, and whether outputs match the reference.
 """

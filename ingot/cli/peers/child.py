@@ -1,13 +1,13 @@
 """One runtime in a process of its own: `python -m ingot.cli.peers.child openvino`.
 
-In: commands, a JSON object a line, on stdin. Out: answers, one a line, on what was stdout; what the
-runtime's library prints there goes to stderr. Whatever fails ends the process with a traceback,
-which process.py reads.
+In: requests on stdin, one JSON object per line. Out: replies, one per line, on the original stdout;
+what the runtime's library prints to stdout goes to stderr. A failure ends the process with a
+traceback, which process.py reads.
 
-    {"do": "load", …Task}             {"import_s": 0.1, "load_s": 0.3, "version": "1.31.1"}
-    {"do": "answer", "file": "a.npz"} {}
-    {"do": "run", "seconds": 0.3}     {"times_s": […]}       the first run of a turn is not in it
-    {"do": "memory"}                  {"peak_bytes": …}
+    {"command": "load", …Task}               {"import_s": 0.1, "load_s": 0.3, "version": "1.31.1"}
+    {"command": "outputs", "file": "a.npz"}  {}
+    {"command": "run", "seconds": 0.3}       {"times_s": […]}, without the warm-up run
+    {"command": "memory"}                    {"peak_bytes": …}
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingot.cli.peers.task import Task, save_answers
+from ingot.cli.peers.task import Task, save_outputs
 from ingot.support import lazy
 
-MOST_RUNS = 5000  # in one turn
+MAX_RUNS = 5000  # timed in one round, at most; heuristic
 
 
 def main(name: str) -> None:
@@ -31,15 +31,15 @@ def main(name: str) -> None:
     os.dup2(2, 1)
     runtime: Any = None
     for line in sys.stdin:
-        order = json.loads(line)
-        match order.pop("do"):
+        request = json.loads(line)
+        match request.pop("command"):
             case "load":
-                runtime, reply = _load(name, Task.read(order))
-            case "answer":
-                save_answers(order["file"], runtime.answers())
+                runtime, reply = _load(name, Task.read(request))
+            case "outputs":
+                save_outputs(request["file"], runtime.outputs())
                 reply = {}
             case "run":
-                reply = {"times_s": _times(runtime, order["seconds"])}
+                reply = {"times_s": _times(runtime, request["seconds"])}
             case "memory":
                 reply = {"peak_bytes": peak_bytes()}
         replies.write(json.dumps(reply) + "\n")
@@ -47,20 +47,20 @@ def main(name: str) -> None:
 
 
 def _load(name: str, task: Task) -> tuple[Any, dict[str, Any]]:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     runtime_class = lazy.load(f"peer.{name}")
     imported = time.perf_counter()
     runtime = runtime_class(task)
-    took = {"import_s": imported - begun, "load_s": time.perf_counter() - imported}
-    return runtime, {**took, "version": runtime.version}
+    times = {"import_s": imported - start, "load_s": time.perf_counter() - imported}
+    return runtime, {**times, "version": runtime.version}
 
 
 def _times(runtime: Any, seconds: float) -> list[float]:
-    """Run again and again until the time is up; once at least."""
-    runtime.run()  # wakes its threads and warms the caches that another used meanwhile
+    """Run repeatedly until the time is up, at least once."""
+    runtime.run()  # warm-up: wakes its threads, fills the caches that other runtimes used
     times: list[float] = []
     first = start = time.perf_counter()
-    while not times or (start - first < seconds and len(times) < MOST_RUNS):
+    while not times or (start - first < seconds and len(times) < MAX_RUNS):
         runtime.run()
         end = time.perf_counter()
         times.append(end - start)
@@ -69,8 +69,8 @@ def _times(runtime: Any, seconds: float) -> list[float]:
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had. The kernel's own word where there is one: ru_maxrss
-    may hold what the parent had before this program began."""
+    """Peak resident memory of this process. From /proc where possible: ru_maxrss may include what
+    the parent had before exec."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

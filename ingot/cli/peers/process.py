@@ -1,4 +1,4 @@
-"""This side of the pipe to a runtime's process. In: orders. Out: replies, or why there is none."""
+"""The parent's end of the pipe to a runtime's process. In: requests. Out: replies, or PeerError."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ingot.cli.peers.task import Task
 from ingot.support import knobs
 
 
-class Refused(Exception):
-    """A runtime could not do what it was asked; the text is its own reason."""
+class PeerError(Exception):
+    """A request to a runtime failed; the text is the runtime's own error message."""
 
 
-CHILD = "ingot.cli.peers.child"  # what the process runs
+CHILD = "ingot.cli.peers.child"  # the module that the process runs
 
 
 class Peer:
-    """A runtime's process; it lives in a `with`."""
+    """A runtime's process; a context manager that ends it."""
 
     def __init__(self, name: str, cache: Path, threads: int, limit_s: float, child: str = CHILD):
         self.name, self.limit_s = name, limit_s
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         environment = knobs.child_environment(
             PYTHONPATH=path, INGOT_CACHE_DIR=str(cache), OMP_NUM_THREADS=str(threads)
@@ -38,7 +38,7 @@ class Peer:
             [sys.executable, "-P", "-m", child, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._complaints,
+            stderr=self._stderr,
             env=environment,
         )
 
@@ -48,42 +48,42 @@ class Peer:
     def __exit__(self, *why: object) -> None:
         self._process.kill()
         self._process.communicate()
-        self._complaints.close()
+        self._stderr.close()
 
     def load(self, task: Task) -> dict[str, Any]:
-        return self._ask("load", **asdict(task))
+        return self._request("load", **asdict(task))
 
     def run(self, seconds: float) -> list[float]:
-        return self._ask("run", seconds=seconds)["times_s"]
+        return self._request("run", seconds=seconds)["times_s"]
 
-    def answer(self, file: Path) -> None:
-        self._ask("answer", file=str(file))
+    def save_outputs(self, file: Path) -> None:
+        self._request("outputs", file=str(file))
 
     def peak_bytes(self) -> int:
-        return self._ask("memory")["peak_bytes"]
+        return self._request("memory")["peak_bytes"]
 
-    def _ask(self, order: str, **details: Any) -> dict[str, Any]:
+    def _request(self, command: str, **details: Any) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps({"do": order, **details}).encode() + b"\n")
+            self._process.stdin.write(json.dumps({"command": command, **details}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise Refused(self._last_words()) from None
+            raise PeerError(self._exit_reason()) from None
         ready, _, _ = select.select([self._process.stdout], [], [], self.limit_s)
         if not ready:
-            raise Refused(f"no answer to {order!r} in {self.limit_s:g} s")
+            raise PeerError(f"no reply to {command!r} within {self.limit_s:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise Refused(self._last_words())
+            raise PeerError(self._exit_reason())
         return json.loads(line)
 
-    def _last_words(self) -> str:
-        """The reason in a traceback, or the signal that ended the process."""
+    def _exit_reason(self) -> str:
+        """The error message of the traceback on stderr, or the signal that ended the process."""
         status = self._process.wait()
-        self._complaints.seek(0)
-        text = self._complaints.read().decode(errors="replace")
+        self._stderr.seek(0)
+        text = self._stderr.read().decode(errors="replace")
         if status < 0:
-            return f"its process was ended by signal {-status}"
+            return f"its process was killed by signal {-status}"
         trace = text.rpartition("Traceback (most recent call last):")[2]
         found = re.search(r"^(?:ingot\.support\.errors\.)?(\S.*)", trace, re.MULTILINE | re.DOTALL)
         return found[1].strip() if found else text.strip()[-500:] or f"exit code {status}"

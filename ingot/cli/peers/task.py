@@ -1,7 +1,7 @@
-"""What every runtime is asked to load, and how arrays travel. Both ends of the pipe read this.
+"""What every runtime loads, and how arrays are passed to it. Both ends of the pipe import this.
 
-In: a `Task` as a JSON object, arrays in .npz files by position. Out: the same on the other side.
-numpy's files know no bf16 or f8: such inputs travel as bytes and are given their type again.
+In: a `Task` as a JSON object, arrays in .npz files by position. Out: the same in the other process.
+.npz files have no bf16 or f8: inputs are passed as bytes and get their type back.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from ingot import dtypes
 
-SIDE = 1024
-READ_BYTES = 256 << 20
-WORK = {"product": 2 * SIDE**3, "reading": READ_BYTES}  # flops, bytes of one call of a yardstick
+GEMM_SIZE = 1024  # M, N and K of the GEMM probe
+READ_BYTES = 256 << 20  # of the bandwidth probe: larger than any cache
+WORK_PER_CALL = {"gemm": 2 * GEMM_SIZE**3, "bandwidth": READ_BYTES}  # FLOPs, bytes
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Task:
     names: tuple[str, ...]  # of the inputs
     dtypes: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    sizes: dict[str, int]  # what the open sizes are; told to every runtime unless is_open
-    is_open: bool
+    sizes: dict[str, int]  # values of the dynamic dimensions
+    is_dynamic: bool  # False: every runtime specialises the model for `sizes`
     threads: int
     torch: str = ""  # the same model as a torch.export file
-    file_sizes: dict[str, int] = field(default_factory=dict)  # by the names that the file gives
+    file_sizes: dict[str, int] = field(default_factory=dict)  # `sizes` by the file's dim_params
 
     @staticmethod
     def read(data: dict[str, Any]) -> Task:
@@ -55,13 +55,13 @@ def save_feeds(file: Path, arrays: Iterable[np.ndarray]) -> None:
     np.savez(file, **{name: a.view(np.uint8) for name, a in flat.items()})  # type: ignore[arg-type]
 
 
-def save_answers(file: str, arrays: Iterable[np.ndarray]) -> None:
-    """Answers are only compared, so types that numpy cannot save become wider."""
+def save_outputs(file: str, arrays: Iterable[np.ndarray]) -> None:
+    """Outputs are only compared, so types that .npz files lack are widened."""
     saved = {str(i): _plain(np.asarray(a)) for i, a in enumerate(arrays)}
     np.savez(file, **saved)  # type: ignore[arg-type]
 
 
-def read_answers(file: Path) -> list[np.ndarray]:
+def read_outputs(file: Path) -> list[np.ndarray]:
     with np.load(file, allow_pickle=False) as data:
         return [data[str(i)] for i in range(len(data.files))]
 

@@ -1,4 +1,4 @@
-"""Ingot in a contest: compiled, or taken from its cache. Loaded by child.py."""
+"""Ingot as a benchmark runtime: compiled, or loaded from its cache. Loaded by child.py."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Runtime:
     version = metadata.version("ingot")
 
     def __init__(self, task: Task):
-        sizes = {} if task.is_open else task.sizes
+        sizes = {} if task.is_dynamic else task.sizes
         self._exe = api.compile(task.model, threads=task.threads, shapes=sizes)
         self._feeds = task.by_name()
 
     def run(self) -> None:
         self._exe.run(None, self._feeds)
 
-    def answers(self) -> list[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         return self._exe.run(None, self._feeds)

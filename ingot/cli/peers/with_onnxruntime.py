@@ -1,4 +1,4 @@
-"""ONNX Runtime's CPU provider in a contest. Loaded by child.py."""
+"""ONNX Runtime's CPU execution provider as a benchmark runtime. Loaded by child.py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Runtime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = task.threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors; warnings would be read as the reason of a failure
-        if not task.is_open:
+        options.log_severity_level = 3  # errors only: stderr is read as the error message
+        if not task.is_dynamic:
             for name, size in task.file_sizes.items():
                 options.add_free_dimension_override_by_name(name, size)
         providers = ["CPUExecutionProvider"]
@@ -26,5 +26,5 @@ class Runtime:
     def run(self) -> None:
         self._session.run(None, self._feeds)
 
-    def answers(self) -> list[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         return self._session.run(None, self._feeds)

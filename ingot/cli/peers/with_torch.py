@@ -1,6 +1,6 @@
-"""torch.compile in a contest, for a model that is given as a torch.export file too.
+"""torch.compile as a benchmark runtime, for a model that is also given as a torch.export file.
 
-Its code is made in the first call, which therefore counts as loading. Loaded by child.py.
+It compiles in the first call, which therefore counts as load time. Loaded by child.py.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Runtime:
 
     def __init__(self, task: Task):
         torch.set_num_threads(task.threads)
-        torch._inductor.config.freezing = True  # weights are constants, as for the others
+        torch._inductor.config.freezing = True  # weights are constants, like in the other runtimes
         module = torch.export.load(task.torch).module()
-        self._call = torch.compile(module, dynamic=task.is_open)
+        self._call = torch.compile(module, dynamic=task.is_dynamic)
         self._feeds = [torch.from_numpy(array) for array in task.arrays()]
         self.run()
 
@@ -28,7 +28,7 @@ class Runtime:
         with torch.no_grad():
             self._call(*self._feeds)
 
-    def answers(self) -> list[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         with torch.no_grad():
             found = _pytree.tree_leaves(self._call(*self._feeds))
         return [tensor.numpy() for tensor in found]

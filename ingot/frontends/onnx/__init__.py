@@ -1,1 +1,1 @@
-"""ONNX models → graph. `walker.py` goes over the nodes; one file per family spells operators."""
+"""ONNX importer. `walker.py` visits the nodes; one file per family has the operator converters."""

@@ -1,4 +1,4 @@
-"""ONNX spellings of the activations, and of the few that ONNX Runtime adds in its own domain.
+"""ONNX converters of the activations, and of those in ONNX Runtime's com.microsoft domain.
 
 In: ONNX nodes. Out: nodes of ops/activation.py. Called by walker. Relu, Sigmoid and Tanh are in
 elementwise.py.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.frontends.onnx.common import reshape, scalar
-from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops.activation import SELU_ALPHA, SELU_GAMMA
 
@@ -31,24 +31,24 @@ TABLE: dict[str, tuple[str, dict[str, float | str]]] = {
 }
 
 
-def spelling(op: str, defaults: dict[str, float | str]) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def converter(op: str, defaults: dict[str, float | str]) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         attrs = {name: node.attr(name, default) for name, default in defaults.items()}
         return [ctx.g.add(op, [ctx.value(node, 0)], **attrs)]
 
-    return spell
+    return convert
 
 
 for name, (op, defaults) in TABLE.items():
-    onnx_op(name)(spelling(op, defaults))
-onnx_op("Selu", since=6)(spelling("selu", {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}))
-onnx_op("Selu")(spelling("selu", {"alpha": 1.6732, "gamma": 1.0507}))
-onnx_op("Gelu", domain=MICROSOFT)(spelling("gelu", {}))
+    onnx_op(name)(converter(op, defaults))
+onnx_op("Selu", since=6)(converter("selu", {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}))
+onnx_op("Selu")(converter("selu", {"alpha": 1.6732, "gamma": 1.0507}))
+onnx_op("Gelu", domain=MICROSOFT)(converter("gelu", {}))
 
 
 @onnx_op("PRelu")
 def prelu_per_channel(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Before opset 7 the slopes are one, or one for each channel (axis 1)."""
+    """Before opset 7 the slope is a scalar or one value for each channel (axis 1)."""
     x, slope = ctx.value(node, 0), ctx.value(node, 1)
     if slope.tensor.rank == 1 and x.tensor.rank > 1 and not arith.is_const(slope.shape[0], 1):
         slope = reshape(ctx, slope, (*slope.shape, *[1] * (x.tensor.rank - 2)))

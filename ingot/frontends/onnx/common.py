@@ -1,6 +1,6 @@
-"""What the spellings share: axes, sizes simplified by what is known of symbols, small reshapes.
+"""Helpers of all converters: axes, sizes simplified with the symbols' ranges, reshapes and casts.
 
-In: the importer and sizes. Out: values and sizes. Called by the family files beside it.
+In: the importer and sizes. Out: values and sizes. Called by the converter modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Dims = Sequence[arith.Expr]
 
 
 def tidy(ctx: Importer, size: arith.IntLike) -> arith.Expr:
-    """A size in its simplest form, given the ranges of the symbols."""
+    """A size, simplified with the ranges of the symbols."""
     env = {s.name: Interval(s.low, s.high) for s in ctx.g.symbols.values()}
     return simplify(arith.wrap(size), env)
 
@@ -32,16 +32,16 @@ def bad_model(node: OnnxNode, what: str) -> IngotError:
 
 
 def axis_of(node: OnnxNode, axis: int, rank: int) -> int:
-    """`axis` counted from the front."""
+    """`axis` as a non-negative number; a bad-model error if it is out of range."""
     if not -rank <= axis < rank:
-        raise bad_model(node, f"axis {axis} does not exist in a tensor of rank {rank}")
+        raise bad_model(node, f"axis {axis} is out of range for a tensor of rank {rank}")
     return axis % rank
 
 
 def axes_of(node: OnnxNode, axes: Sequence[int], rank: int) -> list[int]:
     found = [axis_of(node, int(axis), rank) for axis in axes]
     if len(set(found)) != len(found):
-        raise bad_model(node, f"axes {list(axes)} name an axis twice")
+        raise bad_model(node, f"duplicate axis in axes {list(axes)}")
     return found
 
 
@@ -51,7 +51,7 @@ def known_ints(ctx: Importer, node: OnnxNode, index: int, what: str) -> list[int
         return None
     array = ctx.known(node, index)
     if array is None:
-        raise ctx.unsupported(node, f"{what} are computed while the model runs")
+        raise ctx.unsupported(node, f"{what} are computed at run time, not constant")
     return [int(v) for v in array.reshape(-1)]
 
 
@@ -61,7 +61,7 @@ def known_int(ctx: Importer, node: OnnxNode, index: int, what: str, default: int
 
 
 def reshape(ctx: Importer, x: Value, shape: Sequence[arith.IntLike]) -> Value:
-    """x under another shape; x itself if it has that shape."""
+    """x reshaped; x itself if it already has the shape."""
     sizes = tuple(tidy(ctx, d) for d in shape)
     return x if sizes == x.shape else ctx.g.add("reshape", [x], shape=sizes)
 
@@ -81,5 +81,5 @@ def scalar(ctx: Importer, value: float, dtype: DType) -> Value:
 
 
 def indices(ctx: Importer, x: Value) -> Value:
-    """Indices of any integer type as a type that operators take."""
+    """Indices of any integer type, cast to one that the operators accept."""
     return x if x.dtype in (dtypes.i32, dtypes.i64) else cast(ctx, x, dtypes.i64)

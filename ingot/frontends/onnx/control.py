@@ -1,9 +1,9 @@
-"""ONNX spellings of control flow: If, Loop, Scan.
+"""ONNX converters of control flow: If, Loop, Scan.
 
 In: ONNX nodes with sub-graphs. Out: `if` and `loop` nodes (ops/control.py). Called by walker. An If
-whose condition is known is replaced by the branch taken, one of whose branches only one makes sense
-(by its own sizes, or because they differ in rank and the rest can take one) by that; a Scan is a
-loop that gathers a slice of each scanned input in every step.
+with a constant condition is replaced by the branch taken. If only one branch type-checks (alone, or
+with the nodes after it, where the branches differ in rank), it replaces the If, with a run-time
+check. A Scan is a loop that gathers a slice of each scanned input per iteration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingot.graph.ir import ConstRef, Graph, Value, replace
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType, tensor
 from ingot.graph.verify import types_agree
-from ingot.ops.control import local_symbols, open_sizes
+from ingot.ops.control import differing_sizes, local_symbols
 from ingot.support.errors import IngotError
 
 COUNTER, FLAG = tensor(dtypes.i64), tensor(dtypes.bool_)
@@ -30,7 +30,7 @@ COUNTER, FLAG = tensor(dtypes.i64), tensor(dtypes.bool_)
 
 
 @onnx_op("If")
-def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     known = ctx.known(node, 0)
     if known is not None:
         taken = ctx.subgraph(node, "then_branch" if known.reshape(()) else "else_branch", [])
@@ -43,7 +43,7 @@ def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     captures = list(dict.fromkeys((*then.captures, *other.captures)))
     branches = [with_captures(branch, captures) for branch in (then, other)]
     attrs: dict[str, Any] = dict(zip(("then_branch", "else_branch"), branches))
-    pairs = open_sizes(*branches)
+    pairs = differing_sizes(*branches)
     if pairs:
         attrs["symbols"] = tuple(ctx.g.symbol("n") for _ in pairs)
     return ctx.g.add_all("if", [as_scalar(ctx, ctx.value(node, 0)), *captures], **attrs)
@@ -52,13 +52,13 @@ def spell_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 def ranks_differ(ctx: Importer, node: OnnxNode, then: Graph, other: Graph) -> bool:
     for a, b in zip(then.outputs, other.outputs):
         if not isinstance(a.type, TensorType) or not isinstance(b.type, TensorType):
-            raise ctx.unsupported(node, f"its branches give {a.type} and {b.type}, not tensors")
+            raise ctx.unsupported(node, f"its branches return {a.type} and {b.type}, not tensors")
     return any(a.tensor.rank != b.tensor.rank for a, b in zip(then.outputs, other.outputs))
 
 
 def branch_of(ctx: Importer, node: OnnxNode, name: str) -> SubGraph | None:
-    """A branch, or None where it makes no sense at the sizes at hand and the walk has come back for
-    that: the model is for other sizes there (silero's two sample rates)."""
+    """A branch, or None if it does not type-check at the given sizes and the walk was restarted for
+    that reason: the branch is for other sizes (silero's two sample rates)."""
     try:
         return ctx.subgraph(node, name, [])
     except IngotError:
@@ -72,39 +72,39 @@ def only_branch(
 ) -> list[Value]:
     taken = other if then is None else then
     if taken is None:
-        raise bad_model(node, "neither of its branches can run")
+        raise bad_model(node, "neither of its branches can be imported")
     missing = "then" if then is None else "else"
     reason = f"If takes its {missing} branch, which does not fit the sizes compiled for"
     return required_branch(ctx, node, taken, then is not None, reason)
 
 
 def chosen_branch(ctx: Importer, node: OnnxNode, then: SubGraph, other: SubGraph) -> list[Value]:
-    """One branch, where the two give tensors of different ranks: what follows can take only one (a
-    Squeeze that PyTorch wrote for the case that there is nothing to squeeze). The walker finds out
-    which."""
+    """One branch, where the two return tensors of different ranks: the nodes after the If accept
+    only one of them (PyTorch exports a Squeeze that may have nothing to squeeze like this). The
+    walker finds it by backtracking."""
     expected = ctx.choose(node, "then_branch fits what follows")
     taken, left = (then, other) if expected else (other, then)
     given = ", ".join(str(v.type) for v in left.graph.outputs)
-    reason = f"If takes its {'else' if expected else 'then'} branch, which gives {given}"
+    reason = f"If takes its {'else' if expected else 'then'} branch, which returns {given}"
     return required_branch(ctx, node, taken, expected, reason)
 
 
 def required_branch(
     ctx: Importer, node: OnnxNode, taken: SubGraph, expected: bool, reason: str
 ) -> list[Value]:
-    """The branch in place of the If; a run in which the condition is otherwise fails."""
+    """The branch inlined in place of the If; a run in which the condition differs fails."""
     flag = as_scalar(ctx, ctx.value(node, 0))
 
     def required(values: Sequence[Value]) -> list[Value]:
         return [ctx.g.add("require", [v, flag], expected=expected, reason=reason) for v in values]
 
-    if taken.captures:  # first of all, so that nothing in the branch fails with a lesser reason
+    if taken.captures:  # checked first, so that no other error in the branch hides this one
         return inline(ctx.g, taken.graph, required(taken.captures))
     return required(inline(ctx.g, taken.graph, []))
 
 
 def with_captures(branch: SubGraph, captures: Sequence[Value]) -> Graph:
-    """The branch taking all captures of both, in one order; those it does not use stay unread."""
+    """The branch with the captures of both as inputs, in one order; some are unused."""
     own = dict(zip((v.name for v in branch.captures), branch.graph.inputs))
     taken = {v.name for v in branch.graph.inputs}
     taken |= {v.name for n in branch.graph.nodes for v in n.outputs}
@@ -121,7 +121,7 @@ def with_captures(branch: SubGraph, captures: Sequence[Value]) -> Graph:
 
 
 def inline(g: GraphBuilder, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
-    """The graph's nodes appended to `g`, its inputs replaced; gives its outputs."""
+    """Append the graph's nodes to `g`, with its inputs replaced. Returns its outputs."""
     env = {v.name: argument for v, argument in zip(graph.inputs, arguments)}
     origin = g.origin
     for symbol in graph.symbols:
@@ -140,7 +140,7 @@ def inline(g: GraphBuilder, graph: Graph, arguments: Sequence[Value]) -> list[Va
 
 
 @onnx_op("Loop")
-def spell_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def convert_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     trips, cond = ctx.optional(node, 0), ctx.optional(node, 1)
     carried = [ctx.value(node, i) for i in range(2, len(node.inputs))]
     heads = [Value("iteration", COUNTER), Value("condition", FLAG)]
@@ -164,7 +164,7 @@ def spell_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def scalar_condition(body: Graph, store: ConstantStore) -> Graph:
-    """Exporters give the condition one element in any shape; here it has rank 0."""
+    """Reshape the condition to rank 0: exporters write one element of any shape."""
     if body.outputs[0].type == FLAG:
         return body
     g = GraphBuilder(body.name, store)
@@ -177,28 +177,30 @@ def scalar_condition(body: Graph, store: ConstantStore) -> Graph:
 
 def check_body(ctx: Importer, node: OnnxNode, body: Graph, carried: int) -> None:
     if len(body.outputs) < 1 + carried:
-        raise bad_model(node, f"its body gives {len(body.outputs)} values for {carried} carried")
+        raise bad_model(
+            node, f"its body has {len(body.outputs)} outputs and {carried} carried values"
+        )
     for before, after in zip(body.inputs[2:], body.outputs[1 : 1 + carried]):
         if not types_agree(before.type, after.type, {}):
             raise ctx.unsupported(
                 node,
-                f"carried value {before.name!r} goes in as {before.type} and comes out as "
-                f"{after.type}; it must keep its type and shape",
+                f"carried value {before.name!r} has type {before.type} on entry and {after.type} "
+                "on exit; it must keep its type and shape",
             )
     local = local_symbols(body)
     for value in body.outputs[1 + carried :]:
         if any(arith.free_vars(d) & local for d in value.shape):
             raise ctx.unsupported(
-                node, f"scan output {value.name!r} may have another size in every iteration"
+                node, f"the size of scan output {value.name!r} may change between iterations"
             )
 
 
 def known_count(
     ctx: Importer, node: OnnxNode, body: Graph, cond: Value | None
 ) -> arith.Expr | None:
-    """The number of iterations, where only the trip count can end the loop."""
+    """The number of iterations, if only a constant trip count can end the loop."""
     starts = cond is None or is_true(ctx.known(node, 1))
-    if ctx.optional(node, 0) is None or not starts or not always_goes_on(body, ctx.g.store):
+    if ctx.optional(node, 0) is None or not starts or not is_condition_invariant(body, ctx.g.store):
         return None
     number = ctx.known(node, 0)
     if number is not None:
@@ -210,11 +212,11 @@ def is_true(array) -> bool:
     return array is not None and bool(array.reshape(()))
 
 
-def always_goes_on(body: Graph, store: ConstantStore) -> bool:
-    """Whether the body hands on its condition unchanged, or gives a constant true."""
-    made, value = body.producers(), body.outputs[0]
-    while value.name in made:
-        producer = made[value.name]
+def is_condition_invariant(body: Graph, store: ConstantStore) -> bool:
+    """Whether the body returns its condition unchanged, or a constant true."""
+    producers, value = body.producers(), body.outputs[0]
+    while value.name in producers:
+        producer = producers[value.name]
         ref = producer.attr("value")
         if isinstance(ref, ConstRef):
             return bool(store.get(ref).reshape(()))
@@ -236,11 +238,11 @@ def scan_batched(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Scan", since=9)
 def scan(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """State and scanned inputs, a body over one slice of each, outputs stacked along an axis."""
+    """A loop over slices of the scanned inputs; outputs are stacked along an axis."""
     operands = [ctx.value(node, i) for i in range(len(node.inputs))]
     count = node.attr("num_scan_inputs")
     if not 1 <= count <= len(operands):
-        what = f"num_scan_inputs is {count}, there are {len(operands)} operands"
+        what = f"num_scan_inputs is {count}, but there are {len(operands)} operands"
         raise bad_model(node, what)
     states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
     given = node.attr("scan_input_axes") or [0] * count
@@ -271,7 +273,7 @@ def loop_body(
     scanned: Sequence[tuple[Value, int, int]],
     steps: arith.Expr,
 ) -> Graph:
-    """The scan's body, its slices gathered first. Inputs: t, go_on, states, scanned, captures."""
+    """The body with its slices gathered first. Inputs: t, go_on, states, scanned, captures."""
     g = GraphBuilder(sub.graph.name, ctx.g.store)
     g.origin = ctx.g.origin
     time, go_on = g.input("t", COUNTER), g.input("go_on", FLAG)
@@ -280,17 +282,17 @@ def loop_body(
     captures = [g.input(v.name, v.type) for v in sub.captures]
     slices = []
     for whole, (_, axis, reverse) in zip(wholes, scanned):
-        place = time
+        index = time
         if reverse:
             last = g.add("index_tensor", [], values=(tidy(ctx, steps - 1),), shape=())
-            place = g.add("sub", [last, time])
-        slices.append(g.add("gather", [whole, place], axis=axis))
+            index = g.add("sub", [last, time])
+        slices.append(g.add("gather", [whole, index], axis=axis))
     outputs = inline(g, sub.graph, [*own_states, *slices, *captures])
     return g.finish([go_on, *outputs])
 
 
 def stacked(ctx: Importer, node: OnnxNode, outputs: Sequence[Value]) -> list[Value]:
-    """Each output turned round and its step axis moved where the node wants it."""
+    """Each output, reversed if asked, with its iteration axis moved to scan_output_axes."""
     axes = node.attr("scan_output_axes") or [0] * len(outputs)
     backwards = node.attr("scan_output_directions") or [0] * len(outputs)
     results = []

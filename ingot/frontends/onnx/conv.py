@@ -1,7 +1,7 @@
-"""ONNX spellings of the conv family: Conv, ConvTranspose, ConvInteger, QLinearConv.
+"""ONNX converters of the conv family: Conv, ConvTranspose, ConvInteger, QLinearConv.
 
-In: ONNX nodes. Out: nodes of ops/conv.py. Called by walker. auto_pad becomes explicit pads here,
-as expressions where the input's size is symbolic; pool.py uses the same.
+In: ONNX nodes. Out: nodes of ops/conv.py. Called by walker. auto_pad becomes explicit pads,
+expressions over symbols where the input's size is dynamic; pool.py uses the same helpers.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
 
-def sliding(ctx: Importer, node: OnnxNode, space: Dims, kernel: Sequence[int]) -> dict[str, Any]:
-    """strides, dilations and pads of a window over `space`, all explicit."""
+def window_attrs(
+    ctx: Importer, node: OnnxNode, space: Dims, kernel: Sequence[int]
+) -> dict[str, Any]:
+    """The explicit strides, dilations and pads of a sliding window over `space`."""
     rank = len(space)
     strides = tuple(node.attr("strides") or (1,) * rank)
     dilations = tuple(node.attr("dilations") or (1,) * rank)
@@ -30,22 +32,22 @@ def sliding(ctx: Importer, node: OnnxNode, space: Dims, kernel: Sequence[int]) -
         pads = (0,) * (2 * rank)
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         rows = zip(space, kernel, strides, dilations)
-        totals = [same_total(ctx, n, k, s, d) for n, k, s, d in rows]
-        pads = shared_out(ctx, totals, upper=mode == "SAME_UPPER")
+        totals = [same_padding(ctx, n, k, s, d) for n, k, s, d in rows]
+        pads = split_padding(ctx, totals, upper=mode == "SAME_UPPER")
     elif mode not in ("NOTSET", ""):
-        raise bad_model(node, f"there is no auto_pad {mode!r}")
+        raise bad_model(node, f"auto_pad {mode!r} is unknown")
     return {"strides": strides, "dilations": dilations, "pads": tuple(pads)}
 
 
-def same_total(ctx: Importer, size: arith.Expr, k: int, stride: int, dilation: int) -> arith.Expr:
-    """The padding that makes ceil(size / stride) outputs."""
+def same_padding(ctx: Importer, size: arith.Expr, k: int, stride: int, dilation: int) -> arith.Expr:
+    """The total padding for ceil(size / stride) outputs (SAME padding)."""
     outputs = arith.ceildiv(size, stride)
-    lacking = tidy(ctx, (outputs - 1) * stride + dilation * (k - 1) + 1 - size)
-    return tidy(ctx, arith.maximum(lacking, 0))
+    missing = tidy(ctx, (outputs - 1) * stride + dilation * (k - 1) + 1 - size)
+    return tidy(ctx, arith.maximum(missing, 0))
 
 
-def shared_out(ctx: Importer, totals: Dims, upper: bool) -> tuple[arith.Expr, ...]:
-    """Begins, then ends; the odd one goes to the end if `upper`."""
+def split_padding(ctx: Importer, totals: Dims, upper: bool) -> tuple[arith.Expr, ...]:
+    """All begins, then all ends; an odd element goes to the end if `upper`."""
     small = [tidy(ctx, total // 2) for total in totals]
     large = [tidy(ctx, total - half) for total, half in zip(totals, small)]
     return (*small, *large) if upper else (*large, *small)
@@ -54,15 +56,15 @@ def shared_out(ctx: Importer, totals: Dims, upper: bool) -> tuple[arith.Expr, ..
 def kernel_of(ctx: Importer, node: OnnxNode, w: Value) -> list[int]:
     sizes = [arith.as_int(d) for d in w.shape[2:]]
     if None in sizes:
-        raise ctx.unsupported(node, f"weights of unknown size {w.type}")
+        raise ctx.unsupported(node, f"weights with a dynamic kernel size, {w.type}")
     found = [int(size or 0) for size in sizes]
     if node.attr("kernel_shape") not in (None, found):
-        raise bad_model(node, f"kernel_shape {node.attr('kernel_shape')} is not that of {w.type}")
+        raise bad_model(node, f"kernel_shape {node.attr('kernel_shape')} does not match {w.type}")
     return found
 
 
 def conv_attrs(ctx: Importer, node: OnnxNode, x: Value, w: Value) -> dict[str, Any]:
-    attrs = sliding(ctx, node, x.shape[2:], kernel_of(ctx, node, w))
+    attrs = window_attrs(ctx, node, x.shape[2:], kernel_of(ctx, node, w))
     return {**attrs, "group": node.attr("group", 1)}
 
 
@@ -93,10 +95,10 @@ def conv_transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
             tidy(ctx, (n - 1) * s + more + d * (k - 1) + 1 - size)
             for n, k, s, d, more, size in rows
         ]
-        # an output larger than the kernel reaches is padded at its end
+        # output_shape larger than the unpadded output: pad at the end
         extra = [more + tidy(ctx, arith.maximum(-total, 0)) for more, total in zip(extra, totals)]
         totals = [tidy(ctx, arith.maximum(total, 0)) for total in totals]
-        pads = shared_out(ctx, totals, upper=mode == "SAME_UPPER")
+        pads = split_padding(ctx, totals, upper=mode == "SAME_UPPER")
     attrs = {
         "strides": strides, "dilations": dilations, "pads": tuple(pads),
         "output_padding": tuple(extra), "group": node.attr("group", 1),
@@ -105,7 +107,7 @@ def conv_transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def centred(ctx: Importer, x: Value, zero: Value | None, per_output: bool) -> Value:
-    """x - zero in i32; the zero points of weights may be one for each output channel."""
+    """x - zero in i32; weights may have a zero point for each output channel."""
     wide = cast(ctx, x, dtypes.i32)
     if zero is None:
         return wide
@@ -126,7 +128,7 @@ def conv_integer(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("QLinearConv")
 def qlinear_conv(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """The integer sum is exact; one multiplication brings it to the output's scale."""
+    """An exact integer convolution, requantised with one multiplication."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (ctx.value(node, i) for i in range(8))
     bias = ctx.optional(node, 8)
     operands = [centred(ctx, x, x_zero, per_output=False), centred(ctx, w, w_zero, per_output=True)]

@@ -1,8 +1,8 @@
-"""Einsum, spelled with transpose, reshape, matmul, mul and reduce_sum.
+"""Einsum → transpose, reshape, matmul, mul and reduce_sum.
 
-In: an equation and its operands. Out: the result. Called by matmul.py. Operands are taken in from
-the left, two at a time; a label that no later operand and no output needs is summed as soon as it
-can be. An ellipsis stands for labels of its own, aligned at the right, whose sizes broadcast.
+In: an equation and its operands. Out: the result. Called by matmul.py. Operands are contracted
+pairwise from the left; a label that no later operand and no output uses is summed as early as
+possible. An ellipsis stands for labels of its own, aligned at the right, whose sizes broadcast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Term:
-    """A value whose axes have labels, each once."""
+    """A value with a distinct label for each axis."""
 
     value: Value
     labels: Labels
@@ -30,7 +30,7 @@ class Term:
         return self.value.shape[self.labels.index(label)]
 
 
-def spell(ctx: Importer, node: OnnxNode, equation: str, operands: Sequence[Value]) -> Value:
+def convert(ctx: Importer, node: OnnxNode, equation: str, operands: Sequence[Value]) -> Value:
     inputs, output = parse(node, equation, [v.tensor.rank for v in operands])
     terms = [diagonal(ctx, node, v, labels) for v, labels in zip(operands, inputs)]
     result = terms[0]
@@ -39,12 +39,12 @@ def spell(ctx: Importer, node: OnnxNode, equation: str, operands: Sequence[Value
         result = contract(ctx, result, term, later)
     result = summed(ctx, result, set(output))
     if set(result.labels) != set(output):
-        raise bad_model(node, f"an output label of {equation!r} is in no operand")
+        raise bad_model(node, f"an output label of {equation!r} is missing in all operands")
     return arranged(ctx, result, output).value
 
 
 def parse(node: OnnxNode, equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """Labels of each operand and of the result; those of an ellipsis are "0", "1", … from the
+    """The labels of each operand and of the result; those of an ellipsis are "0", "1", … from the
     right."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
@@ -71,7 +71,7 @@ def expand(node: OnnxNode, text: str, rank: int) -> Labels:
 
 
 def diagonal(ctx: Importer, node: OnnxNode, x: Value, labels: Labels) -> Term:
-    """A label that an operand has twice means the diagonal of those axes."""
+    """The term of an operand; a repeated label selects the diagonal of its axes."""
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is None:
         return Term(x, labels)
@@ -84,10 +84,10 @@ def diagonal(ctx: Importer, node: OnnxNode, x: Value, labels: Labels) -> Term:
     outer = moved.shape[:-2]
     flat = reshape(ctx, moved, (*outer, size * size))
     zeros, ones = (0,) * len(outer), (1,) * len(outer)
-    line = ctx.g.add(
+    diagonals = ctx.g.add(
         "slice", [flat], starts=(*zeros, 0), sizes=(*outer, size), steps=(*ones, size + 1)
     )
-    return diagonal(ctx, node, line, (*(labels[i] for i in rest), twice))
+    return diagonal(ctx, node, diagonals, (*(labels[i] for i in rest), twice))
 
 
 def summed(ctx: Importer, term: Term, needed: set[str]) -> Term:
@@ -106,7 +106,7 @@ def arranged(ctx: Importer, term: Term, order: Labels) -> Term:
 
 
 def contract(ctx: Importer, a: Term, b: Term, later: set[str]) -> Term:
-    """One term out of two: labels in both that nobody needs later are summed over."""
+    """The contraction of two terms: common labels that are not used later are summed."""
     a, b = summed(ctx, a, later | set(b.labels)), summed(ctx, b, later | set(a.labels))
     shared = [label for label in a.labels if label in b.labels]
     batch = tuple(label for label in shared if label in later)
@@ -118,9 +118,9 @@ def contract(ctx: Importer, a: Term, b: Term, later: set[str]) -> Term:
     left, right = arranged(ctx, a, batch + own_a + inner), arranged(ctx, b, batch + inner + own_b)
     left_value = grouped(ctx, left, (own_a, inner), len(batch))
     right_value = grouped(ctx, right, (inner, own_b), len(batch))
-    product = ctx.g.add("matmul", [left_value, right_value])
+    result = ctx.g.add("matmul", [left_value, right_value])
     sizes = [left.size(x) for x in own_a] + [right.size(x) for x in own_b]
-    value = reshape(ctx, product, (*product.shape[: len(batch)], *sizes))
+    value = reshape(ctx, result, (*result.shape[: len(batch)], *sizes))
     return Term(value, batch + own_a + own_b)
 
 
@@ -133,7 +133,7 @@ def grouped(ctx: Importer, term: Term, groups: tuple[Labels, Labels], batch: int
 def multiplied(
     ctx: Importer, a: Term, b: Term, shared: Labels, own_a: Labels, own_b: Labels
 ) -> Term:
-    """The outer product over what each has alone, elementwise over what both have."""
+    """A broadcast multiplication: outer product over own labels, element-wise over common ones."""
     left, right = arranged(ctx, a, shared + own_a), arranged(ctx, b, shared + own_b)
     left_value = reshape(ctx, left.value, (*left.value.shape, *(1,) * len(own_b)))
     common = right.value.shape[: len(shared)]

@@ -1,4 +1,4 @@
-"""ONNX spellings of the elementwise family: arithmetic, comparison, logic, math, Where, Cast, Clip.
+"""ONNX converters of element-wise operators: arithmetic, comparison, math, Where, Cast, Clip.
 
 In: ONNX nodes. Out: nodes of ops/elementwise.py, ops/power.py and ops/cast.py. Called by walker.
 """
@@ -13,7 +13,7 @@ import onnx
 from ingot import dtypes
 from ingot.dtypes import DType
 from ingot.frontends.onnx.common import bad_model, cast, reshape, scalar
-from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
 
@@ -37,27 +37,27 @@ NEWER_BINARY = {
 }  # fmt: skip
 
 
-def one_operand(op: str) -> Spelling:
+def one_operand(op: str) -> Converter:
     return lambda ctx, node: [ctx.g.add(op, [ctx.value(node, 0)])]
 
 
-def two_operands(op: str) -> Spelling:
+def two_operands(op: str) -> Converter:
     return lambda ctx, node: [ctx.g.add(op, [ctx.value(node, 0), ctx.value(node, 1)])]
 
 
-def two_aligned(op: str) -> Spelling:
+def two_aligned(op: str) -> Converter:
     return lambda ctx, node: [ctx.g.add(op, aligned(ctx, node))]
 
 
 def aligned(ctx: Importer, node: OnnxNode) -> list[Value]:
-    """Before opset 7 the second operand is placed at attribute `axis` of the first."""
+    """Before opset 7 the second operand is aligned with axis `axis` of the first."""
     a, b = ctx.value(node, 0), ctx.value(node, 1)
     rank = a.tensor.rank
     if not node.attr("broadcast", 0) or "axis" not in node.attrs:
         return [a, b]
     trailing = rank - node.attr("axis") % max(rank, 1) - b.tensor.rank
     if trailing < 0:
-        raise bad_model(node, f"{b.type} at axis {node.attr('axis')} reaches beyond {a.type}")
+        raise bad_model(node, f"{b.type} at axis {node.attr('axis')} does not fit {a.type}")
     return [a, reshape(ctx, b, (*b.shape, *[1] * trailing))]
 
 
@@ -102,18 +102,18 @@ def pow_broadcast(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def power(ctx: Importer, base: Value, exponent: Value) -> Value:
-    """The result has the base's type; a whole base with a broken exponent is raised in f64."""
+    """The result has the base's type; an integer base with a float exponent is computed in f64."""
     if base.dtype.is_int and exponent.dtype.is_float:
         wide = [cast(ctx, x, dtypes.f64) for x in (base, exponent)]
         return cast(ctx, ctx.g.add("pow", wide), base.dtype)
     return ctx.g.add("pow", [base, cast(ctx, exponent, base.dtype)])
 
 
-def variadic(op: str) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def variadic(op: str) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         return [folded(ctx, node, op)]
 
-    return spell
+    return convert
 
 
 def folded(ctx: Importer, node: OnnxNode, op: str) -> Value:
@@ -154,7 +154,7 @@ def clip(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("Cast")
 def cast_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     to = node.attr("to")
-    if isinstance(to, str):  # before opset 6 the type was spelled out
+    if isinstance(to, str):  # before opset 6 the type is given by name
         if to.upper() not in dict(onnx.TensorProto.DataType.items()):
             raise bad_model(node, f"{to!r} is not an element type")
         to = onnx.TensorProto.DataType.Value(to.upper())
@@ -167,8 +167,8 @@ def cast_like(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
-    """`saturate=0` matters only for float8: overflow then gives NaN or infinity. Integers of 2 and
-    4 bits keep the low bits, by the standard; wider ones leave overflow open, and saturate."""
+    """`saturate=0` applies to float8 only: overflow gives NaN or infinity. Integers of 2 and 4 bits
+    keep the low bits, as ONNX specifies; for wider ones overflow is unspecified: they saturate."""
     x = ctx.value(node, 0)
     overflows = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
     keeps_bits = to.is_int and to.bits < 8
@@ -177,12 +177,12 @@ def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
 
 @onnx_op("Dropout")
 def dropout(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Inference: x itself, and a mask that keeps everything."""
+    """Inference: x, and a mask of ones."""
     x = ctx.value(node, 0)
     if ctx.optional(node, 2) is not None:
         training = ctx.known(node, 2)
         if training is None or training.any():
-            raise ctx.unsupported(node, "it is asked to drop values", "export for inference")
+            raise ctx.unsupported(node, "it is in training mode", "export for inference")
     results = [ctx.g.add("identity", [x])]
     if len(node.outputs) > 1 and node.outputs[1]:
         kind = dtypes.bool_ if node.opset >= 10 else x.dtype

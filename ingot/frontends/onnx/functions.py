@@ -1,8 +1,8 @@
-"""Functions of the model and of the standard, and the list of operators nobody can spell.
+"""Function bodies of the model and of the ONNX standard, and the list of unsupported operators.
 
-In: a ModelProto. Out: the body a node stands for, or None; one error with every missing operator.
-Called by walker. A standard operator without a spelling is replaced by the body that its schema
-gives, if that body needs no types and everything in it can be spelled.
+In: a ModelProto. Out: the function body of a node, or None; one error with all missing operators.
+Called by walker. A standard operator without a converter is replaced by the function body of its
+schema, if that body is independent of types and all its operators can be imported.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from ingot.frontends.onnx import registry
 from ingot.frontends.onnx.hooks import Hooks, how_to_hook
 from ingot.frontends.onnx.limits import check_count
 from ingot.frontends.onnx.loading import Source, opsets
+from ingot.frontends.onnx.node_order import check_depth, graphs_of
 from ingot.frontends.onnx.reading import Frame, attributes_of, bare_node, schema_of
-from ingot.frontends.onnx.registry import OnnxNode, Spelling
-from ingot.frontends.onnx.structure import check_depth, graphs_of
+from ingot.frontends.onnx.registry import Converter, OnnxNode
 from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
 Function = onnx.FunctionProto
 Key = tuple[str, str, str]  # domain, name, overload
 
-SHOWN_NAMES = 5  # of the nodes with a missing operator
-MAX_ATTEMPTS = 64  # walks over a model whose branches must be chosen
+SHOWN_NAMES = 5  # node names listed in an error for each missing operator
+MAX_ATTEMPTS = 64  # walks over one model while backtracking over choices; heuristic
 
 
 class Choices:
-    """Answers to questions that only the rest of the walk can judge. Each is yes at first; a walk
-    that fails is repeated with the last yes made a no."""
+    """Yes-or-no decisions found by backtracking. Each is yes at first; after a failed walk the last
+    yes is changed to no."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, bool] = {}  # in the order in which they were asked
+        self._decisions: dict[str, bool] = {}  # in the order of the first request
         self._attempts = 0
 
-    def ask(self, question: str) -> bool:
-        return self._answers.setdefault(question, True)
+    def decide(self, question: str) -> bool:
+        return self._decisions.setdefault(question, True)
 
-    def change(self) -> bool:
-        """Change the last answer that can be; False if there is none, or too many were tried."""
+    def backtrack(self) -> bool:
+        """Change the last yes to no; False if there is none, or after MAX_ATTEMPTS."""
         self._attempts += 1
-        while self._answers and self._attempts < MAX_ATTEMPTS:
-            question, answer = self._answers.popitem()
-            if answer:
-                self._answers[question] = False
+        while self._decisions and self._attempts < MAX_ATTEMPTS:
+            question, decision = self._decisions.popitem()
+            if decision:
+                self._decisions[question] = False
                 return True
         return False
 
 
 class Library:
-    """The model's own functions, by name, and what outlives one attempt to import it."""
+    """The model's own functions by name, and the state kept between attempts to import it."""
 
     def __init__(self, source: Source, hooks: Hooks | None = None):
         self.source = source
@@ -66,15 +66,15 @@ class Library:
             key = (_standard(function.domain), function.name, function.overload)
             if key in self.local:
                 where = f"function {function.name!r}"
-                raise IngotError("bad-model", "the function is defined twice", where=where)
+                raise IngotError("bad-model", "duplicate definition of the function", where=where)
             self.local[key] = function
 
     def local_body(self, proto: onnx.NodeProto) -> Function | None:
         return self.local.get((_standard(proto.domain), proto.op_type, proto.overload))
 
     def body(self, proto: onnx.NodeProto, node: OnnxNode) -> Function | None:
-        """The function a node calls: the model's own, or the standard's if there is no spelling.
-        A kernel of the user's goes before both."""
+        """The function that a node calls: the model's own, or the standard's if there is no
+        converter. A user's kernel takes precedence over both."""
         if self.hooks.lookup(node.domain, node.op) is not None:
             return None
         local = self.local_body(proto)
@@ -82,12 +82,12 @@ class Library:
             return local
         return standard_body(node.domain, node.op, node.opset)
 
-    def spelling(self, node: OnnxNode) -> Spelling | None:
+    def converter(self, node: OnnxNode) -> Converter | None:
         hooked = self.hooks.lookup(node.domain, node.op)
         return hooked or registry.lookup(node.domain, node.op, node.opset)
 
     def call_frame(self, function: Function, proto: onnx.NodeProto, frame: Frame) -> Frame:
-        """The frame a function's body is read in, for one call."""
+        """The frame for reading a function's body, for one call."""
         node = bare_node(proto, 0, frame)
         check_depth(frame.depth + 1, node.where)
         given = attributes_of(proto, frame, node.where)
@@ -103,7 +103,7 @@ class Library:
         return replace(frame, versions=versions, call=defaults | given, depth=frame.depth + 1)
 
     def check_all(self, graph: onnx.GraphProto, frame: Frame) -> None:
-        """Refuse the model if any operator is missing, naming all of them, or if it has too many
+        """An error if operators are unsupported, listing all of them, or if there are too many
         nodes."""
         survey = _Survey(self)
         survey.nodes(graph.node, frame)
@@ -112,13 +112,13 @@ class Library:
 
 
 class _Survey:
-    """A look at every node before any is imported. Counts are of nodes with functions inlined."""
+    """Visits every node before the import. Counts include the nodes of inlined functions."""
 
     def __init__(self, library: Library):
         self.library = library
         self.missing: dict[tuple[str, str, int], list[str]] = {}
         self.counts: dict[Key, int] = {}
-        self.open: set[Key] = set()  # functions being looked at
+        self.active: set[Key] = set()  # functions being visited, to detect recursion
 
     def nodes(self, nodes: Iterable[onnx.NodeProto], frame: Frame) -> int:
         count = 0
@@ -138,28 +138,28 @@ class _Survey:
         local = self.library.local_body(proto)
         if local is not None:
             return self.function(local, node, frame)
-        if not is_spelled(node.domain, node.op, node.opset):
+        if not is_importable(node.domain, node.op, node.opset):
             self.missing.setdefault((node.domain, node.op, node.opset), []).append(node.name)
         return 1
 
     def function(self, function: Function, node: OnnxNode, frame: Frame) -> int:
         key = (_standard(function.domain), function.name, function.overload)
-        if key in self.open:
-            what = f"function {function.name!r} calls itself"
+        if key in self.active:
+            what = f"function {function.name!r} is recursive"
             raise IngotError("bad-model", what, where=node.where)
         if key not in self.counts:
             check_depth(frame.depth + 1, node.where)
-            self.open.add(key)
+            self.active.add(key)
             versions = opsets(function.opset_import) or dict(frame.versions)
             inside = replace(frame, versions=versions, path=f"{function.name}/")
             self.counts[key] = self.nodes(function.node, replace(inside, depth=frame.depth + 1))
-            self.open.remove(key)
+            self.active.remove(key)
         return self.counts[key]
 
     def error(self) -> IngotError:
         rows = sorted(self.missing.items())
         total = len(rows)
-        what = f"the model uses {total} operator{'s' * (total > 1)} that Ingot does not have"
+        what = f"the model uses {total} operator{'s' * (total > 1)} that Ingot does not support"
         lines = [_row(domain, op, opset, names) for (domain, op, opset), names in rows]
         return IngotError(
             "unsupported-op",
@@ -180,8 +180,8 @@ def _row(domain: str, op: str, opset: int, names: Sequence[str]) -> str:
 
 
 @cache
-def is_spelled(domain: str, op: str, opset: int) -> bool:
-    """Whether the standard operator can be imported: a spelling, or a body made of spelled ones."""
+def is_importable(domain: str, op: str, opset: int) -> bool:
+    """Whether an operator can be imported: by a converter, or by its importable function body."""
     if registry.lookup(domain, op, opset) is not None:
         return True
     return standard_body(domain, op, opset) is not None
@@ -189,7 +189,7 @@ def is_spelled(domain: str, op: str, opset: int) -> bool:
 
 @cache
 def standard_body(domain: str, op: str, opset: int) -> Function | None:
-    """The schema's own definition of an operator, if everything in it can be spelled."""
+    """The function body in the operator's schema, if all its operators can be imported."""
     schema = schema_of(domain, op, opset)
     body = _context_free_body(schema) if schema is not None else None
     if body is None:
@@ -198,11 +198,11 @@ def standard_body(domain: str, op: str, opset: int) -> Function | None:
     inner = [(_standard(n.domain), n.op_type) for n in body.node]
     if (domain, op) in inner or any(True for n in body.node for _ in graphs_of(n)):
         return None
-    return body if all(is_spelled(d, o, versions.get(d, 1)) for d, o in inner) else None
+    return body if all(is_importable(d, o, versions.get(d, 1)) for d, o in inner) else None
 
 
 def _context_free_body(schema: defs.OpSchema) -> Function | None:
-    """A body that is the same for every type of operand."""
+    """The schema's function body, if it does not depend on the operands' types."""
     if not schema.has_function or schema.deprecated:  # type: ignore[attr-defined]
         return None
     body = schema.function_body

@@ -1,4 +1,4 @@
-"""ONNX spellings of the gather family: Gather, Scatter, OneHot, Compress, ReverseSequence.
+"""ONNX converters of the gather family: Gather, Scatter, OneHot, Compress, ReverseSequence.
 
 In: ONNX nodes. Out: nodes of ops/gather.py and ops/scatter.py. Called by walker.
 """
@@ -51,7 +51,7 @@ def scatter_elements(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("OneHot")
 def one_hot(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """The depth may come as a float; indices that are not i32 or i64 are converted."""
+    """The depth may be a float; indices that are not i32 or i64 are cast."""
     number = ctx.known(node, 1)
     depth = ctx.dims(node, 1)[0] if number is None else arith.Const(int(number.reshape(-1)[0]))
     at = indices(ctx, ctx.value(node, 0))
@@ -68,10 +68,10 @@ def reverse_sequence(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Compress")
 def compress(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """The slices whose condition holds: the points where it does, gathered."""
+    """gather(x, nonzero(condition))"""
     x, condition = ctx.value(node, 0), cast(ctx, ctx.value(node, 1), dtypes.bool_)
     if condition.tensor.rank != 1:
-        raise bad_model(node, f"its condition is {condition.type}, not a list of bools")
+        raise bad_model(node, f"its condition is {condition.type}, not a 1-D bool tensor")
     if "axis" not in node.attrs:
         x, axis = reshape(ctx, x, [x.tensor.numel]), 0
     else:

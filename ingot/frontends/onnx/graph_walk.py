@@ -1,9 +1,9 @@
 """One ONNX graph → one Ingot graph. In: nodes, a builder. Out: Graph. Called by walker.
 
-`Walker` knows no operator: it puts nodes in order, reads them, calls the spelling that
-registry.TABLE has for each, inlines functions, and answers what a spelling asks (`Importer`). After
-each node shape_values follows the small tensors that hold sizes. A sub-graph gets a walker of its
-own, which takes what it needs from this one.
+`Walker` is independent of operators: it sorts nodes topologically, reads them, calls the converter
+of each (registry.TABLE), inlines functions, and implements the interface for converters
+(`Importer`). After each node shape_values propagates the small tensors that hold sizes. A sub-graph
+gets its own walker, which captures values of this one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Var
 from ingot.frontends.onnx.functions import Function, Library
 from ingot.frontends.onnx.limits import check_size
+from ingot.frontends.onnx.node_order import (
+    Initializer,
+    check_depth,
+    check_unique,
+    initializers_of,
+    order_nodes,
+    value_names,
+)
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import OnnxNode, SubGraph
 from ingot.frontends.onnx.shape_values import ShapeValues, Unknown
-from ingot.frontends.onnx.structure import (
-    Initializer,
-    check_depth,
-    initializers_of,
-    order_nodes,
-    refuse_twice,
-    value_names,
-)
 from ingot.frontends.onnx.tensors import sparse_to_array, to_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
@@ -47,7 +47,7 @@ class Scope:
     frame: Frame
     initializers: dict[str, Initializer] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
-    is_function: bool = False  # its names do not see the caller's, and are not kept
+    is_function: bool = False  # the caller's names are not visible; its own are made fresh
 
 
 class Walker:
@@ -64,10 +64,10 @@ class Walker:
     # --- walking ----------------------------------------------------------------------------------
 
     def walk_graph(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> Graph:
-        """Import a whole graph whose formal inputs have these values."""
+        """Import a graph, given the values of its formal inputs."""
         where = f"graph {graph.name!r}"
         formal = [info.name for info in graph.input if info.name not in self.scope.initializers]
-        refuse_twice(formal, where)
+        check_unique(formal, where)
         self.scope.values.update(zip(formal, inputs))
         self._outputs = frozenset(info.name for info in graph.output)
         given = [*formal, *self.scope.initializers]
@@ -82,59 +82,59 @@ class Walker:
 
     def _walk_nodes(self, nodes: Sequence[onnx.NodeProto], given: Iterable[str]) -> None:
         frame = self.scope.frame
-        for index in order_nodes(nodes, frame, given, self._sees_outside):
+        for index in order_nodes(nodes, frame, given, self._is_in_outer_scope):
             proto = nodes[index]
             node = bare_node(proto, index, frame)
             body = self.library.body(proto, node)
             if body is not None:
                 self._call(body, proto, node)
             else:
-                self._spell(read_node(proto, index, frame))
+                self._convert(read_node(proto, index, frame))
 
-    def _spell(self, node: OnnxNode) -> None:
-        spelling = self.library.spelling(node)
-        assert spelling is not None, f"{node.op} passed the survey"
+    def _convert(self, node: OnnxNode) -> None:
+        converter = self.library.converter(node)
+        assert converter is not None, f"check_all has found a converter for {node.op}"
         self.g.origin = node.where
         start = len(self.g.nodes)
         try:
-            results = list(spelling(self, node))
+            results = list(converter(self, node))
         except IngotError as error:
             if error.where:
                 raise
-            raise _placed(error, node.where) from error
+            raise _with_location(error, node.where) from error
         except (TypeError, ValueError, LookupError, ArithmeticError, AssertionError) as error:
             why = f"{type(error).__name__}: {error}"
-            what = "its attributes or operands do not fit together"
+            what = "its attributes or operands are inconsistent"
             raise IngotError("bad-model", what, where=node.where, why=why) from error
-        self._take(node, results, start)
+        self._record(node, results, start)
 
-    def _take(self, node: OnnxNode, results: list[Value | None], start: int) -> None:
-        """Give the results their ONNX names and follow what is known of them."""
+    def _record(self, node: OnnxNode, results: list[Value | None], start: int) -> None:
+        """Give the results their ONNX names and propagate known shape values."""
         names = self._rename(node, results, start)
         for made in self.g.nodes[start:]:
             for value in made.outputs:
                 check_size(value.type, node.where)
-        sharper = self.known_values.observe(start)
+        refined = self.known_values.observe(start)
         for name, value in names.items():
-            self.scope.values[name] = sharper.get(value.name, value)
+            self.scope.values[name] = refined.get(value.name, value)
 
     def _rename(self, node: OnnxNode, results: list[Value | None], start: int) -> dict[str, Value]:
         fresh = {out.name for n in self.g.nodes[start:] for out in n.outputs}
         named: dict[str, Value] = {}
-        moves: dict[str, Value] = {}
+        renamed: dict[str, Value] = {}
         for name, value in zip(node.outputs, results):
             if not name or value is None:
                 continue
-            if value.name in fresh and value.name not in moves:
+            if value.name in fresh and value.name not in renamed:
                 kept = self.g.fresh(name) if self.scope.is_function else name
-                moves[value.name] = Value(kept, value.type)
-            named[name] = moves.get(value.name, value)
-        if moves:
-            self.g.nodes[start:] = [_moved(n, moves) for n in self.g.nodes[start:]]
+                renamed[value.name] = Value(kept, value.type)
+            named[name] = renamed.get(value.name, value)
+        if renamed:
+            self.g.nodes[start:] = [_renamed(n, renamed) for n in self.g.nodes[start:]]
         return named
 
     def _call(self, function: Function, proto: onnx.NodeProto, node: OnnxNode) -> None:
-        """Inline a function: its body in a scope of its own."""
+        """Inline a function call: the body is imported in its own scope."""
         frame = self.library.call_frame(function, proto, self.scope.frame)
         if len(node.inputs) > len(function.input) or len(node.outputs) > len(function.output):
             what = f"function {function.name!r} has fewer inputs or outputs than the call"
@@ -158,13 +158,13 @@ class Walker:
                 caller.values[name] = value
 
     def _output(self, name: str, earlier: Sequence[Value], where: str) -> Value:
-        """A graph output under its own name, made by a node that makes nothing else of the kind."""
+        """A graph output under its own name: a distinct value that a node produces."""
         value = self._lookup(name)
         if value is None:
-            raise IngotError("bad-model", f"no node makes the output {name!r}", where=where)
+            raise IngotError("bad-model", f"no node produces the output {name!r}", where=where)
         is_constant = self.known_values.constant_ref(value) is not None
         if value.name == name and is_constant and value not in earlier:
-            value = self._step_aside(value)
+            value = self._rename_value(value)
         elif value.name == name and value not in (*self.g.inputs, *earlier):
             return value
         is_free = all(v.name != name for v in (*self.g.inputs, *earlier))
@@ -172,16 +172,16 @@ class Walker:
         self.g.nodes.append(Node("identity", (value,), (copy,), (), f"output {name!r}"))
         return copy
 
-    def _step_aside(self, value: Value) -> Value:
-        """Rename a value, so that a graph output can have its name."""
+    def _rename_value(self, value: Value) -> Value:
+        """Rename a value, so that a graph output can use its name."""
         other = Value(self.g.fresh(f"{value.name}.value"), value.type)
-        self.g.nodes[:] = [_moved(node, {value.name: other}) for node in self.g.nodes]
+        self.g.nodes[:] = [_renamed(node, {value.name: other}) for node in self.g.nodes]
         return other
 
     # --- names ------------------------------------------------------------------------------------
 
     def _lookup(self, name: str) -> Value | None:
-        """The value an ONNX name stands for; an initializer is emitted when first asked for."""
+        """The value of an ONNX name; an initializer is emitted at its first use."""
         value = self.scope.values.get(name)
         if value is None and name in self.scope.initializers:
             value = self._emit_initializer(name)
@@ -194,16 +194,16 @@ class Walker:
     def _find(self, name: str, node: OnnxNode) -> Value:
         value = self._lookup(name)
         if value is None:
-            raise IngotError("bad-model", f"{name!r} was never made", where=node.where)
+            raise IngotError("bad-model", f"{name!r} is not defined", where=node.where)
         return value
 
-    def _sees_outside(self, name: str) -> bool:
-        """Whether an enclosing graph has the name."""
+    def _is_in_outer_scope(self, name: str) -> bool:
+        """Whether an enclosing graph defines the name."""
         if self.scope.is_function or self.outer is None:
             return False
         scope = self.outer.scope
         here = name in scope.values or name in scope.initializers
-        return here or self.outer._sees_outside(name)
+        return here or self.outer._is_in_outer_scope(name)
 
     def _emit_initializer(self, name: str) -> Value:
         proto, source = self.scope.initializers[name], self.library.source
@@ -220,20 +220,20 @@ class Walker:
         return self._constant(ref, name)
 
     def _constant(self, ref: ConstRef, name: str) -> Value:
-        """A constant node; it leaves the plain name to a graph output that wants it."""
+        """A constant node under its ONNX name, unless a graph output has that name."""
         saved, self.g.origin = self.g.origin, f"initializer {name!r}"
         start = len(self.g.nodes)
         value = self.g.constant(ref, name)
         if name in self.scope.initializers and name not in self._outputs:
             kept = Value(name, value.type)
-            self.g.nodes[start] = _moved(self.g.nodes[start], {value.name: kept})
+            self.g.nodes[start] = _renamed(self.g.nodes[start], {value.name: kept})
             value = kept
         self.known_values.observe(start)
         self.g.origin = saved
         return value
 
     def _capture(self, name: str) -> Value | None:
-        """A value of the enclosing graph: constants are repeated here, others become inputs."""
+        """A value of the enclosing graph: constants are duplicated, others become inputs."""
         assert self.outer is not None
         value = self.outer._lookup(name)
         if value is None:
@@ -246,7 +246,7 @@ class Walker:
         self.known_values.inherit(inner, self.outer.known_values, value)
         return inner
 
-    # --- what a spelling asks ---------------------------------------------------------------------
+    # --- the interface for converters (registry.Importer) -----------------------------------------
 
     def value(self, node: OnnxNode, index: int) -> Value:
         found = self.optional(node, index)
@@ -268,17 +268,18 @@ class Walker:
         exprs = self.known_values.lifted(value)
         if exprs is None or value.dtype.is_float:
             raise self.unsupported(
-                node, f"operand {index} ({value.name!r}: {value.type}) is not a short list of sizes"
+                node,
+                f"operand {index} ({value.name!r}: {value.type}) is not a short list of integers",
             )
         bound = [self._with_symbols(e) for e in exprs.reshape(-1).tolist()]
-        elements = self.known_values.elements  # after binding, which declares symbols
+        elements = self.known_values.elements  # created after the bindings, which declare symbols
         return tuple(elements.simplify(e) for e in bound)
 
     def _with_symbols(self, expr: Expr) -> Expr:
         return arith.substitute(expr, {}, self.symbol_of)
 
     def symbol_of(self, unknown: Unknown) -> Expr:
-        """The symbol that stands for an element of data, bound in the graph that holds it."""
+        """The symbol of a data-dependent element, bound in the graph that computes the element."""
         if unknown.owner != self.known_values.owner:
             assert self.outer is not None, f"{unknown} belongs to no enclosing graph"
             expr = self.outer.symbol_of(unknown)
@@ -295,7 +296,7 @@ class Walker:
         if value.dtype is not dtypes.i64:
             value = g.add("cast", [value], to=dtypes.i64, mode="wrap")
         shape = value.tensor.static_shape
-        assert shape is not None, f"{value.name} is followed, so its shape is known"
+        assert shape is not None, f"{value.name} has shape values, so its shape is static"
         if shape != (1,):
             value = g.add("reshape", [value], shape=(math.prod(shape),))
             start = (arith.Const(unknown.index),)
@@ -307,7 +308,7 @@ class Walker:
     def subgraph(self, node: OnnxNode, attr: str, inputs: Sequence[tuple[str, Value]]) -> SubGraph:
         proto = node.attr(attr)
         if not isinstance(proto, onnx.GraphProto):
-            what = f"attribute {attr!r} holds no graph"
+            what = f"attribute {attr!r} is not a graph"
             raise IngotError("bad-model", what, where=node.where)
         frame = with_changes(self.scope.frame, depth=self.scope.frame.depth + 1)
         check_depth(frame.depth, node.where)
@@ -327,11 +328,11 @@ class Walker:
         return SubGraph(graph, tuple(child.captures))
 
     def choose(self, node: OnnxNode, question: str) -> bool:
-        place = f"{self.scope.frame.path}{node.where} → {node.outputs}"
-        return self.library.choices.ask(f"{place}: {question}")
+        where = f"{self.scope.frame.path}{node.where} → {node.outputs}"
+        return self.library.choices.decide(f"{where}: {question}")
 
     def _reserve(self, symbols: Iterable[Symbol]) -> None:
-        """Keep a sub-graph's symbols out of the names this graph may still give."""
+        """Reserve the names of a sub-graph's symbols in this graph."""
         for symbol in symbols:
             self.g.fresh(symbol.name)
 
@@ -343,13 +344,14 @@ class Walker:
 # --- helpers ------------------------------------------------------------------------------------
 
 
-def _moved(node: Node, moves: dict[str, Value]) -> Node:
-    inputs = tuple(v and moves.get(v.name, v) for v in node.inputs)
-    return replace(node, inputs=inputs, outputs=tuple(moves.get(v.name, v) for v in node.outputs))
+def _renamed(node: Node, renamed: dict[str, Value]) -> Node:
+    inputs = tuple(v and renamed.get(v.name, v) for v in node.inputs)
+    outputs = tuple(renamed.get(v.name, v) for v in node.outputs)
+    return replace(node, inputs=inputs, outputs=outputs)
 
 
 def _without_absent(node: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
-    """A node of a function body with the operands the caller left out marked as absent."""
+    """A node of a function body, with operands that the caller omits marked as absent."""
     if not absent.intersection(node.input):
         return node
     copy = onnx.NodeProto()
@@ -358,5 +360,5 @@ def _without_absent(node: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
     return copy
 
 
-def _placed(error: IngotError, where: str) -> IngotError:
+def _with_location(error: IngotError, where: str) -> IngotError:
     return IngotError(error.code, error.what, where=where, why=error.why, hint=error.hint)

@@ -1,10 +1,10 @@
-"""A model file, bytes or proto → a parsed ModelProto and the means to read its outside data.
+"""A model file, bytes or proto → a parsed ModelProto and access to its external data.
 
 In: path, bytes or ModelProto, untrusted. Out: `Source`. Called by walker.import_model.
 
-Only slim.py and the protobuf parser touch the file; onnx's C++ checker, shape inference and version
-converter never do. Outside data must lie in the model's own folder: no absolute path, no `..`, no
-symbolic link that leads elsewhere, no file with a second name (a hard link hides where it is from).
+Only strip_tensors.py and the protobuf parser read the file; onnx's C++ checker, shape inference and
+version converter never do. External data must be in the model's folder: no absolute path, no `..`,
+no symbolic link that leads outside, no hard link (it may alias a file outside).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
 from ingot.frontends.onnx.limits import check_count
-from ingot.frontends.onnx.slim import slim
+from ingot.frontends.onnx.strip_tensors import strip_large_tensors
 from ingot.runtime import plan_file
 from ingot.support.errors import IngotError
 
-SHOWN_PATH = 200  # characters
-LARGE_FILE_BYTES = 8 << 20  # read in two steps, so that its tensors stay where they are
+SHOWN_PATH = 200  # characters of a path in an error
+LARGE_FILE_BYTES = 8 << 20  # from here on large tensors are mapped, not parsed; heuristic
 
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed model, what to call it in errors, and the folder its outside data may lie in."""
+    """A parsed model, its name in errors, and the folder of its external data."""
 
     model: onnx.ModelProto
     name: str
     folder: Path | None
-    opened: set[str] = field(default_factory=set)  # files with outside data, within the folder
-    file: np.ndarray | None = None  # the model's own bytes, mapped
-    own_key: str = ""  # of the entry that says where in them a tensor's data lies
+    opened: set[str] = field(default_factory=set)  # external data files, relative to the folder
+    file: np.ndarray | None = None  # the model file, memory-mapped
+    own_key: str = ""  # key of the entries that strip_tensors.py adds: "offset length" in `file`
 
-    def outside_bytes(self, tensor: onnx.TensorProto, byte_count: int) -> np.ndarray:
-        """The `byte_count` bytes of a tensor kept in another file, mapped read-only."""
+    def external_bytes(self, tensor: onnx.TensorProto, byte_count: int) -> np.ndarray:
+        """The `byte_count` bytes of a tensor with external data, mapped read-only."""
         where = f"tensor {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
         if self.file is not None and self.own_key in entries:
@@ -53,25 +53,25 @@ class Source:
         offset = _count(entries.get("offset", "0"), "offset", where)
         length = _count(entries.get("length", str(byte_count)), "length", where)
         if length != byte_count:
-            what = f"its shape needs {byte_count} bytes, its entry says {length}"
+            what = f"its shape needs {byte_count} bytes, its external data entry has {length}"
             raise IngotError("bad-model", what, where=where)
         try:
             return self._mapped(location, offset, length, where)
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-            what = f"the file with its data cannot be read: {location[:SHOWN_PATH]!r}"
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+            what = f"its external data file cannot be read: {location[:SHOWN_PATH]!r}"
             raise IngotError("bad-model", what, where=where, why=str(error)[:SHOWN_PATH]) from error
 
     def _mapped(self, location: str, offset: int, length: int, where: str) -> np.ndarray:
-        path = self._outside_path(location, where)
+        path = self._external_path(location, where)
         with path.open("rb") as file:
-            stat = os.fstat(file.fileno())  # of what was opened: a path may change meanwhile
+            stat = os.fstat(file.fileno())  # of the open file: the path may be changed concurrently
             if stat.st_nlink > 1:
-                what = f"the file with its data, {location!r}, has {stat.st_nlink} names"
-                why = "a hard link may lead to a file outside the model's folder"
-                hint = "put a copy in its place"
+                what = f"its external data file {location!r} has {stat.st_nlink} hard links"
+                why = "a hard link may alias a file outside the model's folder"
+                hint = "replace it with a copy"
                 raise IngotError("bad-model", what, where=where, why=why, hint=hint)
             if offset + length > stat.st_size:
-                what = f"bytes {offset} to {offset + length} lie outside {path.name!r}"
+                what = f"bytes {offset} to {offset + length} are beyond the end of {path.name!r}"
                 what += f" ({stat.st_size} bytes)"
                 raise IngotError("bad-model", what, where=where, hint="is the file complete?")
             self.opened.add(location)
@@ -79,13 +79,13 @@ class Source:
                 return np.empty(0, np.uint8)
             return np.memmap(file, np.uint8, "r", offset=offset, shape=(length,))
 
-    def _outside_path(self, location: str, where: str) -> Path:
+    def _external_path(self, location: str, where: str) -> Path:
         if self.folder is None:
             raise IngotError(
                 "bad-model",
-                f"the data of this tensor is in another file, {location!r}",
+                f"this tensor has external data in {location!r}",
                 where=where,
-                why="the model was given as bytes, so its folder is not known",
+                why="the model was given as bytes, so its folder is unknown",
                 hint="give the path of the model file instead",
             )
         if not location or _leaves_folder(location):
@@ -95,13 +95,13 @@ class Source:
         if not path.is_relative_to(folder):
             raise _escape(location, where)
         if not path.is_file():
-            what = f"the file with its data is missing: {location!r}"
+            what = f"its external data file is missing: {location!r}"
             raise IngotError("bad-model", what, where=where, hint=f"put it in {folder}")
         return path
 
 
 def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
-    """Parse a model; anything that is not one is a bad-model error."""
+    """Parse a model; a bad-model error if that fails."""
     match model:
         case onnx.ModelProto():
             source = Source(model, model.graph.name or "model", None)
@@ -111,37 +111,40 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
             source = _open(Path(model))
         case _:
             what = f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
-            hint = "a PyTorch module is exported first: torch.onnx.export(module, args, path)"
+            hint = "export a PyTorch module first: torch.onnx.export(module, args, path)"
             raise IngotError("bad-model", what, hint=hint)
     _check_header(source)
-    check_count(len(source.model.graph.node), source.name)  # before a look at each of them
+    check_count(len(source.model.graph.node), source.name)  # before visiting each of them
     _check_texts(source)
     return source
 
 
 def opsets(imports: object, ir_version: int = 3) -> dict[str, int]:
-    """Domain → version, from an `opset_import` field; "ai.onnx" is spelled ""."""
+    """Domain → version, from an `opset_import` field; domain "ai.onnx" becomes ""."""
     found: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
         found["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
     if not found and ir_version < 3:
-        found[""] = 1  # files older than opsets
+        found[""] = 1  # files from before operator sets
     return found
 
 
 def _open(path: Path) -> Source:
-    """A model file; the large tensors of a large one are left in it."""
+    """A model file; the large tensors of a large file are not parsed but mapped."""
     try:
         if plan_file.is_plan(str(path)):
-            hint = "ingot.load(path), or ingot run on the command line, takes plans"
+            hint = "ingot.load(path), or ingot run on the command line, loads plans"
             raise IngotError(
-                "bad-model", "this is a plan, compiled already", where=str(path), hint=hint
+                "bad-model",
+                "this is a compiled plan, not a model",
+                where=str(path),
+                hint=hint,
             )
         if path.stat().st_size < LARGE_FILE_BYTES:
             return Source(_parse(path.read_bytes(), str(path)), str(path), path.parent)
         data = np.memmap(path, np.uint8, "r")
-        key = os.urandom(8).hex()  # which no file can know
-        small = slim(data, key)
+        key = os.urandom(8).hex()  # unpredictable, so that no file contains it
+        small = strip_large_tensors(data, key)
         model = _parse(data.tobytes() if small is None else small, str(path))
         return Source(model, str(path), path.parent, file=data, own_key=key)
     except OSError as error:
@@ -156,7 +159,7 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
     except (DecodeError, RecursionError) as error:
         raise IngotError(
             "bad-model",
-            "this is not an ONNX model, or part of it is missing",
+            "this is not an ONNX model, or it is truncated",
             where=name,
             why=str(error),
             hint=_hint(data),
@@ -166,12 +169,12 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
 
 def _hint(data: bytes) -> str:
     if data.startswith(b"PK"):  # torch.save, torch.jit.save and torch.export.save write archives
-        return "is it PyTorch's? load it there, then torch.onnx.export(module, args, path)"
+        return "a PyTorch archive? load it there, then torch.onnx.export(module, args, path)"
     return "was the file downloaded completely?"
 
 
 def _check_texts(source: Source) -> None:
-    """Every name is text: protobuf hands over bytes where a name is not UTF-8."""
+    """Every name must be UTF-8: protobuf returns bytes for a string that is not."""
     pending: list[Message] = [source.model]
     while pending:
         message = pending.pop()
@@ -188,7 +191,7 @@ def _check_texts(source: Source) -> None:
 def _check_header(source: Source) -> None:
     model = source.model
     if model.ir_version <= 0 or not model.HasField("graph"):
-        what = "the file holds no ONNX graph"
+        what = "the file contains no ONNX graph"
         raise IngotError("bad-model", what, where=source.name, hint="was it copied completely?")
     versions = opsets(model.opset_import, model.ir_version)
     if not versions:
@@ -197,16 +200,16 @@ def _check_header(source: Source) -> None:
     if versions.get("", 1) > newest:
         raise IngotError(
             "unsupported-op",
-            f"the model uses operator set {versions['']}; the newest one known here is {newest}",
+            f"the model uses operator set {versions['']}; the newest supported one is {newest}",
             where=source.name,
             hint="upgrade the onnx package, or export with an older opset",
         )
     if any(version <= 0 for version in versions.values()):
-        raise IngotError("bad-model", f"operator set versions are {versions}", where=source.name)
+        raise IngotError("bad-model", f"invalid opset versions {versions}", where=source.name)
 
 
 def _leaves_folder(location: str) -> bool:
-    """Whether a path could lead out of the folder by its spelling, on any system."""
+    """Whether a path is absolute or contains `..`, by the rules of any operating system."""
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     absolute = posix.is_absolute() or bool(windows.drive or windows.root)
     return absolute or ".." in posix.parts or ".." in windows.parts or "\0" in location
@@ -215,14 +218,14 @@ def _leaves_folder(location: str) -> bool:
 def _escape(location: str, where: str) -> IngotError:
     return IngotError(
         "bad-model",
-        f"the tensor's data would be read from {location!r}, outside the model's folder",
+        f"its external data is in {location!r}, outside the model's folder",
         where=where,
-        why="a model file may only name files beside or below it",
+        why="external data must be in the model's folder or below",
         hint="keep the model and its data in one folder",
     )
 
 
 def _count(text: str, key: str, where: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise IngotError("bad-model", f"external data: {key} is {text!r}", where=where)
+        raise IngotError("bad-model", f"invalid external data {key} {text!r}", where=where)
     return int(text)

@@ -1,7 +1,7 @@
-"""ONNX spellings of the matmul family: MatMul, Gemm, MatMulInteger, QLinearMatMul. (Einsum is in
+"""ONNX converters of the matmul family: MatMul, Gemm, MatMulInteger, QLinearMatMul. (Einsum is in
 einsum.py.)
 
-In: ONNX nodes. Out: matmul and what surrounds it. Called by walker.
+In: ONNX nodes. Out: matmul nodes, transposes, scales and biases. Called by walker.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ def matmul_integer(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """The integer product is exact; one multiplication brings it to the output's scale."""
+    """An exact integer GEMM, requantised with one multiplication."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (ctx.value(node, i) for i in range(8))
     if not a.dtype.is_int:
         raise ctx.unsupported(node, f"operands of type {a.dtype}", "dequantize them instead")
-    product = ctx.g.add("matmul_integer", [a, b, a_zero, b_zero])
-    rows = a_scale.tensor.rank == 1 and a.tensor.rank > 1 and a_scale.shape[0] != 1
-    a_scale = reshape(ctx, a_scale, (*a_scale.shape, 1)) if rows else a_scale
+    total = ctx.g.add("matmul_integer", [a, b, a_zero, b_zero])
+    per_row = a_scale.tensor.rank == 1 and a.tensor.rank > 1 and a_scale.shape[0] != 1
+    a_scale = reshape(ctx, a_scale, (*a_scale.shape, 1)) if per_row else a_scale
     factor = scales(ctx, [a_scale, b_scale], y_scale)
-    return [requantized(ctx, product, factor, y_zero)]
+    return [requantized(ctx, total, factor, y_zero)]
 
 
 @onnx_op("Einsum")
 def einsum_node(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     operands = [ctx.value(node, i) for i in range(len(node.inputs))]
-    result = einsum.spell(ctx, node, node.attr("equation"), operands)
+    result = einsum.convert(ctx, node, node.attr("equation"), operands)
     return [cast(ctx, result, operands[0].dtype)]

@@ -1,7 +1,7 @@
-"""ONNX spellings of the movement family: Reshape, Slice, Split, Pad and the like.
+"""ONNX converters of the movement family: Reshape, Slice, Split, Pad and the like.
 
-In: ONNX nodes. Out: nodes of ops/movement.py and ops/join.py. Called by walker. Sizes given as
-operands come through `ctx.dims`, so they may be expressions over symbols.
+In: ONNX nodes. Out: nodes of ops/movement.py and ops/concat_pad.py. Called by walker. Sizes that
+are operands are read with `ctx.dims`, so they may be expressions over symbols.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops import common as shapes
 
-# --- Reshape and its kin ------------------------------------------------------------------------
+# --- Reshape, Flatten, Squeeze ------------------------------------------------------------------
 
 
 @onnx_op("Reshape")
@@ -41,7 +41,7 @@ def reshape_input(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> Value:
-    """0 keeps the input's size (unless zero is allowed to mean zero), -1 takes what is left."""
+    """0 copies the input's size (unless allowzero), -1 is inferred from the other sizes."""
     x = ctx.value(node, 0)
     shape = list(wanted)
     if not allow_zero:
@@ -49,18 +49,18 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
     for axis, size in enumerate(shape):
         if arith.is_const(size, 0) and not allow_zero:
             if axis >= x.tensor.rank:
-                raise bad_model(node, f"shape {shape} keeps axis {axis}, which {x.type} has not")
+                raise bad_model(node, f"shape {shape} copies axis {axis}, missing in {x.type}")
             shape[axis] = x.shape[axis]
-    open_axes = [axis for axis, size in enumerate(shape) if arith.is_const(size, -1)]
-    if len(open_axes) > 1:
-        raise bad_model(node, f"shape {shape} leaves more than one size open")
-    for axis in open_axes:
+    inferred = [axis for axis, size in enumerate(shape) if arith.is_const(size, -1)]
+    if len(inferred) > 1:
+        raise bad_model(node, f"shape {shape} has more than one -1")
+    for axis in inferred:
         shape[axis] = quotient(ctx, node, x.shape, [*shape[:axis], *shape[axis + 1 :]])
     return ctx.g.add("reshape", [x], shape=tuple(tidy(ctx, d) for d in shape))
 
 
 def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Expr:
-    """A size that is a number of the data may turn out to be 0 when the model runs."""
+    """A data-dependent size may be 0 at run time, which copies the input's size."""
     bound = {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}
     if not isinstance(size, arith.Var) or size.name not in bound or shapes.same_dim(size, kept):
         return size
@@ -68,22 +68,22 @@ def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Exp
     return tidy(ctx, size + kept * is_zero)
 
 
-def quotient(ctx: Importer, node: OnnxNode, whole: Dims, parts: Dims) -> arith.Expr:
-    """product(whole) / product(parts), equal factors cancelled: n·12·64 over n·12 is 64."""
-    above, below = factors(ctx, whole), factors(ctx, parts)
-    shared = above & below
-    top = arith.product(list((above - shared).elements()))
-    bottom = arith.product(list((below - shared).elements()))
+def quotient(ctx: Importer, node: OnnxNode, dividend: Dims, divisor: Dims) -> arith.Expr:
+    """product(dividend) / product(divisor), common factors cancelled: n·12·64 / (n·12) is 64."""
+    above, below = factors(ctx, dividend), factors(ctx, divisor)
+    common = above & below
+    top = arith.product(list((above - common).elements()))
+    bottom = arith.product(list((below - common).elements()))
     if arith.is_const(bottom, 0):
-        raise bad_model(node, "a size cannot be inferred beside an axis of size zero")
+        raise bad_model(node, "-1 cannot be inferred with an axis of size 0")
     a, b = arith.as_int(top), arith.as_int(bottom)
     if a is not None and b is not None and a % b:
-        raise bad_model(node, f"{a} elements do not divide into {b}")
+        raise bad_model(node, f"{a} elements are not divisible by {b}")
     return top // bottom
 
 
 def factors(ctx: Importer, dims: Dims) -> Counter[arith.Expr]:
-    """Symbolic factors, and prime ones, so that 768 over 64 cancels beside symbols too."""
+    """Symbolic factors, and prime ones, so that 768 / 64 cancels in products with symbols too."""
     found: Counter[arith.Expr] = Counter()
     pending = [tidy(ctx, d) for d in dims]
     while pending:
@@ -114,7 +114,7 @@ def flatten(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     x = ctx.value(node, 0)
     axis, rank = node.attr("axis", 1), x.tensor.rank
     if not -rank <= axis <= rank:
-        raise bad_model(node, f"axis {axis} does not exist in a tensor of rank {rank}")
+        raise bad_model(node, f"axis {axis} is out of range for a tensor of rank {rank}")
     axis = axis + rank if axis < 0 else axis
     halves = [arith.product(list(half)) for half in (x.shape[:axis], x.shape[axis:])]
     return [ctx.g.add("reshape", [x], shape=tuple(tidy(ctx, d) for d in halves))]
@@ -139,7 +139,7 @@ def squeezed(ctx: Importer, node: OnnxNode, axes: Sequence[int] | None) -> Value
     for axis in dropped:
         size = arith.as_int(x.shape[axis])
         if size is not None and size != 1:
-            raise bad_model(node, f"axis {axis} of {x.type} is not of size 1")
+            raise bad_model(node, f"axis {axis} of {x.type} does not have size 1")
     kept = [d for k, d in enumerate(x.shape) if k not in dropped]
     return ctx.g.add("reshape", [x], shape=tuple(kept))
 
@@ -174,9 +174,9 @@ def transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Concat")
 def concat(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    parts = [ctx.value(node, i) for i in range(len(node.inputs))]
-    axis = axis_of(node, node.attr("axis", 1), parts[0].tensor.rank)
-    return [ctx.g.add("concat", parts, axis=axis)]
+    operands = [ctx.value(node, i) for i in range(len(node.inputs))]
+    axis = axis_of(node, node.attr("axis", 1), operands[0].tensor.rank)
+    return [ctx.g.add("concat", operands, axis=axis)]
 
 
 @onnx_op("Expand")
@@ -188,7 +188,7 @@ def expand(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Tile")
 def tile_one(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Opset 1: one axis, repeated."""
+    """Opset 1: one axis is repeated."""
     x = ctx.value(node, 0)
     repeats: list[arith.Expr] = [arith.Const(1)] * x.tensor.rank
     (count,) = ctx.dims(node, 1)
@@ -235,7 +235,7 @@ def space_to_depth(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 # --- Slice and Split ----------------------------------------------------------------------------
 
-TO_THE_END = (1 << 31) - 1  # exporters write this, or the 64-bit one, for "all that is left"
+OPEN_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX for "to the end"
 
 
 @onnx_op("Slice")
@@ -251,8 +251,8 @@ def slice_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     starts, ends = ctx.dims(node, 1), ctx.dims(node, 2)
     axes = known_ints(ctx, node, 3, "the axes")
     steps = known_ints(ctx, node, 4, "the steps")
-    places = list(range(len(starts))) if axes is None else axes
-    return [sliced(ctx, node, starts, ends, places, steps or [1] * len(starts))]
+    axes = list(range(len(starts))) if axes is None else axes
+    return [sliced(ctx, node, starts, ends, axes, steps or [1] * len(starts))]
 
 
 def sliced(
@@ -281,7 +281,7 @@ def slice_of(ctx: Importer, x: Value, begin: Dims, sizes: Dims, strides: Sequenc
 def span(
     ctx: Importer, extent: arith.Expr, start: arith.Expr, end: arith.Expr, step: int
 ) -> tuple[arith.Expr, arith.Expr]:
-    """Where a slice begins and how many it takes, by numpy's rules, for sizes not yet known."""
+    """The start and the size of a slice by numpy's rules, as expressions over symbols."""
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
     first = clamped(ctx, start, extent, max(low, 0) if step > 0 else low, high)
     last = clamped(ctx, end, extent, low, high)
@@ -293,13 +293,13 @@ def span(
 def clamped(
     ctx: Importer, bound: arith.Expr, extent: arith.Expr, low: int, high: arith.IntLike
 ) -> arith.Expr:
-    """A bound counted from the front and forced into low … high."""
+    """A bound, with a negative one wrapped, clamped to low … high."""
     number = arith.as_int(bound)
-    if number is not None and number >= TO_THE_END:
+    if number is not None and number >= OPEN_END:
         return tidy(ctx, high)
-    if number is not None and number < -TO_THE_END:
+    if number is not None and number < -OPEN_END:
         return arith.Const(low)
-    # 1 where the bound is negative, 0 elsewhere: integer expressions have no choice
+    # 1 where the bound is negative, 0 elsewhere: integer expressions have no select
     is_negative = arith.minimum(arith.maximum(-bound, 0), 1)
     front = bound + extent * tidy(ctx, is_negative)
     return tidy(ctx, arith.maximum(arith.minimum(front, high), low))
@@ -308,7 +308,7 @@ def clamped(
 @onnx_op("Split")
 def split_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     given = node.attr("split")
-    if given is None and len(node.inputs) > 1:  # opset 1 also took the sizes as an operand
+    if given is None and len(node.inputs) > 1:  # opset 1 also has the sizes as an operand
         given = ctx.dims(node, 1)
     return splits(ctx, node, given)
 
@@ -325,14 +325,14 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
     extent, count = x.shape[axis], node.attr("num_outputs", len(node.outputs))
     are_given = given is not None
     if count != len(node.outputs):
-        raise bad_model(node, f"num_outputs is {count}, there are {len(node.outputs)} outputs")
+        raise bad_model(node, f"num_outputs is {count}, but there are {len(node.outputs)} outputs")
     if given is None:
-        given = equal_parts(ctx, extent, count)
+        given = equal_sizes(ctx, extent, count)
     total = tidy(ctx, sum((arith.wrap(s) for s in given), arith.Const(0)))
-    left_over = arith.as_int(tidy(ctx, total - extent))
-    if left_over not in (0, None) or len(given) != len(node.outputs):
-        raise bad_model(node, f"parts {list(given)} do not make up axis {axis} of {x.type}")
-    if left_over is None and are_given:
+    excess = arith.as_int(tidy(ctx, total - extent))
+    if excess not in (0, None) or len(given) != len(node.outputs):
+        raise bad_model(node, f"sizes {list(given)} do not add up to axis {axis} of {x.type}")
+    if excess is None and are_given:
         x = with_size(ctx, x, axis, total)
     found, offset = [], arith.wrap(0)
     for size in given:
@@ -345,18 +345,18 @@ def splits(ctx: Importer, node: OnnxNode, given: Sequence[arith.IntLike] | None)
 
 
 def with_size(ctx: Importer, x: Value, axis: int, size: arith.Expr) -> Value:
-    """x, whose axis must turn out to have `size`: an open size of the model is taken to be so, any
-    other is checked when running."""
+    """x, whose axis must have `size`: a dynamic dimension of an input is constrained to it, any
+    other size is checked at run time."""
     extent = x.shape[axis]
     symbol = ctx.g.symbols.get(extent.name) if isinstance(extent, arith.Var) else None
     if symbol is not None and symbol.source == "input" and arith.as_int(size) is not None:
-        what = f"parts of {size} do not make up an axis of {extent}"
+        what = f"sizes of {size} in total do not add up to an axis of {extent}"
         raise shapes.SizeMismatch(extent, size, "split", what)
     return reshape(ctx, x, [size if i == axis else d for i, d in enumerate(x.shape)])
 
 
-def equal_parts(ctx: Importer, extent: arith.Expr, count: int) -> list[arith.Expr]:
-    """`count` parts of one size; the last is smaller where they do not divide the axis."""
+def equal_sizes(ctx: Importer, extent: arith.Expr, count: int) -> list[arith.Expr]:
+    """`count` equal sizes; the last is smaller if they do not divide the axis."""
     each = tidy(ctx, arith.ceildiv(extent, count))
     if arith.is_const(tidy(ctx, extent % count), 0):
         return [tidy(ctx, extent // count)] * count
@@ -379,8 +379,8 @@ def pad_attrs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 def pad_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     value = ctx.optional(node, 2)
     axes = known_ints(ctx, node, 3, "the axes")
-    filler = None if value is None else as_scalar(ctx, value)
-    return [padded(ctx, node, ctx.dims(node, 1), filler, axes)]
+    fill = None if value is None else as_scalar(ctx, value)
+    return [padded(ctx, node, ctx.dims(node, 1), fill, axes)]
 
 
 def padded(
@@ -388,20 +388,21 @@ def padded(
 ) -> Value:
     x, mode = ctx.value(node, 0), node.attr("mode", "constant")
     rank = x.tensor.rank
-    places = list(range(rank)) if axes is None else axes_of(node, axes, rank)
-    if len(amounts) != 2 * len(places):
-        raise bad_model(node, f"{len(amounts)} amounts for {len(places)} axes")
+    padded_axes = list(range(rank)) if axes is None else axes_of(node, axes, rank)
+    count = len(padded_axes)
+    if len(amounts) != 2 * count:
+        raise bad_model(node, f"{len(amounts)} pads for {count} axes")
     before: list[arith.Expr] = [arith.Const(0)] * rank
     after = list(before)
-    for k, axis in enumerate(places):
-        before[axis], after[axis] = amounts[k], amounts[k + len(places)]
+    for k, axis in enumerate(padded_axes):
+        before[axis], after[axis] = amounts[k], amounts[k + count]
     operands = [x, value if mode == "constant" else None]
     return ctx.g.add("pad", operands, before=tuple(before), after=tuple(after), mode=mode)
 
 
 @onnx_op("CenterCropPad")
 def center_crop_pad(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Cropped or filled up to `shape` around the centre: padding, which may be negative."""
+    """Cropped or padded to `shape` around the centre: a pad with possibly negative amounts."""
     x, wanted = ctx.value(node, 0), ctx.dims(node, 1)
     rank = x.tensor.rank
     axes = axes_of(node, node.attr("axes", list(range(rank))), rank)

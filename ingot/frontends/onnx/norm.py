@@ -1,6 +1,6 @@
-"""ONNX spellings of the norm family: batch, layer, RMS, group, instance, LRN, Lp, mean-variance.
+"""ONNX converters of the norm family: batch, layer, RMS, group, instance, LRN, Lp, mean-variance.
 
-In: ONNX nodes. Out: nodes of ops/norm.py, or reductions around a division. Called by walker.
+In: ONNX nodes. Out: nodes of ops/norm.py, or reductions and divisions. Called by walker.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def has_output(node: OnnxNode, index: int) -> bool:
 @onnx_op("BatchNormalization")
 def batch_norm_old(ctx: Importer, node: OnnxNode) -> Sequence[Value | None]:
     if not node.attr("is_test", 0):
-        raise ctx.unsupported(node, "it trains: is_test is 0", "export the model for inference")
+        raise ctx.unsupported(node, "training mode: is_test is 0", "export the model for inference")
     return batch_norm(ctx, node)
 
 
 @onnx_op("BatchNormalization", since=7)
 def batch_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Parameters may have a wider type than x: then x is widened, and the result rounded back."""
+    """Parameters may have a wider type than x: then x is widened, and the result cast back."""
     if node.attr("training_mode", 0) or any(has_output(node, i) for i in range(1, 5)):
         raise ctx.unsupported(
-            node, "it trains: it gives running statistics", "export the model for inference"
+            node, "training mode: it outputs running statistics", "export the model for inference"
         )
     x, *params = (ctx.value(node, i) for i in range(5))
     wide = widest([x, *params])
@@ -39,7 +39,7 @@ def batch_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     epsilon = node.attr("epsilon", 1e-5)
     if not node.attr("spatial", 1):
         return [cast(ctx, per_element(ctx, operands, epsilon), x.dtype)]
-    if x.tensor.rank == 1:  # no channel axis: one channel
+    if x.tensor.rank == 1:  # no channel axis: a single channel
         operands[0] = reshape(ctx, operands[0], (x.shape[0], 1))
     y = ctx.g.add("batch_norm", operands, epsilon=epsilon)
     return [cast(ctx, reshape(ctx, y, x.shape), x.dtype)]
@@ -101,15 +101,15 @@ def instance_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("GroupNormalization")
 def group_norm_by_group(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Opset 18: scale and bias are one for each group; they are spread to its channels."""
+    """Opset 18: one scale and bias for each group; they are expanded to its channels."""
     x, groups = ctx.value(node, 0), node.attr("num_groups")
     each = tidy(ctx, x.shape[1] // groups)
 
-    def spread(param: Value) -> Value:
+    def expanded(param: Value) -> Value:
         column = reshape(ctx, param, (groups, 1))
         return reshape(ctx, ctx.g.add("expand", [column], shape=(groups, each)), (x.shape[1],))
 
-    return group_norm_of(ctx, node, x, [spread(ctx.value(node, i)) for i in (1, 2)])
+    return group_norm_of(ctx, node, x, [expanded(ctx.value(node, i)) for i in (1, 2)])
 
 
 @onnx_op("GroupNormalization", since=21)
@@ -131,13 +131,13 @@ def local_response_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         "beta": node.attr("beta", 0.75), "bias": node.attr("bias", 1.0),
     }  # fmt: skip
     if attrs["size"] < 1:
-        raise bad_model(node, f"attribute 'size' is {attrs['size']}: no channel is near another")
+        raise bad_model(node, f"attribute 'size' is {attrs['size']}, not at least 1")
     return [ctx.g.add("lrn", [ctx.value(node, 0)], **attrs)]
 
 
 @onnx_op("LpNormalization")
 def lp_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """x / ‖x‖ along an axis; a row of zeros stays zero."""
+    """x / ‖x‖ along an axis; a zero vector gives zeros."""
     x, p = ctx.value(node, 0), node.attr("p", 2)
     if p not in (1, 2):
         raise bad_model(node, f"attribute 'p' is {p}, not 1 or 2")

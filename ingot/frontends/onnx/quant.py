@@ -1,5 +1,5 @@
-"""ONNX spellings of the quant family: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, and
-what QLinear operators share.
+"""ONNX converters of the quant family: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, and
+helpers of the QLinear operators.
 
 In: ONNX nodes. Out: nodes of ops/quant.py. Called by walker.
 """
@@ -17,8 +17,8 @@ from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
 
 
-def placement(node: OnnxNode, x: Value, scale: Value) -> dict[str, Any]:
-    """Which axis the scales belong to, if they do; and how long their blocks are."""
+def granularity(node: OnnxNode, x: Value, scale: Value) -> dict[str, Any]:
+    """Attributes of per-axis and blocked quantisation: axis and block; none if per tensor."""
     if scale.tensor.rank == 0 or (scale.tensor.rank == 1 and scale.shape[0] == 1):
         return {}
     attrs: dict[str, Any] = {"axis": axis_of(node, node.attr("axis", 1), x.tensor.rank)}
@@ -40,7 +40,7 @@ def quantize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     to = target_type(node, zero, "output_dtype", dtypes.u8)
     if to.is_float and not node.attr("saturate", 1):
         raise ctx.unsupported(node, f"quantising to {to} without saturation")
-    attrs = placement(node, x, scale)
+    attrs = granularity(node, x, scale)
     if scale.dtype.is_int:
         raise ctx.unsupported(node, f"a scale of type {scale.dtype}")
     return [ctx.g.add("quantize_linear", [x, scale, zero], dtype=to, **attrs)]
@@ -49,7 +49,7 @@ def quantize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("DequantizeLinear")
 def dequantize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     x, scale, zero = ctx.value(node, 0), ctx.value(node, 1), ctx.optional(node, 2)
-    attrs = placement(node, x, scale)
+    attrs = granularity(node, x, scale)
     real = ctx.g.add("dequantize_linear", [x, scale, zero], **attrs)
     return [cast(ctx, real, target_type(node, None, "output_dtype", scale.dtype))]
 
@@ -60,7 +60,7 @@ def dynamic_quantize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 
 def scales(ctx: Importer, inputs: Sequence[Value], output: Value) -> Value:
-    """From an integer product to steps of the output: product of the scales / output scale."""
+    """The factor of requantisation: product of the input scales / output scale."""
     first, *rest = (cast(ctx, v, dtypes.f32) for v in inputs)
     for other in rest:
         first = ctx.g.add("mul", [first, other])

@@ -1,7 +1,7 @@
 """NodeProto → OnnxNode: names, attributes as Python and numpy values, checked against the schema.
 
-In: protos of an untrusted file. Out: what a spelling reads. Called by walker and functions.
-A schema belongs to the onnx library, so asking it what an operator allows is safe.
+In: protos of an untrusted file. Out: decoded nodes. Called by walker and functions. Schemas come
+from the onnx library, not from the file, so they are trusted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 @dataclass(frozen=True)
 class Frame:
-    """What a list of nodes is read in: operator sets, and the attributes of the enclosing call."""
+    """The context of a list of nodes: operator sets, and the attributes of the enclosing call."""
 
     source: Source
     versions: Mapping[str, int]
-    call: Attributes = field(default_factory=dict)  # what `ref_attr_name` refers to, in a function
-    path: str = ""  # goes before the names of nodes in a function body
+    call: Attributes = field(default_factory=dict)  # targets of `ref_attr_name` in a function body
+    path: str = ""  # prefix of the names of nodes in a function body
     depth: int = 0
 
 
 def read_node(proto: onnx.NodeProto, index: int, frame: Frame) -> OnnxNode:
-    """One node, with its attributes read and its operand count checked."""
+    """A node with decoded attributes and a checked number of operands."""
     node = bare_node(proto, index, frame)
     schema = schema_of(node.domain, node.op, node.opset)
     if schema is not None:
@@ -50,12 +50,12 @@ def read_node(proto: onnx.NodeProto, index: int, frame: Frame) -> OnnxNode:
 
 
 def bare_node(proto: onnx.NodeProto, index: int, frame: Frame) -> OnnxNode:
-    """The node without its attributes: who it is and what it reads and makes."""
+    """The node without its attributes: operator, name, inputs and outputs."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     name = frame.path + (proto.name or f"{proto.op_type}#{index}")
     node = OnnxNode(proto.op_type, domain, name, list(proto.input), list(proto.output))
     if domain not in frame.versions and not domain:
-        raise _bad(node.where, "the file imports no version of the standard operator set")
+        raise _bad(node.where, "the model does not import the standard operator set")
     node.opset = frame.versions.get(domain, 1)
     return node
 
@@ -65,10 +65,10 @@ def attributes_of(proto: onnx.NodeProto, frame: Frame, where: str) -> dict[str, 
     found: dict[str, A] = {}
     for attribute in proto.attribute:
         if attribute.name in found:
-            raise _bad(where, f"attribute {attribute.name!r} is given twice")
+            raise _bad(where, f"duplicate attribute {attribute.name!r}")
         if not attribute.ref_attr_name:
             found[attribute.name] = attribute
-        elif attribute.ref_attr_name in frame.call:  # absent and optional: the default holds
+        elif attribute.ref_attr_name in frame.call:  # if absent, the default applies
             found[attribute.name] = frame.call[attribute.ref_attr_name]
     return found
 
@@ -81,21 +81,24 @@ def schema_of(domain: str, op: str, opset: int) -> defs.OpSchema | None:
 
 
 def _kind(rule: defs.OpSchema.Attribute) -> int:
-    return int(rule.type.value)  # type: ignore[attr-defined]  # an enum, which the stubs do not say
+    return int(rule.type.value)  # type: ignore[attr-defined]  # an enum, missing in the stubs
 
 
 def _check_operands(node: OnnxNode, schema: defs.OpSchema) -> None:
     count = len(node.inputs)
     if not schema.min_input <= count <= schema.max_input:
         bounds = f"{schema.min_input} to {schema.max_input}"
-        raise _bad(node.where, f"it has {count} operands, {node.op} takes {bounds}")
+        raise _bad(node.where, f"it has {count} operands, {node.op} expects {bounds}")
     if len(node.outputs) > schema.max_output:
-        raise _bad(node.where, f"it has {len(node.outputs)} outputs, not {schema.max_output}")
+        raise _bad(
+            node.where,
+            f"it has {len(node.outputs)} outputs, not {schema.max_output}",
+        )
 
 
 # --- attributes ---------------------------------------------------------------------------------
 
-# attribute type → (the field that must hold it, how to read the field)
+# attribute type → (its field, how to decode the field)
 _READERS: dict[int, tuple[str, Callable[[Any, Source, str], Any]]] = {
     A.FLOAT: ("f", lambda v, s, w: float(v)),
     A.INT: ("i", lambda v, s, w: int(v)),
@@ -116,17 +119,17 @@ _VALUE_FIELDS = frozenset(field_name for field_name, _ in _READERS.values())
 
 
 def _read_attribute(attribute: A, want: int, source: Source, where: str) -> Any:
-    kind = attribute.type or want  # the oldest files do not say the type
+    kind = attribute.type or want  # the oldest files omit the type
     if kind not in _READERS:
-        raise _bad(where, f"attribute {attribute.name!r} has no known type ({kind})")
+        raise _bad(where, f"attribute {attribute.name!r} has the unknown type {kind}")
     if want and kind != want:
         got, needed = (A.AttributeType.Name(k).lower() for k in (kind, want))
         raise _bad(where, f"attribute {attribute.name!r} is of type {got}, not {needed}")
     field_name, read = _READERS[kind]
     filled = {f.name for f, _ in attribute.ListFields()} & _VALUE_FIELDS
     if filled - {field_name}:
-        holds = ", ".join(sorted(filled))
-        raise _bad(where, f"attribute {attribute.name!r} says it holds {field_name}, holds {holds}")
+        found = ", ".join(sorted(filled))
+        raise _bad(where, f"attribute {attribute.name!r} has type {field_name}, but holds {found}")
     try:
         return read(getattr(attribute, field_name), source, where)
     except IngotError as error:
@@ -138,7 +141,7 @@ def _text(data: bytes, where: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _bad(where, "a text attribute is not UTF-8") from error
+        raise _bad(where, "a string attribute is not UTF-8") from error
 
 
 def _bad(where: str, what: str) -> IngotError:

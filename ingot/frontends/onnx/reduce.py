@@ -1,7 +1,7 @@
-"""ONNX spellings of the reduce family: Reduce*, ArgMax, ArgMin, CumSum, TopK.
+"""ONNX converters of the reduce family: Reduce*, ArgMax, ArgMin, CumSum, TopK.
 
 In: ONNX nodes. Out: nodes of ops/reduce.py and ops/ordered.py. Called by walker. Axes are an
-attribute in old opsets and an operand, which must be constant, in new ones.
+attribute in old opsets, a constant operand in new ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.frontends.onnx.common import axes_of, cast, known_int, known_ints
-from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
 # ONNX name → (operator, the opset from which axes are an operand)
@@ -29,18 +29,18 @@ FLOAT_ONLY = {
 }
 
 
-def by_attribute(op: str) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def by_attribute(op: str) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         return [reduced(ctx, node, op, node.attr("axes"))]
 
-    return spell
+    return convert
 
 
-def by_operand(op: str) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def by_operand(op: str) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         return [reduced(ctx, node, op, known_ints(ctx, node, 1, "the axes"))]
 
-    return spell
+    return convert
 
 
 def reduced(ctx: Importer, node: OnnxNode, op: str, given: Sequence[int] | None) -> Value:
@@ -51,7 +51,7 @@ def reduced(ctx: Importer, node: OnnxNode, op: str, given: Sequence[int] | None)
     if not axes and not node.attr("noop_with_empty_axes", 0):
         axes = list(range(rank))
     keepdims = bool(node.attr("keepdims", 1))
-    if op in FLOAT_ONLY and not x.dtype.is_float:  # integers go through floats, and back
+    if op in FLOAT_ONLY and not x.dtype.is_float:  # integers are cast to float and back
         wide = ctx.g.add(op, [cast(ctx, x, FLOAT_ONLY[op])], axes=axes, keepdims=keepdims)
         return cast(ctx, wide, x.dtype)
     return ctx.g.add(op, [x], axes=axes, keepdims=keepdims)
@@ -62,8 +62,8 @@ for name, (operator, since_operand) in REDUCTIONS.items():
     onnx_op(name, since=since_operand)(by_operand(operator))
 
 
-def place_of(op: str) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def arg_reduction(op: str) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         attrs = {
             "axis": node.attr("axis", 0),
             "keepdims": bool(node.attr("keepdims", 1)),
@@ -71,11 +71,11 @@ def place_of(op: str) -> Spelling:
         }
         return [ctx.g.add(op, [ctx.value(node, 0)], **attrs)]
 
-    return spell
+    return convert
 
 
-onnx_op("ArgMax")(place_of("argmax"))
-onnx_op("ArgMin")(place_of("argmin"))
+onnx_op("ArgMax")(arg_reduction("argmax"))
+onnx_op("ArgMin")(arg_reduction("argmin"))
 
 
 @onnx_op("CumSum")
@@ -88,15 +88,15 @@ def cumsum(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("TopK")
 def topk_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return best(ctx, node, arith.wrap(node.attr("k")))
+    return top_k(ctx, node, arith.wrap(node.attr("k")))
 
 
 @onnx_op("TopK", since=10)
 def topk_operand(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return best(ctx, node, ctx.dims(node, 1)[0])
+    return top_k(ctx, node, ctx.dims(node, 1)[0])
 
 
-def best(ctx: Importer, node: OnnxNode, k: arith.Expr) -> Sequence[Value]:
-    """Always sorted: ONNX allows any order where `sorted` is 0."""
+def top_k(ctx: Importer, node: OnnxNode, k: arith.Expr) -> Sequence[Value]:
+    """The result is always sorted: ONNX allows any order if `sorted` is 0."""
     axis, largest = node.attr("axis", -1), bool(node.attr("largest", 1))
     return ctx.g.add_all("topk", [ctx.value(node, 0)], axis=axis, k=k, largest=largest)

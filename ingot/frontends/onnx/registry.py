@@ -1,12 +1,12 @@
-"""The table from an ONNX operator to the function that spells it in Ingot's operators.
+"""The table of converters: ONNX operator → function that builds it from Ingot's operators.
 
     @onnx_op("Softmax", since=13)
     def softmax(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         return [ctx.g.add("softmax", [ctx.value(node, 0)], axis=node.attr("axis", -1))]
 
-`since` is the opset from which the spelling holds; the newest row not newer than the model's opset
-is taken. A function gets the importer (its graph builder is `ctx.g`) and the node, and returns one
-value for each output (None for one that is not produced).
+`since` is the first opset that the converter supports; the newest row not newer than the model's
+opset is used. A converter gets the importer (its graph builder is `ctx.g`) and the node. It returns
+a value for each output (None for an output that is not produced).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ingot.support.errors import IngotError
 
 @dataclass
 class OnnxNode:
-    """An ONNX node, read: names, attributes as Python and numpy values, and the model's opset."""
+    """A decoded ONNX node: names, attributes as Python and numpy values, and the opset."""
 
     op: str
     domain: str
@@ -44,7 +44,7 @@ class OnnxNode:
 
 
 class Importer(Protocol):
-    """What a spelling may ask of the walker."""
+    """The interface of the walker for converters."""
 
     g: GraphBuilder
 
@@ -57,41 +57,40 @@ class Importer(Protocol):
         ...
 
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
-        """The operand's numbers, if they are constant; None if not (or if it is absent)."""
+        """The operand as an array if it is constant, else None (also if it is absent)."""
         ...
 
     def dims(self, node: OnnxNode, index: int) -> tuple[arith.Expr, ...]:
         """A 1-D integer operand as sizes. Constant and shape-derived operands give expressions;
-        data-dependent ones are bound to fresh symbols when the model runs."""
+        data-dependent ones become fresh symbols, bound at run time."""
         ...
 
     def subgraph(self, node: OnnxNode, attr: str, inputs: Sequence[tuple[str, Value]]) -> SubGraph:
-        """Import a sub-graph; `inputs` give its formal inputs types. Outer values it uses are
-        appended to its inputs and returned as captures."""
+        """Import a sub-graph; `inputs` give the types of its formal inputs. Outer values that it
+        uses are appended to its inputs and returned as captures."""
         ...
 
     def choose(self, node: OnnxNode, question: str) -> bool:
-        """Yes or no, where only the rest of the walk can tell: if it fails it begins again, with
-        another answer."""
+        """A decision found by backtracking: if the walk fails, it restarts with another choice."""
         ...
 
     def unsupported(self, node: OnnxNode, why: str, hint: str = "") -> IngotError:
-        """An error to raise for a variant of an operator that Ingot does not have."""
+        """The error for an unsupported variant of an operator."""
         ...
 
 
 @dataclass(frozen=True)
 class SubGraph:
     graph: Graph
-    captures: tuple[Value, ...]  # values of the outer graph, for the inputs after the formal ones
+    captures: tuple[Value, ...]  # values of the outer graph, passed after the formal inputs
 
 
-Spelling = Callable[[Importer, OnnxNode], Sequence[Value | None]]
-TABLE: dict[tuple[str, str], list[tuple[int, Spelling]]] = {}
+Converter = Callable[[Importer, OnnxNode], Sequence[Value | None]]
+TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
 
-def onnx_op(*ops: str, since: int = 1, domain: str = "") -> Callable[[Spelling], Spelling]:
-    def add(fn: Spelling) -> Spelling:
+def onnx_op(*ops: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+    def add(fn: Converter) -> Converter:
         for op in ops:
             rows = TABLE.setdefault((domain, op), [])
             rows.append((since, fn))
@@ -101,7 +100,7 @@ def onnx_op(*ops: str, since: int = 1, domain: str = "") -> Callable[[Spelling],
     return add
 
 
-def lookup(domain: str, op: str, opset: int) -> Spelling | None:
+def lookup(domain: str, op: str, opset: int) -> Converter | None:
     domain = "" if domain == "ai.onnx" else domain
     fitting = [fn for since, fn in TABLE.get((domain, op), []) if since <= opset]
     return fitting[-1] if fitting else None

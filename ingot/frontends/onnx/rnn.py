@@ -1,6 +1,6 @@
-"""ONNX spellings of the rnn family: RNN, GRU, LSTM.
+"""ONNX converters of the rnn family: RNN, GRU, LSTM.
 
-In: ONNX nodes. Out: nodes of ops/rnn.py, which have ONNX's operands in ONNX's order. Called by
+In: ONNX nodes. Out: nodes of ops/rnn.py, with the same operands in the same order. Called by
 walker.
 """
 
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingot.frontends.onnx.common import bad_model
-from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
 
-def recurrent(op: str, operands: int) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def recurrent(op: str, operands: int) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         required = [ctx.value(node, i) for i in range(3)]
         optional = [ctx.optional(node, i) for i in range(3, operands)]
         hidden = node.attr("hidden_size")
         if hidden is not None and required[2].shape[-1] != hidden:
-            raise bad_model(node, f"hidden_size {hidden} is not that of {required[2].type}")
+            raise bad_model(node, f"hidden_size {hidden} does not match {required[2].type}")
         return ctx.g.add_all(op, [*required, *optional], **attributes(node, op))
 
-    return spell
+    return convert
 
 
 def attributes(node: OnnxNode, op: str) -> dict[str, Any]:

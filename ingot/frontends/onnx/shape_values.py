@@ -1,12 +1,12 @@
-"""What is known of small tensors while a model is imported: numbers, or expressions over sizes.
+"""Symbolic shape inference: the elements of small tensors as constants or expressions over symbols.
 
 In: the nodes just added to a graph. Out: their elements, where derivable, and the same nodes with
 every known small value replaced by `constant` or `index_tensor`. Called by walker after each ONNX
 node, so that a shape computed as Shape → Gather → Mul → Concat → Reshape is a shape, not data.
 
-The table is keyed on Ingot's operators, not ONNX's: however an operator is spelled, its parts are
-followed. An element that comes from data is an opaque leaf naming its tensor and place; the walker
-binds such a leaf to a symbol when a size needs it, once, so equal sizes stay equal.
+Evaluation is defined on Ingot's operators, not ONNX's, so it works for every converter. An element
+that depends on data is an opaque leaf with its tensor and index; the walker binds the leaf to a
+symbol when a size needs it, only once, so that equal sizes have equal expressions.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Opaque, Var
 from ingot.dtypes import DType
-from ingot.frontends.onnx.elements import Elements, Ratio, lift
-from ingot.frontends.onnx.limits import is_modest
-from ingot.frontends.onnx.moves import MOVES, holds_data, objects
+from ingot.frontends.onnx.limits import is_small_expr
+from ingot.frontends.onnx.symbolic_arithmetic import Ratio, SymbolicArithmetic, lift
+from ingot.frontends.onnx.symbolic_ops import SYMBOLIC_OPS, depends_on_data, object_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
 from ingot.graph.opdef import Kind, lookup
 from ingot.graph.types import TensorType, tensor
 from ingot.support.errors import IngotError
 
-MAX_ELEMENTS = 1024  # of an integer tensor that is followed
-MAX_FLOATS = 64  # of a float tensor: those that serve shapes are tiny
-MAX_UNKNOWN = 16  # elements of a tensor of data that may turn out to be sizes
+MAX_ELEMENTS = 1024  # elements of an integer tensor that is evaluated; heuristic
+MAX_FLOATS = 64  # elements of a float tensor that is evaluated; heuristic
+MAX_UNKNOWN = 16  # elements of a data tensor that may be used as sizes; heuristic
 
-Arrays = list["np.ndarray | None"]  # numbers, or dtype object: Expr, Ratio, None
+Arrays = list["np.ndarray | None"]  # of numbers, or of dtype object: Expr, Ratio, None
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """One element of a tensor whose content is data. `owner` numbers the graph it is in."""
+    """A data-dependent element of a tensor. `owner` is the number of its graph."""
 
     owner: int
     value: str
@@ -53,39 +53,39 @@ class ShapeValues:
     def __init__(self, g: GraphBuilder, owner: int, symbol_of: Callable[[Unknown], Expr]):
         self.g, self.owner, self.symbol_of = g, owner, symbol_of
         self.arrays: dict[str, np.ndarray] = {}
-        self.holders: dict[str, Value] = {}  # values with elements that are data
+        self.holders: dict[str, Value] = {}  # values with data-dependent elements
         self._refs: dict[str, ConstRef] = {}
-        self._elements: tuple[tuple[str, ...], Elements] | None = None
+        self._elements: tuple[tuple[str, ...], SymbolicArithmetic] | None = None
 
     @property
-    def elements(self) -> Elements:
-        """Arithmetic that knows the ranges of the symbols declared so far."""
+    def elements(self) -> SymbolicArithmetic:
+        """Symbolic arithmetic with the ranges of the symbols declared so far."""
         names = tuple(self.g.symbols)
         if self._elements is None or self._elements[0] != names:
-            self._elements = (names, Elements(self.g.symbols))
+            self._elements = (names, SymbolicArithmetic(self.g.symbols))
         return self._elements[1]
 
-    # what others ask
+    # queries
 
     def numbers(self, value: Value) -> np.ndarray | None:
-        """The value's content, if it is constant."""
+        """The value as an array, if it is constant."""
         array = self.arrays.get(value.name)
         return None if array is None or array.dtype == object else array
 
     def constant_ref(self, value: Value) -> ConstRef | None:
-        """Where the value lies in the store, if a `constant` node makes it."""
+        """The value's reference into the constant store, if a `constant` node produces it."""
         return self._refs.get(value.name)
 
     def inherit(self, value: Value, outer: ShapeValues, original: Value) -> None:
-        """`value` is an input that always holds what `original` holds in the graph around."""
+        """`value` is an input that equals `original` of the enclosing graph."""
         known = outer.arrays.get(original.name)
         known = outer.lifted(original) if known is None else known
         if known is not None:
             self.arrays[value.name] = known
 
     def lifted(self, value: Value) -> np.ndarray | None:
-        """The value's elements as expressions, unknown ones as opaque leaves; None if it is not the
-        kind of tensor that is followed."""
+        """The value's elements as expressions, unknown ones as opaque leaves; None if the tensor is
+        too large, dynamic or of another type."""
         array = self.arrays.get(value.name)
         shape = _static(value)
         if shape is None or math.prod(shape) > _limit(value.dtype):
@@ -94,7 +94,7 @@ class ShapeValues:
             return self._unknown(value, shape)
         if array.dtype == object:
             return array
-        return objects([lift(x, value.dtype) for x in array.reshape(-1).tolist()], array.shape)
+        return object_array([lift(x, value.dtype) for x in array.reshape(-1).tolist()], array.shape)
 
     def _unknown(self, value: Value, shape: tuple[int, ...]) -> np.ndarray | None:
         count = math.prod(shape)
@@ -102,50 +102,50 @@ class ShapeValues:
             return None
         if len(shape) > 1 or count > MAX_UNKNOWN:
             return None
-        return objects([self._leaf(value, i) for i in range(count)], shape)
+        return object_array([self._leaf(value, i) for i in range(count)], shape)
 
     def _leaf(self, value: Value, index: int) -> Expr:
         self.holders[value.name] = value
         return Opaque(Unknown(self.owner, value.name, index))
 
-    # following the nodes
+    # evaluation
 
     def observe(self, start: int) -> dict[str, Value]:
-        """Follow the nodes from `start` on; known ones are replaced. Values whose type became
-        sharper by that are returned by name."""
+        """Evaluate the nodes from `start` on; known ones are replaced. Returns the new values by
+        name: their types may be more precise."""
         fresh = self.g.nodes[start:]
         del self.g.nodes[start:]
-        sharper: dict[str, Value] = {}
+        refined: dict[str, Value] = {}
         for position, node in enumerate(fresh):
-            inputs = tuple(v and sharper.get(v.name, v) for v in node.inputs)
+            inputs = tuple(v and refined.get(v.name, v) for v in node.inputs)
             node = replace(node, inputs=inputs)
             later = {v.name for n in fresh[position + 1 :] for v in n.inputs if v is not None}
             if node.op == "range" and node.outputs[0].name not in later:
                 node = self._sized_range(node)
-            for new in self._settle(node, self._evaluate(node), later):
+            for new in self._replaced(node, self._evaluate(node), later):
                 self.g.nodes.append(new)
                 if new.op == "constant":
                     self._refs[new.outputs[0].name] = new.attr("value")
-                sharper |= {v.name: v for v in new.outputs}
-        return sharper
+                refined |= {v.name: v for v in new.outputs}
+        return refined
 
     def _sized_range(self, node: Node) -> Node:
-        """A range whose length is an expression says so in its type, and binds no symbol."""
+        """A range whose length is an expression has it in its type, and binds no symbol."""
         start, limit, delta = (None if v is None else self.lifted(v) for v in node.inputs)
         if start is None or limit is None or delta is None:
             return node
-        size = self.elements.steps(start.item(), limit.item(), delta.item())
+        size = self.elements.range_length(start.item(), limit.item(), delta.item())
         if size is None:
             return node
-        size = arith.substitute(size, {}, self.symbol_of)  # declares symbols, so before `elements`
+        size = arith.substitute(size, {}, self.symbol_of)  # declares symbols: before `elements`
         size = self.elements.simplify(size)
         for symbol in node.attr("symbols", ()):
             self.g.symbols.pop(symbol, None)
         out = Value(node.outputs[0].name, tensor(node.outputs[0].dtype, size))
         return replace(node, outputs=(out,), attrs=make_attrs({"size": size}))
 
-    def _settle(self, node: Node, arrays: Arrays, later: set[str]) -> list[Node]:
-        """Record what is known; give the nodes to keep in place of `node`."""
+    def _replaced(self, node: Node, arrays: Arrays, later: set[str]) -> list[Node]:
+        """Record the known elements. Returns the nodes that replace `node`."""
         known = [self._tidy(out, array) for out, array in zip(node.outputs, arrays)]
         for out, array in zip(node.outputs, known):
             if array is not None:
@@ -155,8 +155,8 @@ class ShapeValues:
         nodes: list[Node] = []
         for out, array in zip(node.outputs, known):
             made = self._source(out, array, node.origin) if array is not None else []
-            moved = bool(made) and made[-1].outputs[0].type != out.type
-            if not made or (moved and out.name in later):
+            changed = bool(made) and made[-1].outputs[0].type != out.type
+            if not made or (changed and out.name in later):
                 return [node]
             nodes += made
         for symbol in node.attr("symbols", ()):
@@ -164,13 +164,13 @@ class ShapeValues:
         return nodes
 
     def _source(self, out: Value, array: np.ndarray, origin: str) -> list[Node]:
-        """Nodes that make a known value from nothing; none if it holds data or fractions."""
+        """Source nodes for a known value; none if elements depend on data or are fractions."""
         if array.dtype != object:
             ref = self.g.store.add(array)
             value = Value(out.name, tensor(out.dtype, *array.shape))
             return [Node("constant", (), (value,), make_attrs({"value": ref}), origin)]
         exprs = array.reshape(-1).tolist()
-        if out.dtype not in (dtypes.i64, dtypes.i32) or any(holds_data(e) for e in exprs):
+        if out.dtype not in (dtypes.i64, dtypes.i32) or any(depends_on_data(e) for e in exprs):
             return []
         attrs = make_attrs({"values": tuple(exprs), "shape": tuple(array.shape)})
         name = out.name if out.dtype is dtypes.i64 else self.g.fresh(f"{out.name}.i64")
@@ -183,37 +183,39 @@ class ShapeValues:
         return [index, Node("cast", (wide,), (value,), to, origin)]
 
     def _tidy(self, out: Value, array: np.ndarray | None) -> np.ndarray | None:
-        """Simplified elements; numbers if all are numbers; None if nothing is known."""
+        """Simplified elements; a numeric array if all are constant; None if all are unknown."""
         if array is None or array.dtype != object:
             return array
         flat = array.reshape(-1).tolist()
         if flat and all(element is None for element in flat):
             return None
         if out.dtype.is_float:
-            return objects([e if _is_modest_ratio(e) else None for e in flat], array.shape)
+            return object_array([e if _is_small_ratio(e) else None for e in flat], array.shape)
         for index, element in enumerate(flat):
             tidy = self._tidy_element(element)
             flat[index] = self._leaf(out, index) if tidy is None else tidy
         numbers = [arith.as_int(element) for element in flat]
         if None not in numbers:
             return np.array(numbers, np.int64).astype(out.dtype.numpy).reshape(array.shape)
-        return objects(flat, array.shape)
+        return object_array(flat, array.shape)
 
     def _tidy_element(self, element: Any) -> Expr | None:
-        """Simplified; None if it is data, or a formula too long to be a size."""
-        if not isinstance(element, Expr) or not is_modest(element):
+        """The element simplified; None if it depends on data or the expression is too long."""
+        if not isinstance(element, Expr) or not is_small_expr(element):
             return None
         tidy = self.elements.simplify(element)
-        return tidy if is_modest(tidy) else None
+        return tidy if is_small_expr(tidy) else None
 
     def _evaluate(self, node: Node) -> Arrays:
         match node.op:
             case "constant":
                 return [self.g.store.get(node.attr("value"))]
             case "index_tensor":
-                return [objects(list(node.attr("values")), node.attr("shape"))]
+                return [object_array(list(node.attr("values")), node.attr("shape"))]
             case "bind":
-                return [objects([Var(s) for s in node.attr("symbols")], _static(node.outputs[0]))]
+                return [
+                    object_array([Var(s) for s in node.attr("symbols")], _static(node.outputs[0]))
+                ]
         folded = self._fold(node)
         if folded is not None:
             return list(folded)
@@ -222,20 +224,20 @@ class ShapeValues:
             return [None] * len(node.outputs)
         if math.prod(_static(out) or ()) > _limit(out.dtype):
             return [None]
-        return [self._follow(node, out)]
+        return [self._symbolic(node, out)]
 
-    def _follow(self, node: Node, out: Value) -> np.ndarray | None:
+    def _symbolic(self, node: Node, out: Value) -> np.ndarray | None:
         operands = [None if v is None else self.lifted(v) for v in node.inputs]
         if any(v is not None and o is None for v, o in zip(node.inputs, operands)):
             return None
-        if node.op in MOVES:
-            return MOVES[node.op](node, operands, _static(out) or ())
+        if node.op in SYMBOLIC_OPS:
+            return SYMBOLIC_OPS[node.op](node, operands, _static(out) or ())
         function = self._elementwise(node)
         if function is None:
             return None
-        spread = np.frompyfunc(function, len(operands), 1)
-        result = spread(*[np.asarray(o, dtype=object) for o in operands])
-        return objects(np.asarray(result, dtype=object).reshape(-1).tolist(), _static(out))
+        vectorized = np.frompyfunc(function, len(operands), 1)
+        result = vectorized(*[np.asarray(o, dtype=object) for o in operands])
+        return object_array(np.asarray(result, dtype=object).reshape(-1).tolist(), _static(out))
 
     def _elementwise(self, node: Node) -> Callable[..., Any] | None:
         elements = self.elements
@@ -249,7 +251,7 @@ class ShapeValues:
         return elements.table.get(node.op)
 
     def _fold(self, node: Node) -> list[np.ndarray] | None:
-        """The operator's own reference, where all operands are small constants."""
+        """Constant folding with the operator's reference, if all operands are small constants."""
         if any(node.subgraphs) or not node.inputs:
             return None
         operands = [None if v is None else self.numbers(v) for v in node.inputs]
@@ -263,7 +265,7 @@ class ShapeValues:
         try:
             results = lookup(node.op).reference(operands, attrs)
         except (IngotError, ArithmeticError, ValueError, IndexError, NotImplementedError):
-            return None  # it fails when it runs, if it ever runs: that is not the importer's to say
+            return None  # an error at run time, if the node is executed: not reported here
         small = all(r.size <= _limit(out.dtype) for r, out in zip(results, node.outputs))
         return [np.asarray(r) for r in results] if small else None
 
@@ -280,7 +282,7 @@ def _limit(dtype: DType) -> int:
 
 
 def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
-    """Few elements in and out; floats only through operators that do no real work."""
+    """Whether there are few elements in and out; floats only in element-wise and movement ops."""
     is_float = any(out.dtype.is_float for out in node.outputs)
     if is_float and lookup(node.op).kind_of(node) not in (Kind.ELEMENTWISE, Kind.INJECTIVE):
         return False
@@ -293,19 +295,21 @@ def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
     return all(shape is None or math.prod(shape) <= limit for shape in shapes)
 
 
-def _is_modest_ratio(element: Any) -> bool:
-    return isinstance(element, Ratio) and is_modest(element.top) and is_modest(element.bottom)
+def _is_small_ratio(element: Any) -> bool:
+    return (
+        isinstance(element, Ratio) and is_small_expr(element.top) and is_small_expr(element.bottom)
+    )
 
 
 def _range_length(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> float:
-    """About how many numbers a range has; infinite if it makes no sense."""
+    """The approximate length of a range; infinite if it is invalid."""
     step = float(delta)
     length = (float(limit) - float(start)) / step if step else math.inf
     return length if math.isfinite(length) else math.inf
 
 
 def _plain(value: Any) -> Any:
-    """An attribute with constant expressions as numbers."""
+    """An attribute with constant expressions converted to integers."""
     if isinstance(value, tuple):
         return tuple(_plain(v) for v in value)
     number = arith.as_int(value) if isinstance(value, Expr) else None

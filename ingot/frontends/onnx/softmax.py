@@ -1,7 +1,7 @@
-"""ONNX spellings of the softmax family: Softmax, LogSoftmax, Hardmax.
+"""ONNX converters of the softmax family: Softmax, LogSoftmax, Hardmax.
 
-In: ONNX nodes. Out: nodes of ops/softmax.py. Called by walker. Before opset 13 these work on the
-input flattened to two dimensions at `axis`; since then along that one axis.
+In: ONNX nodes. Out: nodes of ops/softmax.py. Called by walker. Before opset 13 they flatten
+the input to two dimensions at `axis`; since then they act along that axis.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 
 from ingot.arith import expr as arith
 from ingot.frontends.onnx.common import axis_of, reshape
-from ingot.frontends.onnx.registry import Importer, OnnxNode, Spelling, onnx_op
+from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
-Rows = Callable[[Importer, Value, int], Value]
+AxisFunction = Callable[[Importer, Value, int], Value]
 
 
 def softmax(ctx: Importer, x: Value, axis: int) -> Value:
@@ -28,32 +28,32 @@ def log_softmax(ctx: Importer, x: Value, axis: int) -> Value:
 
 def hardmax(ctx: Importer, x: Value, axis: int) -> Value:
     """1 at the first maximum, 0 elsewhere."""
-    place = ctx.g.add("argmax", [x], axis=axis, keepdims=False, select_last=False)
+    index = ctx.g.add("argmax", [x], axis=axis, keepdims=False, select_last=False)
     values = ctx.g.constant(np.array([0, 1]).astype(x.dtype.numpy))
-    return ctx.g.add("one_hot", [place, values], axis=axis, depth=x.shape[axis])
+    return ctx.g.add("one_hot", [index, values], axis=axis, depth=x.shape[axis])
 
 
-def along_axis(rule: Rows) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def along_axis(function: AxisFunction) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         x = ctx.value(node, 0)
-        return [rule(ctx, x, axis_of(node, node.attr("axis", -1), x.tensor.rank))]
+        return [function(ctx, x, axis_of(node, node.attr("axis", -1), x.tensor.rank))]
 
-    return spell
+    return convert
 
 
-def flattened(rule: Rows) -> Spelling:
-    def spell(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def flattened(function: AxisFunction) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         x = ctx.value(node, 0)
         axis = axis_of(node, node.attr("axis", 1), x.tensor.rank)
         if axis == x.tensor.rank - 1:
-            return [rule(ctx, x, axis)]
-        rows, row = (arith.product(list(part)) for part in (x.shape[:axis], x.shape[axis:]))
+            return [function(ctx, x, axis)]
+        rows, row = (arith.product(list(dims)) for dims in (x.shape[:axis], x.shape[axis:]))
         flat = reshape(ctx, x, (rows, row))
-        return [reshape(ctx, rule(ctx, flat, 1), x.shape)]
+        return [reshape(ctx, function(ctx, flat, 1), x.shape)]
 
-    return spell
+    return convert
 
 
-for name, rule in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hardmax", hardmax)):
-    onnx_op(name)(flattened(rule))
-    onnx_op(name, since=13)(along_axis(rule))
+for name, function in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hardmax", hardmax)):
+    onnx_op(name)(flattened(function))
+    onnx_op(name, since=13)(along_axis(function))

@@ -1,4 +1,4 @@
-"""ONNX spellings of the sources: Constant, Shape, Range, NonZero and the like.
+"""ONNX converters of the sources: Constant, Shape, Range, NonZero and the like.
 
 In: ONNX nodes. Out: nodes of ops/sources.py. Called by walker.
 """
@@ -15,7 +15,7 @@ from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
 
-# attribute → the element type of its numbers
+# attribute → its element type
 CONSTANT_FORMS = {
     "value": None, "sparse_value": None, "value_float": np.float32, "value_floats": np.float32,
     "value_int": np.int64, "value_ints": np.int64,
@@ -26,8 +26,8 @@ CONSTANT_FORMS = {
 def constant(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     given = [name for name in CONSTANT_FORMS if name in node.attrs]
     if not given:
-        why = f"it holds {', '.join(sorted(node.attrs)) or 'nothing'}"
-        raise ctx.unsupported(node, why, "Ingot computes on numbers")
+        why = f"its value is {', '.join(sorted(node.attrs)) or 'missing'}"
+        raise ctx.unsupported(node, why, "only numeric tensors are supported")
     return [ctx.g.constant(np.asarray(node.attr(given[0]), CONSTANT_FORMS[given[0]]))]
 
 
@@ -35,9 +35,9 @@ def constant(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 def constant_of_shape(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     value = np.asarray(node.attr("value", np.zeros(1, np.float32)))
     if value.size != 1:
-        raise bad_model(node, f"the value has {value.size} elements, not one")
-    filler = ctx.g.constant(value.reshape(()))
-    return [ctx.g.add("fill", [filler], shape=ctx.dims(node, 0))]
+        raise bad_model(node, f"the value has {value.size} elements, not 1")
+    fill = ctx.g.constant(value.reshape(()))
+    return [ctx.g.add("fill", [fill], shape=ctx.dims(node, 0))]
 
 
 @onnx_op("Shape")
@@ -67,7 +67,7 @@ def nonzero(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("EyeLike")
 def eye_like(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Ones everywhere, then all but diagonal k taken away from both sides."""
+    """A tensor of ones, of which trilu keeps diagonal k only."""
     x, k = ctx.value(node, 0), node.attr("k", 0)
     code = node.attr("dtype")
     dtype = x.dtype if code is None else dtype_of(code, node.where)

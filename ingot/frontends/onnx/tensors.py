@@ -1,7 +1,7 @@
 """TensorProto → numpy: every element type Ingot has, from raw bytes, typed fields or another file.
 
 In: an untrusted TensorProto. Out: an array of exactly the declared shape. Called by reading and
-walker. A tensor whose data does not fill its shape is refused before anything is allocated.
+walker. A tensor whose data does not match its shape is rejected before anything is allocated.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DTYPES: dict[int, DType] = {
     P.FLOAT8E8M0: dtypes.of("f8e8m0fnu"), P.UINT2: dtypes.of("u2"), P.INT2: dtypes.of("i2"),
 }  # fmt: skip
 
-# a few bytes of sparse data may declare any dense size
-SPARSE_BYTES = 64 << 10
-SPARSE_GROWTH = 64
+# limits of a dense form, because a few bytes of sparse data may declare any size; heuristic
+SPARSE_BYTES = 64 << 10  # always allowed
+SPARSE_GROWTH = 64  # dense bytes / sparse bytes
 
-# which typed field holds the elements, where it is not int32_data
+# the typed field of the elements, if it is not int32_data
 _FIELDS: dict[int, str] = {
     P.FLOAT: "float_data", P.DOUBLE: "double_data", P.INT64: "int64_data",
     P.UINT32: "uint64_data", P.UINT64: "uint64_data",
@@ -42,67 +42,67 @@ _FIELDS: dict[int, str] = {
 
 
 def dtype_of(code: int, where: str) -> DType:
-    """The element type with ONNX's number `code`."""
+    """The element type of a TensorProto.DataType code."""
     if code in DTYPES:
         return DTYPES[code]
     known = code in P.DataType.values() and code != P.UNDEFINED
     name = P.DataType.Name(code).lower() if known else f"number {code}"
     raise IngotError(
         "unsupported-op" if known else "bad-model",
-        f"tensors of element type {name} are not known",
+        f"tensors of element type {name} are not supported",
         where=where,
-        hint="Ingot computes on numbers: integers, floats and bool" if known else "",
+        hint="supported are integers, floats and bool" if known else "",
     )
 
 
 def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.ndarray:
-    """The tensor's elements. `where` names the owner of a nameless tensor in errors."""
+    """The tensor as an array. `where` is the location in errors for an unnamed tensor."""
     where = f"tensor {tensor.name!r}" if tensor.name else where
     dtype = dtype_of(tensor.data_type, where)
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
-        raise IngotError("bad-model", f"its shape is {list(shape)}", where=where)
+        raise IngotError("bad-model", f"its shape {list(shape)} has a negative size", where=where)
     check_rank(len(shape), where)
     if tensor.HasField("segment"):
-        raise IngotError("bad-model", "tensors in segments are not supported", where=where)
+        raise IngotError("bad-model", "segmented tensors are not supported", where=where)
     count = math.prod(shape)
     if tensor.data_location == P.EXTERNAL:
-        flat = _from_bytes(source.outside_bytes(tensor, _byte_count(dtype, count)), dtype, count)
+        flat = _from_bytes(source.external_bytes(tensor, _byte_count(dtype, count)), dtype, count)
     elif tensor.HasField("raw_data"):
         raw = np.frombuffer(tensor.raw_data, np.uint8)
         _check_length(raw.size, _byte_count(dtype, count), "bytes", shape, where)
         flat = _from_bytes(raw, dtype, count)
     else:
         flat = _from_field(tensor, dtype, count, where)
-    check_size(tensor_type(dtype, *shape), where)  # an empty one may say what numpy cannot hold
+    check_size(tensor_type(dtype, *shape), where)  # numpy rejects some shapes of empty tensors
     return flat.reshape(shape)
 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, source: Source, where: str) -> np.ndarray:
-    """The dense form of a sparse constant: little, or at most 64 times what the file holds."""
+    """The dense form of a sparse constant, limited to 64 times the bytes in the file."""
     shape = tuple(sparse.dims)
     where = f"sparse tensor {sparse.values.name!r}" if sparse.values.name else where
     if any(size < 0 for size in shape):
-        raise IngotError("bad-model", f"its dense shape is {list(shape)}", where=where)
+        raise IngotError("bad-model", f"negative size in dense shape {list(shape)}", where=where)
     check_size(tensor_type(dtype_of(sparse.values.data_type, where), *shape), where)
     values = to_array(sparse.values, source, where)
-    places = to_array(sparse.indices, source, where)
-    limit = max(SPARSE_BYTES, SPARSE_GROWTH * (values.nbytes + places.nbytes))
+    indices = to_array(sparse.indices, source, where)
+    limit = max(SPARSE_BYTES, SPARSE_GROWTH * (values.nbytes + indices.nbytes))
     if math.prod(shape) * values.itemsize > limit:
-        what = f"its dense shape is {list(shape)}, for {values.size} values"
+        what = f"its dense shape {list(shape)} is too large for {values.size} values"
         raise IngotError("limit", what, where=where)
-    if places.ndim == 2:
-        if places.shape[1] != len(shape):
+    if indices.ndim == 2:
+        if indices.shape[1] != len(shape):
             raise IngotError("bad-model", "its indices do not fit its rank", where=where)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        inside = ((places >= 0) & (places < np.array(shape))).all()
-        places = places @ np.array(strides, np.int64)
+        inside = ((indices >= 0) & (indices < np.array(shape))).all()
+        indices = indices @ np.array(strides, np.int64)
     else:
-        inside = ((places >= 0) & (places < math.prod(shape))).all()
-    if not inside or places.shape != values.shape or places.dtype != np.int64:
+        inside = ((indices >= 0) & (indices < math.prod(shape))).all()
+    if not inside or indices.shape != values.shape or indices.dtype != np.int64:
         raise IngotError("bad-model", "its indices do not fit its shape and values", where=where)
     dense = np.zeros(math.prod(shape), values.dtype)
-    dense[places] = values
+    dense[indices] = values
     return dense.reshape(shape)
 
 
@@ -114,7 +114,7 @@ def _from_bytes(raw: np.ndarray, dtype: DType, count: int) -> np.ndarray:
     if dtype.bits < 8:
         return _unpack(raw, dtype, count)
     if dtype.is_bool:
-        return raw != 0  # any other byte than 0 and 1 would be an invalid numpy bool
+        return raw != 0  # a byte other than 0 and 1 is an invalid numpy bool
     little = raw.view(dtype.numpy.newbyteorder("<")) if dtype.bits > 8 else raw.view(dtype.numpy)
     return little.astype(dtype.numpy, copy=False)
 
@@ -125,7 +125,7 @@ def _unpack(raw: np.ndarray, dtype: DType, count: int) -> np.ndarray:
     mask = np.uint8((1 << dtype.bits) - 1)
     bits = ((raw[:, None] >> shifts) & mask).reshape(-1)[:count]
     if dtype.is_float:
-        return bits.view(dtype.numpy)  # ml_dtypes keeps the pattern in the low bits
+        return bits.view(dtype.numpy)  # ml_dtypes stores the bits in the low end of a byte
     if not dtype.is_signed:
         return bits.astype(dtype.numpy)
     sign = np.int16(1 << (dtype.bits - 1))

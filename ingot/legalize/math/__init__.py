@@ -1,1 +1,1 @@
-"""The mathematical functions as loop expressions: our own polynomials, the same on every target."""
+"""Mathematical functions as loop expressions: our own polynomials, the same on every target."""

@@ -1,8 +1,8 @@
 """Straight-line code under construction: values with operators, and the Lets they need.
 
-A recipe in this folder takes `V` values and gives one; what it uses more than once it names with
-`keep()`, so that the text stays linear in the work. Numbers take the type and width of the value
-they meet.
+An expansion in this folder maps `V` values to one; it names each value that it uses more than once
+with `keep()`, so that the text stays linear in the work. Python numbers take the type and width of
+the other operand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.loops import ir
 
 
 class Code:
-    """Lets, and now and then a loop, in order; each usable by what comes after it."""
+    """Lets, and sometimes loops or branches, in order; each is visible to all that follow."""
 
     def __init__(self, fresh: Callable[[str], str], has_fma: bool, has_rounding: bool = True):
         self.fresh, self.has_fma, self.has_rounding = fresh, has_fma, has_rounding
@@ -25,7 +25,7 @@ class Code:
         self._named: dict[ir.Expr, ir.Expr] = {}
 
     def keep(self, e: ir.Expr) -> ir.Expr:
-        """A name for `e`, the same for equal values; what is as good as a name stays."""
+        """`e` bound to a Let, one for equal values; Refs and constants need none."""
         if isinstance(e, ir.Ref | ir.Lit) or (isinstance(e, ir.Broadcast) and _is_lit(e.a)):
             return e
         found = self._named.get(e)
@@ -39,11 +39,11 @@ class Code:
         return V(self, self.keep(e))
 
     def nested(self) -> Code:
-        """Code for the body of a loop in this code."""
+        """Code for the body of a nested loop or branch."""
         return Code(self.fresh, self.has_fma, self.has_rounding)
 
     def wrap(self, body: ir.Stmt) -> ir.Stmt:
-        """`body` after everything that was collected."""
+        """`body` inside all collected statements."""
         for wrapper in reversed(self.wrappers):
             body = wrapper(body)
         return body
@@ -73,7 +73,7 @@ class V:
         return V(self.code, self.code.keep(self.e))
 
     def inside(self, code: Code) -> V:
-        """This value, named here, for use in the code of a nested body."""
+        """This value, bound to a Let here, for use in a nested body."""
         return V(code, self.keep().e)
 
     def number(self, value: V | float | bool) -> V:
@@ -174,14 +174,14 @@ class V:
     def bits(self, dtype: DType) -> V:
         return V(self.code, ir.Bitcast(self.e, dtype))
 
-    def times_plus(self, b: V | float, c: V | float) -> V:
-        """self · b + c: one instruction where there is one; the rounding may differ."""
+    def mul_add(self, b: V | float, c: V | float) -> V:
+        """self · b + c: an FMA where the target has one; the rounding may differ."""
         if self.code.has_fma:
             return V(self.code, ir.Fma(self.e, self.number(b).e, self.number(c).e))
         return self * b + c
 
 
-def choose(cond: V, a: V | float, b: V | float) -> V:
+def select(cond: V, a: V | float, b: V | float) -> V:
     """`a` where `cond`, else `b`; at least one is a value."""
     like = a if isinstance(a, V) else b
     assert isinstance(like, V)
@@ -189,15 +189,16 @@ def choose(cond: V, a: V | float, b: V | float) -> V:
 
 
 def rarely(cond: V, usual: Sequence[V], rare: Callable[[Code], Sequence[V]]) -> list[V]:
-    """`usual`, but `rare` in the lanes where `cond` holds; worked out only if there is such a lane.
+    """`usual`, but `rare` in the lanes where `cond` holds; a branch skips `rare` if there is no
+    such lane.
 
-    `rare` gets the code of the branch; what it takes from outside goes `inside` first.
+    `rare` gets the code of the branch; it takes outer values through `inside`.
     """
     code, lanes, at = cond.code, cond.e.lanes, (arith.Const(0),)
     cond, usual = cond.keep(), [v.keep() for v in usual]
     slots = [_slot(code.fresh("slot"), v.dtype, lanes) for v in usual]
     branch = code.nested()
-    better = [choose(cond, new, old) for new, old in zip(rare(branch), usual)]
+    better = [select(cond, new, old) for new, old in zip(rare(branch), usual)]
     first = [ir.Store(slot, at, v.e) for slot, v in zip(slots, usual)]
     again = branch.wrap(ir.seq(*(ir.Store(slot, at, v.e) for slot, v in zip(slots, better))))
     test = ir.If(cond.e if lanes == 1 else ir.LaneReduce("or", cond.e), again)
@@ -220,21 +221,21 @@ def polynomial(x: V, coefficients: Sequence[float]) -> V:
     """c0 + c1·x + c2·x² + … by Horner's rule."""
     total = x.number(coefficients[-1])
     for c in reversed(coefficients[:-1]):
-        total = total.times_plus(x, c)
+        total = total.mul_add(x, c)
     return total
 
 
-def by_pairs(x: V, square: V, coefficients: Sequence[float]) -> V:
-    """The same by pairs, c0 + c1·x + x²·(c2 + c3·x + …): as many steps, but half as deep."""
+def estrin(x: V, square: V, coefficients: Sequence[float]) -> V:
+    """The same by Estrin's scheme, one level: c0 + c1·x + x²·(c2 + c3·x + …), half as deep."""
     pairs = [coefficients[i : i + 2] for i in range(0, len(coefficients), 2)]
-    *rest, last = [x.times_plus(c[1], c[0]) if len(c) == 2 else x.number(c[0]) for c in pairs]
+    *rest, last = [x.mul_add(c[1], c[0]) if len(c) == 2 else x.number(c[0]) for c in pairs]
     for pair in reversed(rest):
-        last = square.times_plus(last, pair)
+        last = square.mul_add(last, pair)
     return last
 
 
 def copy_sign(size: V, sign: V) -> V:
-    """|size| with the sign of `sign` (size ≥ 0 or NaN), bit by bit, so that -0.0 keeps its sign."""
+    """|size| with the sign bit of `sign` (size ≥ 0 or NaN), which keeps the sign of -0.0."""
     kind = uint_of(sign.dtype)
     top = 1 << (sign.dtype.bits - 1)
     return ((size.bits(kind) & (top - 1)) | (sign.bits(kind) & top)).bits(size.dtype)
@@ -258,7 +259,7 @@ def power_of_two(n: V, dtype: DType) -> V:
 
 
 def scale(x: V, n: V) -> V:
-    """x · 2**n in two steps, right through the subnormals; |n| at most twice the exponent range."""
+    """x · 2**n in two multiplications, exact for subnormals; |n| ≤ twice the exponent range."""
     half, rest = halves(n, x.dtype)
     return x * half * rest
 
@@ -290,15 +291,15 @@ def from_magic(shifted: V) -> tuple[V, V]:
 
 
 def rounded(op: str, x: V) -> V:
-    """floor, ceil, trunc or round; spelled out where the target has no instruction for it."""
+    """floor, ceil, trunc or round; expanded where the target has no instruction for it."""
     if x.code.has_rounding:
         return V(x.code, ir.Unary(op, x.e))
     x = x.keep()
     size = abs(x).keep()
     whole = 2.0 ** MANTISSA[x.dtype.name]
     near = ((size + whole) - whole).keep()  # to nearest even, for size < whole
-    below = choose(near > size, near - 1.0, near).keep()
-    above = choose(near < size, near + 1.0, near)
+    below = select(near > size, near - 1.0, near).keep()
+    above = select(near < size, near + 1.0, near)
     is_negative = x < 0.0
     match op:
         case "round":
@@ -306,24 +307,24 @@ def rounded(op: str, x: V) -> V:
         case "trunc":
             result = below
         case "floor":
-            result = choose(is_negative, above, below)
+            result = select(is_negative, above, below)
         case _:
-            result = choose(is_negative, below, above)
-    return choose(size < whole, copy_sign(result, x), x)
+            result = select(is_negative, below, above)
+    return select(size < whole, copy_sign(result, x), x)
 
 
-# --- two floats for one: a sum hi + lo with about twice the digits --------------------------------
+# --- double-double arithmetic: a sum high + low with about twice the precision -------------------
 
 
 def two_sum(a: V, b: V) -> tuple[V, V]:
-    """a + b exactly, for any order of sizes."""
+    """a + b exactly (Knuth's TwoSum), for any magnitudes."""
     total = (a + b).keep()
     part = (total - a).keep()
     return total, ((a - (total - part)) + (b - part)).keep()
 
 
 def fast_two_sum(a: V, b: V) -> tuple[V, V]:
-    """a + b exactly, for |a| ≥ |b|."""
+    """a + b exactly (Dekker's FastTwoSum), for |a| ≥ |b|."""
     total = (a + b).keep()
     return total, (b - (total - a)).keep()
 
@@ -341,7 +342,7 @@ def two_product(a: V, b: V) -> tuple[V, V]:
 
 
 def _split(a: V) -> tuple[V, V]:
-    """Veltkamp's halves of a float64."""
+    """Veltkamp's split of a float64."""
     big = (a * 134217729.0).keep()
     high = (big - (big - a)).keep()
     return high, (a - high).keep()

@@ -1,5 +1,5 @@
-"""erf and tanh: one minus a decaying exponential; where that leaves no digits, near zero, a
-polynomial, but for erf in f32, whose exponential is taken together with the one.
+"""erf and tanh: one minus a decaying exponential, and a polynomial near zero, where that cancels.
+erf in f32 needs no polynomial there: it combines 1 and the exponential exactly.
 
 Coefficients: minimax, as in exponential.
 """
@@ -10,12 +10,12 @@ from ingot.legalize.math.code import (
     BIAS,
     MANTISSA,
     V,
-    by_pairs,
-    choose,
     copy_sign,
+    estrin,
     int_of,
     magic,
     polynomial,
+    select,
 )
 from ingot.legalize.math.exponential import POWER_F32, exp, exp_small
 
@@ -48,38 +48,38 @@ _TANH_F32 = (
 
 def erf_f32(x: V) -> V:
     """1 - 2^-q with q = -log2(erfc(|x|)), a polynomial without a constant: 2^-q is 2^n · (1 + p),
-    and 1 - 2^n is exact, so small results keep their digits. From 3.925 on it is 1."""
+    and 1 - 2^n is exact, so small results keep their precision. From 3.925 on it is 1."""
     x = x.keep()
     a = abs(x).keep()
-    t = choose(a > 3.925, 3.925, a).keep()
+    t = select(a > 3.925, 3.925, a).keep()
     square = (t * t).keep()
     first, *rest = _ERFC_F32
-    q = t.times_plus(first, square * by_pairs(t, square, rest)).keep()
+    q = t.mul_add(first, square * estrin(t, square, rest)).keep()
     shift = magic(x.dtype) + BIAS["f32"]
     shifted = (shift - q).keep()
     r = ((shift - shifted) - q).keep()
     first, *rest = POWER_F32
     square = (r * r).keep()
-    p = r.times_plus(first, square * by_pairs(r, square, rest))
+    p = r.mul_add(first, square * estrin(r, square, rest))
     power = (shifted.bits(int_of(x.dtype)) << MANTISSA["f32"]).bits(x.dtype).keep()
-    return copy_sign((-power).times_plus(p, 1.0 - power), x)
+    return copy_sign((-power).mul_add(p, 1.0 - power), x)
 
 
 def erf_f64(x: V) -> V:
     x = x.keep()
     a = abs(x).keep()
-    near = a.times_plus(polynomial((a * a).keep(), _ERF_NEAR_F64), a)
-    t = choose(a > 6.0, 6.0, a).keep()
+    near = a.mul_add(polynomial((a * a).keep(), _ERF_NEAR_F64), a)
+    t = select(a > 6.0, 6.0, a).keep()
     u = ((t - 3.0) / (t + 3.0)).keep()
     far = 1.0 - exp(-(t * t)) * polynomial(u, _ERF_FAR_F64)
-    return copy_sign(choose(a < 1.0, near, far), x)
+    return copy_sign(select(a < 1.0, near, far), x)
 
 
 def tanh_f32(x: V) -> V:
     x = x.keep()
     a = abs(x).keep()
     square = (a * a).keep()
-    near = (a * square).times_plus(polynomial(square, _TANH_F32), a)
-    e = exp_small(choose(a > 10.0, 10.0, a) * 2.0)
+    near = (a * square).mul_add(polynomial(square, _TANH_F32), a)
+    e = exp_small(select(a > 10.0, 10.0, a) * 2.0)
     far = 1.0 - 2.0 / (e + 1.0)
-    return copy_sign(choose(a < 0.625, near, far), x)
+    return copy_sign(select(a < 0.625, near, far), x)

@@ -1,7 +1,7 @@
 """exp, exp2, expm1, sigmoid: x = n·ln2 + r with |r| ≤ ln2/2, a polynomial in r, then · 2**n.
 
 Coefficients: minimax (Remez exchange in 50 digits, weighted for relative error), rounded to the
-type. ln2 is cut in two so that n · high is exact.
+type. ln2 is split in two so that n · high is exact.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from ingot.legalize.math.code import (
     BIAS,
     MANTISSA,
     V,
-    by_pairs,
-    choose,
     copy_sign,
+    estrin,
     from_magic,
     halves,
     int_of,
@@ -23,6 +22,7 @@ from ingot.legalize.math.code import (
     polynomial,
     power_of_two,
     scale,
+    select,
 )
 
 
@@ -70,16 +70,16 @@ POWER_F32 = _EXP["f32"].two
 
 
 def clamp(x: V, low: float, high: float) -> V:
-    """NaN passes: it compares false."""
-    below = choose(x > high, high, x).keep()
-    return choose(below < low, low, below).keep()
+    """x within low … high; NaN stays NaN, since it compares false."""
+    below = select(x > high, high, x).keep()
+    return select(below < low, low, below).keep()
 
 
 def reduce(x: V) -> tuple[V, V]:
     """(n, r) with x = n·ln2 + r; `x` is within the range of the tables."""
     t = _EXP[x.dtype.name]
-    whole, n = from_magic(x.times_plus(LOG2E, magic(x.dtype)).keep())
-    r = whole.times_plus(-t.ln2_low, whole.times_plus(-t.ln2_high, x))
+    whole, n = from_magic(x.mul_add(LOG2E, magic(x.dtype)).keep())
+    r = whole.mul_add(-t.ln2_low, whole.mul_add(-t.ln2_high, x))
     return n, r.keep()
 
 
@@ -87,7 +87,7 @@ def above_one(r: V) -> V:
     """e^r - 1 for |r| ≤ ln2/2."""
     q = polynomial(r, _EXP[r.dtype.name].cubic)
     square = (r * r).keep()
-    return square.times_plus(r.times_plus(q, 0.5), r)
+    return square.mul_add(r.mul_add(q, 0.5), r)
 
 
 def exp(x: V) -> V:
@@ -103,39 +103,38 @@ _FAR_BELOW = -176.0  # rounds to -127 · ln4
 
 
 def exp_by_fourths(x: V) -> V:
-    """e^x = 4^n · e^r: the hottest loop of a softmax, in as few steps as it takes.
+    """e^x = 4^n · e^r, in few operations: it is the hottest loop of a softmax.
 
-    4^n = 2^n · 2^n is two equal factors, each one shift away from the sum that rounds x / ln4: its
-    low bits are n, and the exponent's bias, which was added with it. Masked scores, far below, are
-    clamped where n is the bias: the factors are zero then, and no product rounds to nothing, which
-    takes machines 30 cycles.
+    4^n = 2^n · 2^n has two equal factors. Each is one shift of the sum that rounds x / ln4, whose
+    low bits are n plus the exponent's bias. Very negative inputs (masked scores) are clamped to
+    n = -bias: then the factors are zero, and no product underflows, which takes about 30 cycles.
     """
     t = _EXP["f32"]
     x = clamp(x.keep(), _FAR_BELOW, t.high)
     shift = magic(x.dtype) + BIAS["f32"]
-    shifted = x.times_plus(LOG2E / 2, shift).keep()
+    shifted = x.mul_add(LOG2E / 2, shift).keep()
     whole = (shifted - shift).keep()
-    r = whole.times_plus(-2 * t.ln2_low, whole.times_plus(-2 * t.ln2_high, x)).keep()
+    r = whole.mul_add(-2 * t.ln2_low, whole.mul_add(-2 * t.ln2_high, x)).keep()
     square = (r * r).keep()
-    p = square.times_plus(by_pairs(r, square, _WIDE_EXP), r)
+    p = square.mul_add(estrin(r, square, _WIDE_EXP), r)
     root = (shifted.bits(int_of(x.dtype)) << MANTISSA["f32"]).bits(x.dtype).keep()
-    return p.times_plus(root, root) * root  # (1 + p) · root, rounded as 1 + p is
+    return p.mul_add(root, root) * root  # (1 + p) · root, rounded once
 
 
 def exp_by_halves(x: V) -> V:
     t = _EXP[x.dtype.name]
     x = x.keep()
     is_zero = (x < t.low).keep()
-    n, r = reduce(choose(is_zero, 0.0, choose(x > t.high, t.high, x)).keep())
+    n, r = reduce(select(is_zero, 0.0, select(x > t.high, t.high, x)).keep())
     square = (r * r).keep()
-    p = square.times_plus(by_pairs(r, square, (0.5, *t.cubic)), r)
+    p = square.mul_add(estrin(r, square, (0.5, *t.cubic)), r)
     half, rest = halves(n, x.dtype)
-    # (1 + p) · half, rounded as 1 + p is
-    return choose(is_zero, 0.0, p.times_plus(half, half) * rest)
+    # (1 + p) · half, rounded once
+    return select(is_zero, 0.0, p.mul_add(half, half) * rest)
 
 
 def exp_small(x: V) -> V:
-    """exp where the result is a normal number: one scaling step less."""
+    """exp where the result is a normal number: one multiplication less."""
     n, r = reduce(x.keep())
     return (above_one(r) + 1.0) * power_of_two(n, x.dtype)
 
@@ -145,7 +144,7 @@ def exp2(x: V) -> V:
     x = clamp(x.keep(), t.min_power, t.max_power)
     whole, n = nearest(x)
     r = (x - whole).keep()
-    return scale(r.times_plus(polynomial(r, t.two), 1.0), n)
+    return scale(r.mul_add(polynomial(r, t.two), 1.0), n)
 
 
 def expm1(x: V) -> V:
@@ -155,11 +154,11 @@ def expm1(x: V) -> V:
     n, r = reduce(clamp(x, t.tiny_expm1, t.high))
     below = power_of_two(-_at_most(n, 1000 if x.dtype.bits == 64 else 120), x.dtype)
     result = scale(above_one(r) + (1.0 - below), n)
-    return choose(x.equals(0.0), x, result)  # -0.0
+    return select(x.equals(0.0), x, result)  # -0.0
 
 
 def _at_most(n: V, limit: int) -> V:
-    return choose(n > limit, limit, n)
+    return select(n > limit, limit, n)
 
 
 def sigmoid(x: V) -> V:
@@ -172,17 +171,17 @@ _RAISED = 24  # powers of two from 2^-150 on, times this power of two, are norma
 def sigmoid_by_sum(x: V) -> V:
     """1 / (1 + e^-x) with e^-x = 2^-n · (1 + p) is 2^n / (2^n + 1 + p).
 
-    2^n + 1 is exact where p matters beside it, or what it lost goes into p. So sum and quotient
-    round once each, and the result once more where it is subnormal. Beyond 20 it is 1.
+    2^n + 1 is exact where p is significant, else its rounding error is added to p. So sum and
+    quotient round once each, and the result once more where it is subnormal. Beyond 20 it is 1.
     """
     t = _EXP["f32"]
     x = clamp(x.keep(), t.low, 20.0)
     shift = magic(x.dtype) + (BIAS["f32"] + _RAISED)
-    shifted = x.times_plus(LOG2E, shift).keep()
+    shifted = x.mul_add(LOG2E, shift).keep()
     whole = (shifted - shift).keep()
-    r = whole.times_plus(t.ln2_low, whole.times_plus(t.ln2_high, -x)).keep()
+    r = whole.mul_add(t.ln2_low, whole.mul_add(t.ln2_high, -x)).keep()
     square = (r * r).keep()
-    p = square.times_plus(by_pairs(r, square, (0.5, *t.cubic)), r)
+    p = square.mul_add(estrin(r, square, (0.5, *t.cubic)), r)
     raised = (shifted.bits(int_of(x.dtype)) << MANTISSA["f32"]).bits(x.dtype).keep()
     power = (raised * 2.0**-_RAISED).keep()
     near = (power + 1.0).keep()
@@ -190,9 +189,9 @@ def sigmoid_by_sum(x: V) -> V:
 
 
 def sigmoid_by_halves(x: V) -> V:
-    """With e = exp(-|x|) ≤ 1 nothing overflows, and small results keep their digits.
+    """With e = exp(-|x|) ≤ 1 nothing overflows, and small results keep their precision.
 
-    Exponential, sum and quotient round once each; the first two errors are known, and taken back.
+    Exponential, sum and quotient round once each; the first two errors are known and compensated.
     """
     x = x.keep()
     t = _EXP[x.dtype.name]
@@ -204,17 +203,17 @@ def sigmoid_by_halves(x: V) -> V:
     bottom = (e + 1.0).keep()
     bottom_lost = e - (bottom - 1.0)
     is_left = (x < 0.0).keep()
-    q = (choose(is_left, e, 1.0) / bottom).keep()
-    inverse = choose(is_left, 1.0 - q, q)
-    error = choose(is_left, lost, 0.0) - e.times_plus(lost, bottom_lost) * inverse
-    return q.times_plus(error, q)
+    q = (select(is_left, e, 1.0) / bottom).keep()
+    inverse = select(is_left, 1.0 - q, q)
+    error = select(is_left, lost, 0.0) - e.mul_add(lost, bottom_lost) * inverse
+    return q.mul_add(error, q)
 
 
 def tanh_by_expm1(x: V) -> V:
     """tanh |x| = m / (m + 2) with m = expm1(2|x|)."""
     x = x.keep()
     size = abs(x)
-    m = expm1(choose(size > 40.0, 40.0, size) * 2.0).keep()
+    m = expm1(select(size > 40.0, 40.0, size) * 2.0).keep()
     return copy_sign(m / (m + 2.0), x)
 
 
@@ -224,16 +223,16 @@ def sinh(x: V) -> V:
     size = abs(x).keep()
     m = expm1(size).keep()
     small = (m + m / (m + 1.0)) * 0.5
-    return copy_sign(choose(size > 22.0, _half_exp(size), small), x)
+    return copy_sign(select(size > 22.0, _half_exp(size), small), x)
 
 
 def cosh(x: V) -> V:
     size = abs(x).keep()
     e = exp(size).keep()
-    return choose(size > 22.0, _half_exp(size), (e + 1.0 / e) * 0.5)
+    return select(size > 22.0, _half_exp(size), (e + 1.0 / e) * 0.5)
 
 
 def _half_exp(size: V) -> V:
-    """exp(size) / 2 without an overflow on the way."""
+    """exp(size) / 2 without intermediate overflow."""
     root = exp(size * 0.5).keep()
     return (root * 0.5) * root

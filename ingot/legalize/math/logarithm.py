@@ -7,7 +7,7 @@ s = f / (2+f), log(1+f) = f - (f²/2 - s·(f²/2 + s²·p(s²))). Coefficients: 
 from __future__ import annotations
 
 from ingot import dtypes
-from ingot.legalize.math.code import V, choose, copy_sign, int_of, polynomial
+from ingot.legalize.math.code import V, copy_sign, int_of, polynomial, select
 
 # |error| < 2^-28.3 over [√½ - 1, √2 - 1]
 _CUBIC_F32 = (
@@ -33,13 +33,13 @@ _TINY = {"f32": 2.0**-126, "f64": 2.0**-1022}  # the smallest normal number
 def split(x: V) -> tuple[V, V]:
     """(e, f) with x = 2^e · (1 + f), for positive finite x, subnormal too; e as a float."""
     name, kind = x.dtype.name, int_of(x.dtype)
-    lift = _MANTISSA[name] + 1
+    scale_bits = _MANTISSA[name] + 1
     is_tiny = (x < _TINY[name]).keep()
-    bits = choose(is_tiny, x * 2.0**lift, x).bits(kind).keep()
+    bits = select(is_tiny, x * 2.0**scale_bits, x).bits(kind).keep()
     exponent = ((bits - _ROOT_HALF[name]) >> _MANTISSA[name]).keep()
     m = (bits - (exponent << _MANTISSA[name])).bits(x.dtype)
     whole = _to_float(exponent, x)
-    return choose(is_tiny, whole - float(lift), whole).keep(), (m - 1.0).keep()
+    return select(is_tiny, whole - float(scale_bits), whole).keep(), (m - 1.0).keep()
 
 
 def _to_float(n: V, like: V) -> V:
@@ -48,7 +48,7 @@ def _to_float(n: V, like: V) -> V:
 
 
 def _tail(f: V) -> V:
-    """f - log(1 + f), small beside f."""
+    """f - log(1 + f), small relative to f."""
     half = (f * f * 0.5).keep()
     if f.dtype is dtypes.f32:
         return half - (f * f) * (f * polynomial(f, _CUBIC_F32))
@@ -58,21 +58,21 @@ def _tail(f: V) -> V:
 
 
 def finish(x: V, result: V, zero_at: float = 0.0) -> V:
-    """The ends: log 0 = -inf, of less NaN, of infinity infinity; `zero_at` is where log's 0 is."""
+    """Special cases: -inf at `zero_at`, where the argument of log is 0; NaN below; inf at inf."""
     inf = float("inf")
-    at_zero = choose(x.equals(zero_at), -inf, x.number(float("nan")))
-    return choose(x > zero_at, choose(x.equals(inf), x, result), choose(x.is_nan(), x, at_zero))
+    at_zero = select(x.equals(zero_at), -inf, x.number(float("nan")))
+    return select(x > zero_at, select(x.equals(inf), x, result), select(x.is_nan(), x, at_zero))
 
 
 def log(x: V) -> V:
     x = x.keep()
     e, f = split(x)
     high, low = LN2[x.dtype.name]
-    return finish(x, e.times_plus(high, f - (_tail(f) - e * low)))
+    return finish(x, e.mul_add(high, f - (_tail(f) - e * low)))
 
 
 def log2_f64(x: V) -> V:
-    """log(1+f) / ln2, the large part of the product kept exact by cutting f - f²/2."""
+    """log(1+f) / ln2; f - f²/2 is truncated so that the leading product is exact."""
     x = x.keep()
     e, f = split(x)
     s = (f / (f + 2.0)).keep()
@@ -90,24 +90,24 @@ def log2_f64(x: V) -> V:
 
 
 def log2_f32(x: V) -> V:
-    """(f - tail) / ln2 with what rounding takes from f / ln2 added back."""
+    """(f - tail) / ln2, with the rounding error of f / ln2 added back."""
     x = x.keep()
     e, f = split(x)
     high = (f * LOG2E_F32[0]).keep()
-    lost = f.times_plus(LOG2E_F32[0], -high)  # 0 where there is no fma
-    low = f.times_plus(LOG2E_F32[1], lost)
+    lost = f.mul_add(LOG2E_F32[0], -high)  # 0 where there is no fma
+    low = f.mul_add(LOG2E_F32[1], lost)
     return finish(x, e + (high + (low - _tail(f) * LOG2E_F32[0])))
 
 
 def log1p(x: V) -> V:
-    """log u + (x - (u - 1)) / u with u = 1 + x: the second term is what rounding took from u."""
+    """log u + (x - (u - 1)) / u with u = 1 + x: the second term is the rounding error of u."""
     x = x.keep()
     u = (x + 1.0).keep()
     e, f = split(u)
-    lost = choose(x > 1.0, 1.0 - (u - x), x - (u - 1.0)) / u
+    lost = select(x > 1.0, 1.0 - (u - x), x - (u - 1.0)) / u
     high, low = LN2[x.dtype.name]
-    result = e.times_plus(high, f - (_tail(f) - e.times_plus(low, lost)))
-    small = choose(abs(x) < 2.0**-54, x, result)  # -0.0 among them
+    result = e.mul_add(high, f - (_tail(f) - e.mul_add(low, lost)))
+    small = select(abs(x) < 2.0**-54, x, result)  # -0.0 among them
     return finish(x, small, -1.0)
 
 
@@ -116,15 +116,15 @@ def asinh(x: V) -> V:
     a = abs(x).keep()
     square = (a * a).keep()
     near = log1p(a + square / ((square + 1.0).sqrt() + 1.0))
-    return copy_sign(choose(a > 2.0**28, log(a) + 0.6931471805599453, near), x)
+    return copy_sign(select(a > 2.0**28, log(a) + 0.6931471805599453, near), x)
 
 
 def acosh(x: V) -> V:
     x = x.keep()
     t = (x - 1.0).keep()
     near = log1p(t + (t * 2.0 + t * t).sqrt())
-    inside = choose(x > 2.0**28, log(x) + 0.6931471805599453, near)
-    return choose(x < 1.0, float("nan"), inside)
+    inside = select(x > 2.0**28, log(x) + 0.6931471805599453, near)
+    return select(x < 1.0, float("nan"), inside)
 
 
 def atanh(x: V) -> V:

@@ -1,7 +1,7 @@
-"""Types that machines have no arithmetic for: their values as f32 (or i8), by their bits.
+"""Narrow types without hardware arithmetic: conversion to and from f32 (or i8) by bits.
 
 bf16, float8, float4 and, without an instruction for it, f16: decoding is exact, encoding rounds
-once, to nearest even. i4, u4, i2, u2 are kept one to a byte, sign- or zero-extended.
+once, to nearest even. i4, u4, i2, u2 are stored one to a byte, sign- or zero-extended.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.legalize.math.code import V, choose, copy_sign, rounded
+from ingot.legalize.math.code import V, copy_sign, rounded, select
 
 INF, NAN = float("inf"), float("nan")
 _INF_BITS = 0x7F800000
 
 
 class Format(NamedTuple):
-    """A small float. `special` says what stands at the end of its codes:
+    """A narrow float format. `special` says how its last codes are used:
 
     ieee: infinity, then NaN; fn: one NaN, no infinity; fnuz: NaN is the code of -0; none: neither.
     """
@@ -48,7 +48,7 @@ def is_narrow_int(dtype: DType) -> bool:
 
 
 def to_f32(x: V) -> V:
-    """The value of a small float, exactly."""
+    """The exact value of a narrow float."""
     if x.dtype.name == "f8e8m0fnu":
         return _decode_power(x)
     form, bits = FORMATS[x.dtype.name], x.dtype.bits
@@ -58,20 +58,20 @@ def to_f32(x: V) -> V:
     sign = (code >> (bits - 1)) << 31
     size = (code & ((1 << (bits - 1)) - 1)).keep()
     placed = (size << (23 - form.mantissa)).keep()
-    # read with f32's bias, subnormals and all, then corrected by one exact product
+    # read with f32's bias, subnormals included, then corrected by one exact multiplication
     value = (placed.bits(dtypes.f32) * 2.0 ** (127 - form.bias)).bits(dtypes.u32)
     match form.special:
         case "ieee":
-            value = choose(size > form.last, placed | _INF_BITS, value)
+            value = select(size > form.last, placed | _INF_BITS, value)
         case "fn":
-            value = choose(size > form.last, 0x7FC00000, value)
+            value = select(size > form.last, 0x7FC00000, value)
         case "fnuz":
-            value = choose(code.equals(1 << (bits - 1)), 0x7FC00000, value)
+            value = select(code.equals(1 << (bits - 1)), 0x7FC00000, value)
     return (value | sign).bits(dtypes.f32)
 
 
 def from_f32(x: V, dtype: DType, saturate: bool) -> V:
-    """The nearest small float, ties to even; beyond the last: infinity or NaN, or the last."""
+    """The nearest narrow float, ties to even; overflow gives infinity or NaN, or saturates."""
     if dtype.name == "f8e8m0fnu":
         return _encode_power(x, saturate)
     form, bits = FORMATS[dtype.name], dtype.bits
@@ -83,14 +83,14 @@ def from_f32(x: V, dtype: DType, saturate: bool) -> V:
     sign = (raw >> 31) << (bits - 1)
     whole = code | sign
     if form.special == "fnuz":
-        whole = choose(code.equals(0), 0, whole)
+        whole = select(code.equals(0), 0, whole)
     if form.special in ("fnuz", "none"):  # NaN is the code of -0, or becomes it
-        whole = choose(size > _INF_BITS, 1 << (bits - 1), whole)
+        whole = select(size > _INF_BITS, 1 << (bits - 1), whole)
     return whole.to(dtypes.of(f"u{bits}")).bits(dtype)
 
 
 def _rounded(size: V, form: Format) -> V:
-    """The code of a magnitude given by its f32 bits, as if codes went on for ever."""
+    """The code of a magnitude given by its f32 bits, as if the exponent range had no end."""
     drop = 23 - form.mantissa
     even = (size >> drop) & 1
     normal = ((size + even + ((1 << (drop - 1)) - 1)) >> drop) - (
@@ -98,12 +98,12 @@ def _rounded(size: V, form: Format) -> V:
     )
     if form.bias == 127:  # the same subnormals as f32
         return normal
-    # adding a power of two whose last place is the smallest subnormal rounds to those
+    # adding a power of two whose ulp is the smallest subnormal rounds to a multiple of it
     shift = 2.0 ** (24 - form.bias - form.mantissa)
     base = int(dtypes.f32.numpy.type(shift).view("uint32"))
     small = (size.bits(dtypes.f32) + shift).bits(dtypes.u32) - base
     first_normal = int(dtypes.f32.numpy.type(2.0 ** (1 - form.bias)).view("uint32"))
-    return choose(size < first_normal, small, normal)
+    return select(size < first_normal, small, normal)
 
 
 def _ends(code: V, size: V, form: Format, saturate: bool) -> V:
@@ -111,65 +111,65 @@ def _ends(code: V, size: V, form: Format, saturate: bool) -> V:
     match form.special:
         case "ieee":
             past = form.last if saturate else form.last + 1
-            code = choose(is_over, past, code)
-            return choose(is_nan, (form.last + 1) | (1 << (form.mantissa - 1)), code)
+            code = select(is_over, past, code)
+            return select(is_nan, (form.last + 1) | (1 << (form.mantissa - 1)), code)
         case "fn":
-            code = choose(is_over, form.last if saturate else form.last + 1, code)
-            return choose(is_nan, form.last + 1, code)
+            code = select(is_over, form.last if saturate else form.last + 1, code)
+            return select(is_nan, form.last + 1, code)
         case "fnuz":
             # -0's code is NaN: sign and code 0x80 | 0x80 meet in it
-            return choose(is_over, form.last if saturate else 0x80, code)
-    return choose(is_over, form.last, code)
+            return select(is_over, form.last if saturate else 0x80, code)
+    return select(is_over, form.last, code)
 
 
 def _decode_power(x: V) -> V:
     """f8e8m0fnu is 2**(code - 127), and NaN at 255."""
     code = x.bits(dtypes.u8).to(dtypes.u32).keep()
-    value = choose(code.equals(0), 1 << 22, code << 23)
-    return choose(code.equals(255), 0x7FC00000, value).bits(dtypes.f32)
+    value = select(code.equals(0), 1 << 22, code << 23)
+    return select(code.equals(255), 0x7FC00000, value).bits(dtypes.f32)
 
 
 def _encode_power(x: V, saturate: bool) -> V:
-    """The nearest power of two; what has none (zero, negative) is the nearest end, or NaN."""
+    """The nearest power of two; zero and negative values saturate to the lowest, or give NaN."""
     x = x.keep()
     raw = x.bits(dtypes.u32).keep()
     up = (raw >> 22) & 1
     code = ((raw >> 23) + up).keep()
-    small = choose(raw > 0x00400000, 1, raw.number(0))  # subnormal: ml_dtypes rounds these up
-    code = choose(raw < 0x00800000, small, code)
-    code = choose(code > 254, 254 if saturate else 255, code)
-    code = choose(x > 0.0, code, choose(x.is_nan(), 255, raw.number(0)) if saturate else 255)
+    small = select(raw > 0x00400000, 1, raw.number(0))  # subnormal: ml_dtypes rounds these up
+    code = select(raw < 0x00800000, small, code)
+    code = select(code > 254, 254 if saturate else 255, code)
+    code = select(x > 0.0, code, select(x.is_nan(), 255, raw.number(0)) if saturate else 255)
     return code.to(dtypes.u8).bits(dtypes.of("f8e8m0fnu"))
 
 
-def odd_f32(x: V) -> V:
-    """f64 → f32 rounded to odd, so that rounding once more to fewer bits is right."""
+def round_to_odd_f32(x: V) -> V:
+    """f64 → f32 rounded to odd, so that a second rounding to fewer bits is correct."""
     x = x.keep()
     near = x.to(dtypes.f32).keep()
     back = near.to(dtypes.f64).keep()
     raw = near.bits(dtypes.u32).keep()
-    cut = choose(abs(back) > abs(x), raw - 1, raw) | 1
+    cut = select(abs(back) > abs(x), raw - 1, raw) | 1
     is_exact = back.equals(x) | x.is_nan() | abs(x).equals(INF)
-    return choose(is_exact, near, cut.bits(dtypes.f32))
+    return select(is_exact, near, cut.bits(dtypes.f32))
 
 
-def odd_f64(n: V) -> V:
-    """A 64-bit integer → f64 rounded to odd: below bit 11 only "something was there" matters."""
+def round_to_odd_f64(n: V) -> V:
+    """A 64-bit integer → f64 rounded to odd: the bits below bit 11 become one sticky bit."""
     n = n.keep()
     low = n & 0x7FF
-    cut = (n - low) | choose(low.equals(0), n.number(0), 0x800)
+    cut = (n - low) | select(low.equals(0), n.number(0), 0x800)
     limit = 1 << 53
     is_small = n < limit
     if n.dtype.is_signed:
         is_small = is_small & (n > -limit)
-    return choose(is_small, n, cut).to(dtypes.f64)
+    return select(is_small, n, cut).to(dtypes.f64)
 
 
 def int_to_f32(n: V) -> V:
     """An integer as f32, exact or rounded to odd."""
     if n.dtype.bits <= 16:
         return n.to(dtypes.f32)
-    return odd_f32(odd_f64(n) if n.dtype.bits == 64 else n.to(dtypes.f64))
+    return round_to_odd_f32(round_to_odd_f64(n) if n.dtype.bits == 64 else n.to(dtypes.f64))
 
 
 def wrapped_int(x: V, dtype: DType) -> V:
@@ -183,21 +183,21 @@ def wrapped_int(x: V, dtype: DType) -> V:
 def modular_int(x: V) -> V:
     """A float's whole part modulo 2^64, as i64; 0 for NaN and infinities.
 
-    Less the nearest multiple of 2^64 it is exact, and fits but for 2^63 itself.
+    The difference to the nearest multiple of 2^64 is exact, and fits i64 except 2^63 itself.
     """
     x = x.keep()
     near = rounded("round", x * 2.0**-64)
     rest = (x - near * 2.0**64).keep()
-    return choose(rest >= 2.0**63, -(2.0**63), rest).to(dtypes.i64)
+    return select(rest >= 2.0**63, -(2.0**63), rest).to(dtypes.i64)
 
 
 def clamped_int(x: V, dtype: DType) -> V:
-    """A float saturated into a small integer."""
+    """A float saturated into a sub-byte integer."""
     wide = x.to(dtypes.i8 if dtype.is_signed else dtypes.u8).keep()
     low, high = int(dtype.lowest), int(dtype.highest)
-    cut = choose(wide > high, high, wide)
-    return (choose(cut < low, low, cut) if low else cut).to(dtype)
+    cut = select(wide > high, high, wide)
+    return (select(cut < low, low, cut) if low else cut).to(dtype)
 
 
 __all__ = ["FORMATS", "clamped_int", "copy_sign", "from_f32", "int_to_f32", "is_narrow_float",
-           "is_narrow_int", "modular_int", "odd_f32", "to_f32", "wrapped_int"]  # fmt: skip
+           "is_narrow_int", "modular_int", "round_to_odd_f32", "to_f32", "wrapped_int"]  # fmt: skip

@@ -1,7 +1,7 @@
 """pow with C99's special cases, and fmod, which is exact.
 
 pow(x, y) = exp(y · log|x|). In f64 the logarithm is a sum of two floats, since y makes its error
-larger up to 700 times; in f32 the two functions are done in f64, as precisely as f32 needs.
+up to 700 times larger; in f32 both functions are computed in f64, as precisely as f32 needs.
 Coefficients: minimax, as in exponential.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from ingot import dtypes
 from ingot.legalize.math.code import (
     V,
-    choose,
     copy_sign,
     fast_two_sum,
     nearest,
     polynomial,
     power_of_two,
     scale,
+    select,
     two_product,
     two_sum,
 )
@@ -58,7 +58,7 @@ def _short(a: V, y: V) -> V:
     """2^(y · log2 a) to about 2^-38; log2 (1 + f) = s · p(s²) with s = f / (2 + f)."""
     e, f = (part.to(dtypes.f64).keep() for part in split(a))
     s = (f / (f + 2.0)).keep()
-    log2 = s.times_plus(polynomial((s * s).keep(), _LOG2), e)
+    log2 = s.mul_add(polynomial((s * s).keep(), _LOG2), e)
     y = clamp(y.to(dtypes.f64).keep(), -1e40, 1e40)  # infinity · log 1 would be NaN
     t = clamp((y * log2).keep(), -300.0, 300.0)
     whole, n = nearest(t)
@@ -72,14 +72,14 @@ def _with_special_cases(x: V, y: V, core: Callable[[V, V], V]) -> V:
     is_whole = y.trunc().equals(y)  # infinity is, and even
     half = (y * 0.5).keep()
     is_odd = is_whole & half.trunc().differs(half)
-    at_inf = choose(grows, y.number(INF), 0.0)
-    at_zero = choose(grows, y.number(0.0), INF)
-    size = choose(a.equals(0.0), at_zero, choose(a.equals(INF), at_inf, core(a, y)))
-    signed = choose(is_odd, copy_sign(size, x), size)
+    at_inf = select(grows, y.number(INF), 0.0)
+    at_zero = select(grows, y.number(0.0), INF)
+    size = select(a.equals(0.0), at_zero, select(a.equals(INF), at_inf, core(a, y)))
+    signed = select(is_odd, copy_sign(size, x), size)
     is_complex = (x < 0.0) & a.differs(INF) & ~is_whole
-    real = choose(is_complex, NAN, signed)
-    known = choose(x.is_nan() | y.is_nan(), x + y, real)
-    return choose(y.equals(0.0) | x.equals(1.0), 1.0, known)
+    real = select(is_complex, NAN, signed)
+    known = select(x.is_nan() | y.is_nan(), x + y, real)
+    return select(y.equals(0.0) | x.equals(1.0), 1.0, known)
 
 
 def _precise(a: V, y: V) -> V:
@@ -87,7 +87,7 @@ def _precise(a: V, y: V) -> V:
     y = clamp(y, -1e20, 1e20)  # far beyond what any base but 1 needs to leave the range
     high, error = two_product(y, log_high)
     low = y * log_low + error
-    low = choose(abs(high) > 800.0, 0.0, low)
+    low = select(abs(high) > 800.0, 0.0, low)
     n, r = reduce(clamp(high, -800.0, 800.0))
     return scale(above_one((r + low).keep()) + 1.0, n)
 
@@ -100,7 +100,7 @@ def _log_pair(a: V) -> tuple[V, V]:
     product, error = two_product(s, bottom)
     s_low = ((((f - product) - error) - s * bottom_low) / bottom).keep()
     z, z_error = two_product(s, s)
-    z_low = s.times_plus(s_low * 2.0, z_error).keep()
+    z_low = s.mul_add(s_low * 2.0, z_error).keep()
     cube, cube_error = two_product(s, z)
     cube_low = cube_error + (s * z_low + s_low * z)
     third, third_error = two_product(cube, a.number(_TWO_THIRDS[0]))
@@ -115,25 +115,25 @@ def _log_pair(a: V) -> tuple[V, V]:
 def fmod_by_f64(x: V, y: V) -> V:
     """For f32 values held as f64: quotients of 29 bits at a time, so that every product is exact.
 
-    The exponents of two f32 differ by at most 277, which ten such steps cover.
+    The exponents of two f32 differ by at most 277, which ten such divisions cover.
     """
     x, y = x.keep(), y.keep()
     rest, b = abs(x).keep(), abs(y).keep()
     for step in reversed(range(10)):
         by = (b * 2.0 ** (29 * step)).keep()
         rest = (rest - (rest / by).trunc() * by).keep()
-        rest = choose(rest < 0.0, rest + by, rest).keep()  # the quotient was rounded up
+        rest = select(rest < 0.0, rest + by, rest).keep()  # the quotient was rounded up
     return _fmod_ends(x, y, rest)
 
 
 def _fmod_ends(x: V, y: V, rest: V) -> V:
     """fmod(x, inf) is x; fmod(inf, y) and fmod(x, 0) are NaN, as the arithmetic has it."""
     is_finite = abs(x) < INF
-    return choose(abs(y).equals(INF) & is_finite, x, copy_sign(rest, x))
+    return select(abs(y).equals(INF) & is_finite, x, copy_sign(rest, x))
 
 
 def fmod_f64(x: V, y: V) -> V:
-    """A loop: each turn takes up to 51 bits off the exponents' difference, at most 2098."""
+    """A loop: each iteration reduces the exponent difference, at most 2098, by up to 51."""
     x, y = x.keep(), y.keep()
     code, lanes = x.code, x.e.lanes
     b = abs(y).keep()
@@ -141,26 +141,26 @@ def fmod_f64(x: V, y: V) -> V:
     buffer = ir.Buffer(code.fresh("rest"), dtypes.f64, (ir.arith.Const(lanes),), ir.THREAD)
     at = (ir.arith.Const(0),)
     rest = ir.Load(buffer, at, lanes)
-    start = ir.Store(buffer, at, choose(is_proper, abs(x), 0.0).e)
+    start = ir.Store(buffer, at, select(is_proper, abs(x), 0.0).e)
     more = ir.Binary("and", ir.Compare("ge", rest, b.e), is_proper.e)
-    turn = ir.While(more if lanes == 1 else ir.LaneReduce("or", more), _fmod_turn(rest, b))
-    code.wrappers.append(lambda body: ir.Alloc(buffer, ir.seq(start, turn, body)))
+    loop = ir.While(more if lanes == 1 else ir.LaneReduce("or", more), _fmod_step(rest, b))
+    code.wrappers.append(lambda body: ir.Alloc(buffer, ir.seq(start, loop, body)))
     result = V(code, rest).keep()
-    return _fmod_ends(x, y, choose(is_proper, result, NAN))
+    return _fmod_ends(x, y, select(is_proper, result, NAN))
 
 
-def _fmod_turn(rest: ir.Load, b: V) -> ir.Stmt:
+def _fmod_step(rest: ir.Load, b: V) -> ir.Stmt:
     """rest := rest mod (b · 2^k), with k such that the quotient has at most 52 bits."""
     code = b.code.nested()
     r = V(code, rest).keep()
     divisor = V(code, b.e)
     gap = (split(r)[0] - split(divisor)[0] - 51.0).keep()
-    k = choose(gap > 0.0, gap, 0.0).to(dtypes.i64).keep()
+    k = select(gap > 0.0, gap, 0.0).to(dtypes.i64).keep()
     by = scale(divisor, k).keep()
     quotient = (r / by).trunc().keep()
-    down = choose(r > 2.0**900, 2.0**-60, r.number(1.0)).keep()  # Veltkamp's halves overflow there
+    down = select(r > 2.0**900, 2.0**-60, r.number(1.0)).keep()  # Veltkamp's halves overflow there
     small, small_by = (r * down).keep(), by * down
     product, error = two_product(quotient, small_by)
     left = (((small - product) - error) / down).keep()
-    new = choose(left < 0.0, left + by, left)
-    return code.wrap(ir.Store(rest.buffer, rest.indices, choose(r >= divisor, new, r).e))
+    new = select(left < 0.0, left + by, left)
+    return code.wrap(ir.Store(rest.buffer, rest.indices, select(r >= divisor, new, r).e))

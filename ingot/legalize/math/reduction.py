@@ -1,9 +1,10 @@
 """Arguments of sin, cos and tan: a = n·π/2 + r with |r| at most about π/4, for every finite a ≥ 0.
 
-Near: n·π/2 is taken off in parts, each product exact or its error known. Far, in a branch that
-vectors without a large lane skip: with a = M·2^e, only those bits of 2/π matter whose product with
-M·2^e is neither a multiple of four quarter turns nor too small; a window of them, times M, in
-32-bit limbs, is the answer as a fixed-point number (Payne and Hanek). n is right modulo 4.
+Near: Cody and Waite's reduction; n·π/2 is subtracted in several terms, each product exact or its
+error known. Far, in a branch that vectors without a large lane skip: Payne and Hanek's reduction.
+With a = M·2^e, only those bits of 2/π matter whose product with M·2^e is neither a multiple of 4
+nor too small; a window of them, times M, in 32-bit limbs, is the result as a fixed-point number. n
+is correct modulo 4.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from ingot import dtypes
 from ingot.legalize.math.code import (
     Code,
     V,
-    choose,
     fast_two_sum,
     int_of,
     nearest,
     rarely,
+    select,
     two_product,
     two_sum,
     uint_of,
@@ -45,7 +46,7 @@ class _Near(NamedTuple):
     half_pi: tuple[float, ...]
 
 
-# Whole quarter turns times a part are exact, or are fused with the subtraction, which then is.
+# n times each term is exact, or is fused with the subtraction, which then is exact.
 _NEAR_WIDE = _Near(2.0**27, (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736765e-17))
 _NEAR_FUSED = _Near(2.0**17, (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15))
 _NEAR_PLAIN = _Near(
@@ -70,13 +71,13 @@ _FAR_F64 = _Far(52, 0, 1045, 6, 4)
 
 
 def reduce_f32(a: V) -> tuple[V, V]:
-    """(n, r): the quarter turns as an integer, and the rest; `a` is an f32, maybe held as f64."""
+    """(n, r): the quarter turns as an integer, and the remainder; `a` is an f32, maybe as f64."""
     is_wide = a.dtype is dtypes.f64
     near = _NEAR_WIDE if is_wide else _NEAR_FUSED if a.code.has_fma else _NEAR_PLAIN
     whole, n = nearest(a * TWO_OVER_PI)
     r = a
-    for part in near.half_pi:
-        r = whole.times_plus(-part, r)
+    for term in near.half_pi:
+        r = whole.mul_add(-term, r)
 
     def far(code: Code) -> tuple[V, V]:
         x = a.inside(code)
@@ -90,7 +91,7 @@ def reduce_f32(a: V) -> tuple[V, V]:
 
 
 def reduce_f64(a: V) -> tuple[V, V, V]:
-    """(n, high, low): the quarter turns as i64, and the rest as a sum of two floats."""
+    """(n, high, low): the quarter turns as i64, and the remainder as a sum of two floats."""
     whole, n = nearest(a * TWO_OVER_PI)
     product, error = two_product(whole, a.number(HALF_PI[0]))
     high, low = two_sum((a - product).keep(), -error)
@@ -120,7 +121,7 @@ def _sum_of(limbs: Sequence[V]) -> tuple[V, V]:
 
 
 def _quarters(a: V, far: _Far) -> tuple[V, list[V]]:
-    """(n, limbs): quarter turns rounded to nearest, and the fraction that is left.
+    """(n, limbs): quarter turns rounded to nearest, and the fraction that remains.
 
     The first limb counts 2^-30 of a quarter turn, from -2^29, kept with 2^29 added; the next limbs
     go on from there.
@@ -129,50 +130,50 @@ def _quarters(a: V, far: _Far) -> tuple[V, list[V]]:
     position = ((raw >> far.mantissa) - far.bias).keep()
     one = 1 << far.mantissa
     mantissa = (((raw & (one - 1)) | one) >> far.spare).keep()
-    parts = _limbs_of(mantissa, far.mantissa + 1 - far.spare)
-    limbs = _product(parts, _window(position, far.window), far.kept)
+    factors = _limbs_of(mantissa, far.mantissa + 1 - far.spare)
+    limbs = _product(factors, _window(position, far.window), far.kept)
     first = (limbs[0] + (1 << 29)).keep()  # round: the top two bits are the quadrant
     n = (first >> 30) & 3
     return n, [(first & 0x3FFFFFFF).keep(), *limbs[1:]]
 
 
 def _limbs_of(x: V, bits: int) -> list[V]:
-    """Least first."""
+    """Least significant limb first."""
     return [x] if bits <= 32 else [(x & _LIMB).keep(), (x >> 32).keep()]
 
 
 def _window(position: V, count: int) -> list[V]:
-    """`count` limbs of 2/π from bit `position` of _WORDS on, greatest first."""
+    """`count` limbs of 2/π from bit `position` of _WORDS on, most significant first."""
     offset = (position & 31).keep()
     words = _words_from(position, count + 1)
     return [((((a << 32) | b) << offset) >> 32).keep() for a, b in pairwise(words)]
 
 
 def _words_from(position: V, count: int) -> list[V]:
-    """`count` words from word position // 32 on: shifted by 16, 8, 4, 2, 1 words, as its bits say,
-    so that no memory is needed."""
+    """`count` words from word position // 32 on, by a barrel shift of 16, 8, 4, 2, 1 words, so that
+    no memory is accessed."""
     last = 31 if count > 4 else 7  # of the words where a window may begin
     row = [position.number(word) for word in _WORDS[: last + count]]
     step = (last + 1) // 2
     while step:
         is_set = ((position >> (4 + step.bit_length())) & 1).differs(0).keep()
         pairs = zip(row, row[step:])
-        row = [choose(is_set, late, early).keep() for early, late in pairs][: count + step - 1]
+        row = [select(is_set, late, early).keep() for early, late in pairs][: count + step - 1]
         step //= 2
     return row
 
 
 def _product(mantissa: Sequence[V], window: Sequence[V], kept: int) -> list[V]:
-    """The first `kept` limbs of mantissa · window, as many limbs long as the window: what would
-    stand before them is whole turns."""
+    """The first `kept` limbs of mantissa · window, which has as many limbs as the window: limbs
+    before them would be multiples of a full turn."""
     columns: list[list[V]] = [[] for _ in window]
     for n, m in enumerate(mantissa):
         for k, w in enumerate(window):
-            place, product = k - n, (m * w).keep()
-            if place >= 0:
-                columns[place].append(product & _LIMB)
-            if place >= 1:
-                columns[place - 1].append(product >> 32)
+            index, product = k - n, (m * w).keep()
+            if index >= 0:
+                columns[index].append(product & _LIMB)
+            if index >= 1:
+                columns[index - 1].append(product >> 32)
     limbs: list[V] = []
     carry: list[V] = []
     for column in reversed(columns[: kept + 1]):  # one more, for its carry
@@ -188,5 +189,5 @@ def _signed(limb: V) -> V:
 
 
 def _small(limb: V) -> V:
-    """A limb as a float64: below the bits of 2^52 it is that much more."""
+    """A limb as a float64: its bits are or-ed into those of 2^52, which is then subtracted."""
     return (limb | 0x4330000000000000).bits(dtypes.f64) - 2.0**52

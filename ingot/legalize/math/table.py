@@ -1,4 +1,4 @@
-"""Which recipe computes which function in which type. Asked by expand_math."""
+"""The table of expansions: which function computes what, by type. Used by expand_math."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ingot import dtypes
 from ingot.legalize.math import error_function, exponential, logarithm, power, trigonometry
 from ingot.legalize.math.code import V
 
-Recipe = Callable[..., V]
+Expansion = Callable[..., V]
 
 
 def rsqrt(x: V) -> V:
     return 1.0 / x.sqrt()
 
 
-# Vectors of these are worth having: f32 as far as it goes, 2 ulp (tanh, erf, pow, sin, cos 4).
-F32: dict[str, Recipe] = {
+# Computed in f32, for vector speed: within 2 ulp (tanh, erf, pow, sin, cos: 4).
+F32: dict[str, Expansion] = {
     "exp": exponential.exp,
     "exp2": exponential.exp2,
     "expm1": exponential.expm1,
@@ -32,13 +32,13 @@ F32: dict[str, Recipe] = {
     "pow": power.pow_f32,
 }
 
-# f32 held as f64 gets by with less than f64 itself needs.
-F32_AS_F64: dict[str, Recipe] = {
+# f32 computed in f64, with less precision than f64 itself needs.
+F32_AS_F64: dict[str, Expansion] = {
     "fmod": power.fmod_by_f64,
     "tan": trigonometry.tan_by_f64,
 }
 
-F64: dict[str, Recipe] = {
+F64: dict[str, Expansion] = {
     "exp": exponential.exp,
     "exp2": exponential.exp2,
     "expm1": exponential.expm1,

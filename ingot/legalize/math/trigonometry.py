@@ -1,13 +1,13 @@
-"""sin, cos, tan and the inverse functions; but for sin and cos, f32 goes through f64.
+"""sin, cos, tan and the inverse functions; except for sin and cos, f32 is computed in f64.
 
 |x| = n·π/2 + r by reduction.py, for every finite x; in f64 r is a sum of two floats. The sign is
-put on at the end. Coefficients: minimax, as in exponential.
+applied at the end. Coefficients: minimax, as in exponential.
 """
 
 from __future__ import annotations
 
 from ingot import dtypes
-from ingot.legalize.math.code import V, choose, copy_sign, polynomial, uint_of
+from ingot.legalize.math.code import V, copy_sign, polynomial, select, uint_of
 from ingot.legalize.math.reduction import HALF_PI, reduce_f32, reduce_f64
 
 # (sin r - r) / r³ and (cos r - 1 + r²/2) / r⁴ in r², |error| < 2^-57.9 and 2^-64
@@ -41,8 +41,8 @@ def _sin_cos_f64(r: V, low: V) -> tuple[V, V]:
 
 def _sin_cos_f32(r: V) -> tuple[V, V]:
     z = (r * r).keep()
-    sin = (r * z).times_plus(polynomial(z, _SIN_F32), r)
-    cos = z.times_plus(z.times_plus(polynomial(z, _COS_F32), -0.5), 1.0)
+    sin = (r * z).mul_add(polynomial(z, _SIN_F32), r)
+    cos = z.mul_add(z.mul_add(polynomial(z, _COS_F32), -0.5), 1.0)
     return sin.keep(), cos.keep()
 
 
@@ -56,12 +56,12 @@ def _reduced(x: V) -> tuple[V, V, V]:
 
 
 def _quarter(sin: V, cos: V, n: V) -> V:
-    """sin of n quarter turns and a rest, its sign still to be changed by bit 1 of n."""
-    return choose((n & 1).differs(0), cos, sin)
+    """|sin| of n quarter turns plus r; bit 1 of n negates it."""
+    return select((n & 1).differs(0), cos, sin)
 
 
 def _flip(value: V, n: V, sign: V | None = None) -> V:
-    """-value where bit 1 of n is set; and again where `sign` is negative, be it -0.0."""
+    """-value where bit 1 of n is set; negated again where `sign` is negative or -0.0."""
     kind, top = uint_of(value.dtype), value.dtype.bits - 1
     by = n.bits(kind) << (top - 1)
     by = (by if sign is None else by ^ sign.bits(kind)) & (1 << top)
@@ -94,24 +94,24 @@ def tan_by_f64(x: V) -> V:
 
 def _quotient(n: V, sine: V, cosine: V, sign: V) -> V:
     is_odd = (n & 1).differs(0).keep()
-    value = choose(is_odd, -cosine, sine) / choose(is_odd, sine, cosine)
+    value = select(is_odd, -cosine, sine) / select(is_odd, sine, cosine)
     return _flip(value, n.number(0), sign)
 
 
 def atan(x: V) -> V:
-    """|x| is brought to |z| ≤ tan(π/8) by -1/x or (x-1)/(x+1), with π/2 or π/4 to add."""
+    """|x| is reduced to |z| ≤ tan(π/8) by -1/x or (x-1)/(x+1); π/2 or π/4 is added."""
     x = x.keep()
     a = abs(x).keep()
     is_large, is_middle = (a > 2.414213562373095).keep(), (a > 0.41421356237309503).keep()
-    top = choose(is_large, -1.0, choose(is_middle, a - 1.0, a))
-    bottom = choose(is_large, a, choose(is_middle, a + 1.0, 1.0))
+    top = select(is_large, -1.0, select(is_middle, a - 1.0, a))
+    bottom = select(is_large, a, select(is_middle, a + 1.0, 1.0))
     z = (top / bottom).keep()
     square = (z * z).keep()
     small = (z * square) * polynomial(square, _ATAN)
     high, low = HALF_PI[0], HALF_PI[1]
     zero = x.number(0.0)
-    base = choose(is_large, high, choose(is_middle, high / 2, zero))
-    correction = choose(is_large, low, choose(is_middle, low / 2, zero))
+    base = select(is_large, high, select(is_middle, high / 2, zero))
+    correction = select(is_large, low, select(is_middle, low / 2, zero))
     return copy_sign(base + (z + (small + correction)), x)
 
 

@@ -1,1 +1,1 @@
-"""Formulas that exporters spell in small operators, one file each: see passes/recognize.py."""
+"""Patterns of primitive operators that form a composite one, one file each: passes/recognize.py."""

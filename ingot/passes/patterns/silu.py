@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ingot.graph.ir import Node
-from ingot.passes.patterns.look import Look, either, rich
+from ingot.passes.patterns.matcher import Matcher, composite, either
 
 LAST = ("mul",)
 MAKES = "silu"
 
 
-def find(look: Look, node: Node) -> Node | None:
+def find(matcher: Matcher, node: Node) -> Node | None:
     for x, gate in either(node):
-        sigmoid = look.made(gate, "sigmoid")
+        sigmoid = matcher.producer(gate, "sigmoid")
         if sigmoid is not None and sigmoid.inputs[0] == x:
-            return rich(node, MAKES, x)
+            return composite(node, MAKES, x)
     return None

@@ -2,8 +2,8 @@
 
     primitive(kernel, *nodes, **options) -> (new kernel, loops or blocks made)
 
-It checks first and raises `bad-schedule` without having changed anything. `Schedule` resolves
-handles before and records the step after.
+It checks legality first and raises `bad-schedule` without changing anything. `Schedule` resolves
+handles before the call and records the step after it.
 """
 
 from ingot.schedule.primitives.annotate import annotate

@@ -1,4 +1,4 @@
-"""What the primitives share: their result type, and putting a changed nest back into a kernel."""
+"""Shared by the primitives: result type, unchecked mode, errors, replacing a nest in a kernel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.ir import Block, For, Kernel, Stmt
 from ingot.schedule import tree
+from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.checks import Problem
-from ingot.schedule.facts import Facts
-from ingot.schedule.show import refuse
+from ingot.schedule.show import schedule_error
 
-Result = tuple[Kernel, Sequence[For | Block]]  # and the nodes made, in the order of the handles
+Result = tuple[
+    Kernel, Sequence[For | Block]
+]  # the new kernel; the new nodes, in the order of the returned handles
 
 
 def with_body(kernel: Kernel, body: Stmt) -> Kernel:
@@ -30,7 +32,7 @@ _is_unsafe: ContextVar[bool] = ContextVar("unsafe schedule step", default=False)
 
 @contextmanager
 def unsafe() -> Iterator[None]:
-    """Steps inside are not checked: their author answers for them."""
+    """Skip the legality checks of the steps inside; their author guarantees legality."""
     token = _is_unsafe.set(True)
     try:
         yield
@@ -42,37 +44,39 @@ def is_unsafe() -> bool:
     return _is_unsafe.get()
 
 
-def insist(kernel: Kernel, node: For | Block, what: str, problem: Problem | None) -> None:
-    """Raise the problem, if there is one, and checks are made."""
+def raise_if(kernel: Kernel, node: For | Block, what: str, problem: Problem | None) -> None:
+    """Raise the problem, if there is one and checks are on."""
     if problem is not None and not is_unsafe():
-        raise refuse(kernel.body, node, what, problem.why, problem.hint)
+        raise schedule_error(kernel.body, node, what, problem.why, problem.hint)
 
 
-def rebind(s: Stmt, env: Mapping[str, arith.IntLike], facts: Facts) -> Stmt:
-    """Loop variables replaced in `s`; bindings and guards simplified, in the same way."""
-    return tidy(visit.substitute(s, env), facts)
+def substitute_loops(s: Stmt, env: Mapping[str, arith.IntLike], analyzer: Analyzer) -> Stmt:
+    """Replace loop variables in `s`, then canonicalize it."""
+    return canonicalize(visit.substitute(s, env), analyzer)
 
 
-def tidy(s: Stmt, facts: Facts) -> Stmt:
-    """Bindings, guards and bounds in canonical form. `facts` knows the loops around `s`."""
+def canonicalize(s: Stmt, analyzer: Analyzer) -> Stmt:
+    """Simplify bindings, guards and bounds. `analyzer` knows the loops around `s`."""
     match s:
         case For():
-            start, stop = facts.simplify(s.start), facts.simplify(s.stop)
+            start, stop = analyzer.simplify(s.start), analyzer.simplify(s.stop)
             loop = ir.replace(s, start=start, stop=stop)
-            facts.add(loop)
-            return ir.replace(loop, body=tidy(s.body, facts))
+            analyzer.add(loop)
+            return ir.replace(loop, body=canonicalize(s.body, analyzer))
         case Block():
-            axes = tuple(ir.replace(a, binding=facts.simplify(a.binding)) for a in s.axes)
-            where = None if s.where is None else visit.map_expr(s.where, _canonical(facts))
+            axes = tuple(ir.replace(a, binding=analyzer.simplify(a.binding)) for a in s.axes)
+            where = None if s.where is None else visit.map_expr(s.where, _canonical(analyzer))
             return ir.replace(s, axes=axes, where=where)
         case ir.Seq() | ir.Alloc() | ir.Let() | ir.If() | ir.While():
-            return visit.rebuild_stmt(s, lambda x: tidy(x, facts), lambda e: e, lambda i: i)
+            return visit.rebuild_stmt(
+                s, lambda x: canonicalize(x, analyzer), lambda e: e, lambda i: i
+            )
     return s
 
 
-def _canonical(facts: Facts):
+def _canonical(analyzer: Analyzer):
     def fn(e: ir.Expr) -> ir.Expr:
-        return ir.Index(facts.simplify(e.expr)) if isinstance(e, ir.Index) else e
+        return ir.Index(analyzer.simplify(e.expr)) if isinstance(e, ir.Index) else e
 
     return fn
 
@@ -84,5 +88,5 @@ def nest(loops: list[For], body: Stmt) -> Stmt:
     return body
 
 
-def facts_at(kernel: Kernel, node: For | Block) -> Facts:
-    return Facts(kernel, tree.loops_above(kernel.body, node))
+def analyzer_at(kernel: Kernel, node: For | Block) -> Analyzer:
+    return Analyzer(kernel, tree.loops_above(kernel.body, node))

@@ -1,10 +1,11 @@
-"""blockize: a nest around one block becomes a block itself, seen through the loops outside it.
+"""blockize: a nest around one block becomes a block, whose axes are bound to the outer loops.
 
     for io: for ii in range(4): block Y(vi = 4*io + ii)
     →  for io: block Y_tile(t = io): for ii in range(4): block Y(vi = 4*t + ii)
 
-Legal when the loop holds a chain of loops and one block, and each loop outside feeds axes of one
-kind. If a reduction goes on outside, its init becomes the tile's: copies of the spatial loops.
+Legal when the loop contains perfectly nested loops around one block, and each outer loop feeds axes
+of one kind. If outer loops feed the reduction too, its init becomes the tile's, over copies of the
+spatial loops.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, AxisKind, Block, For, Kernel, Stmt
 from ingot.schedule import checks, guards, tree
+from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.checks import Problem
-from ingot.schedule.facts import Facts
-from ingot.schedule.primitives.base import Result, insist, nest, put
-from ingot.schedule.primitives.copies import accumulating, fresh_block_name
+from ingot.schedule.primitives.base import Result, nest, put, raise_if
+from ingot.schedule.primitives.copies import fresh_block_name, without_init
 
 
 def blockize(kernel: Kernel, loop: For) -> Result:
@@ -25,15 +26,15 @@ def blockize(kernel: Kernel, loop: For) -> Result:
 
 
 def make_tile(kernel: Kernel, loop: For, what: str) -> Block:
-    """The block that stands for the nest at `loop`."""
+    """The block that replaces the nest at `loop`."""
     inner, block = chain_to_block(kernel, loop, what)
     outer = _outer(kernel, loop, inner, block)
-    insist(kernel, loop, what, checks.expect_serial(loop))
+    raise_if(kernel, loop, what, checks.expect_serial(loop))
     for x in outer:
-        insist(kernel, x, what, _mixed(block, x))
+        raise_if(kernel, x, what, _mixed(block, x))
     for x in inner:
-        insist(kernel, x, what, _mixed(block, x))
-    names = tree.Names(kernel)
+        raise_if(kernel, x, what, _mixed(block, x))
+    names = tree.FreshNames(kernel)
     axes = tuple(_axis(block, x, names) for x in outer)
     env = {x.var: x.start + arith.Var(a.var) for x, a in zip(outer, axes)}
     body = visit.substitute(nest(inner, block), env)
@@ -42,33 +43,33 @@ def make_tile(kernel: Kernel, loop: For, what: str) -> Block:
     if not reduced:
         return Block(name, axes, body)
     if block.init is None:
-        return accumulating(Block(name, axes, body))
-    insist(kernel, block, what, checks.begins_late(kernel, block, outer + inner))
-    insist(kernel, loop, what, _not_rectangular(block, outer, inner))
+        return without_init(Block(name, axes, body))
+    raise_if(kernel, block, what, checks.starts_reduction(kernel, block, outer + inner))
+    raise_if(kernel, loop, what, _not_rectangular(block, outer, inner))
     zero = {**env, **{x.var: x.start for x in outer if _kind(block, x) is AxisKind.REDUCE}}
     init = visit.substitute(init_nest(kernel, block, inner, names), zero)
-    body = visit.map_stmt(body, lambda s: _accumulating(s, block))
+    body = visit.map_stmt(body, lambda s: _without_init(s, block))
     return Block(name, axes, body, init)
 
 
 def chain_to_block(kernel: Kernel, loop: For, what: str) -> tuple[list[For], Block]:
-    """The loops from `loop` inwards, each all of the one before, and the block they end in."""
+    """The perfectly nested loops from `loop` inwards, and the block inside them."""
     loops, inside = [loop], loop.body
     while isinstance(inside, For):
         loops.append(inside)
         inside = inside.body
     if not isinstance(inside, Block):
-        why = f"{loops[-1].var} holds more than one block"
-        insist(kernel, loop, what, Problem(why, "an inner loop, around one block alone"))
+        why = f"{loops[-1].var} contains more than one block"
+        raise_if(kernel, loop, what, Problem(why, "choose an inner loop, around one block only"))
     assert isinstance(inside, Block)
     return loops, inside
 
 
 def _outer(kernel: Kernel, loop: For, inner: list[For], block: Block) -> list[For]:
-    """The loops outside whose variables the nest mentions."""
+    """The outer loops whose variables the nest uses."""
     used = {v for a in block.axes for v in arith.free_vars(a.binding)}
     used |= {v for x in inner for e in (x.start, x.stop) for v in arith.free_vars(e)}
-    used |= {v for term in guards.outside(block) for v in visit.value_vars(term)}
+    used |= {v for term in guards.over_loops(block) for v in visit.value_vars(term)}
     return [x for x in tree.loops_above(kernel.body, loop) if x.var in used]
 
 
@@ -88,22 +89,22 @@ def _mixed(block: Block, loop: For) -> Problem | None:
     return Problem(why, "blockize before fusing such loops")
 
 
-def _axis(block: Block, loop: For, names: tree.Names) -> Axis:
+def _axis(block: Block, loop: For, names: tree.FreshNames) -> Axis:
     var = names.fresh(f"t{loop.var}")
     return Axis(var, _kind(block, loop), loop.extent, arith.Var(loop.var) - loop.start)
 
 
 def _not_rectangular(block: Block, outer: list[For], inner: list[For]) -> Problem | None:
-    """The init runs over the spatial loops alone: their bounds may not move with the reduction."""
+    """The init runs over the spatial loops only: their bounds may not depend on the reduction."""
     reduced = {x.var for x in outer + inner if _kind(block, x) is AxisKind.REDUCE}
     for x in inner:
         if (visit.index_vars(x.start) | visit.index_vars(x.stop)) & reduced:
-            return Problem(f"the bounds of {x.var} move with the reduction", "an inner loop")
+            return Problem(f"the bounds of {x.var} depend on the reduction", "choose an inner loop")
     return None
 
 
-def init_nest(kernel: Kernel, block: Block, inner: list[For], names: tree.Names) -> Stmt:
-    """The block's init as a nest of its own, guarded as the first point of the reduction is."""
+def init_nest(kernel: Kernel, block: Block, inner: list[For], names: tree.FreshNames) -> Stmt:
+    """The block's init as a separate nest, with the guards of the reduction's first point."""
     assert block.init is not None
     spatial = [x for x in inner if _kind(block, x) is not AxisKind.REDUCE]
     starts = {x.var: x.start for x in inner if _kind(block, x) is AxisKind.REDUCE}
@@ -115,19 +116,19 @@ def init_nest(kernel: Kernel, block: Block, inner: list[For], names: tree.Names)
         for a in kept
     )
     point = {a.var: arith.Var(b.var) for a, b in zip(kept, axes)}
-    terms = [visit.substitute(t, {**starts, **env}) for t in guards.outside(block)]
+    terms = [visit.substitute(t, {**starts, **env}) for t in guards.over_loops(block)]
     body = visit.substitute(block.init, point)
     name = fresh_block_name(kernel, f"{block.name}_init")
     return nest(loops, Block(name, axes, body, where=guards.conjunction(terms)))
 
 
-def _accumulating(s: Stmt, block: Block) -> Stmt:
-    return accumulating(s) if isinstance(s, Block) and s.uid == block.uid else s
+def _without_init(s: Stmt, block: Block) -> Stmt:
+    return without_init(s) if isinstance(s, Block) and s.uid == block.uid else s
 
 
-def axis_facts(kernel: Kernel, block: Block) -> Facts:
-    """What is known inside a block: the sizes, and the ranges of its axes."""
-    facts = Facts(kernel)
+def axis_analyzer(kernel: Kernel, block: Block) -> Analyzer:
+    """An analyzer with the kernel's sizes and the ranges of the block's axes."""
+    analyzer = Analyzer(kernel)
     for axis in block.axes:
-        facts.add(For(axis.var, arith.Const(0), axis.extent, block.body))
-    return facts
+        analyzer.add(For(axis.var, arith.Const(0), axis.extent, block.body))
+    return analyzer

@@ -1,9 +1,9 @@
-"""A nest written twice: what peel, partition and split's peeled tail share.
+"""Splitting a loop's range in two, with a copy of the nest: for peel, partition and split's tail.
 
     for i in range(n): B   →   for i in range(at): B  ;  for i_2 in range(n - at): B_tail
 
-The part that stays keeps its inner loops and blocks, so handles to them live on; the copy has names
-and ids of its own. A part whose reductions are under way when it begins loses its init.
+The main loop keeps its inner loops and blocks, so handles to them stay valid; the copy has fresh
+names and ids. Where a reduction has already started when a range begins, its init is removed.
 """
 
 from __future__ import annotations
@@ -14,41 +14,45 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, rename, visit
 from ingot.loops.ir import AxisKind, Block, For, Kernel, Stmt
 from ingot.schedule import tree
-from ingot.schedule.facts import Facts
-from ingot.schedule.primitives.base import facts_at, put, rebind
+from ingot.schedule.analyzer import Analyzer
+from ingot.schedule.primitives.base import analyzer_at, put, substitute_loops
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The kernel with one loop cut in two, and the two loops: the one that stays, the copy."""
+class Partitioned:
+    """The kernel with one loop split in two, the main loop and the copy."""
 
     kernel: Kernel
-    stays: For
+    main: For
     copy: For
 
 
-def cut(kernel: Kernel, loop: For, at: arith.Expr, suffix: str, copy_first: bool = False) -> Cut:
-    """[start, at) and [at, stop) as loops of their own, in this order, both counting from zero."""
-    names = tree.Names(kernel)
+def partition_at(
+    kernel: Kernel, loop: For, at: arith.Expr, suffix: str, copy_first: bool = False
+) -> Partitioned:
+    """[start, at) and [at, stop) as two loops in this order, both from zero."""
+    names = tree.FreshNames(kernel)
     duplicate = copy_of(kernel, loop, suffix, names)
     bounds = [(loop.start, at), (at, loop.stop)]
-    parts = (duplicate, loop) if copy_first else (loop, duplicate)
-    made = [_part(kernel, loop, part, low, high) for part, (low, high) in zip(parts, bounds)]
-    stays, copy = made[::-1] if copy_first else made
-    return Cut(put(kernel, loop, ir.seq(*made)), stays, copy)
+    loops = (duplicate, loop) if copy_first else (loop, duplicate)
+    made = [
+        _range_loop(kernel, loop, source, low, high) for source, (low, high) in zip(loops, bounds)
+    ]
+    main, copy = made[::-1] if copy_first else made
+    return Partitioned(put(kernel, loop, ir.seq(*made)), main, copy)
 
 
-def _part(kernel: Kernel, loop: For, part: For, low: arith.Expr, high: arith.Expr) -> For:
-    facts = facts_at(kernel, loop)
-    low = facts.simplify(low)
-    head = For(part.var, arith.Const(0), facts.simplify(high - low), part.body)
-    facts.add(head)
-    body = rebind(part.body, {part.var: low + arith.Var(part.var)}, facts)
-    return ir.replace(head, body=_under_way(body, facts))
+def _range_loop(kernel: Kernel, loop: For, source: For, low: arith.Expr, high: arith.Expr) -> For:
+    analyzer = analyzer_at(kernel, loop)
+    low = analyzer.simplify(low)
+    head = For(source.var, arith.Const(0), analyzer.simplify(high - low), source.body)
+    analyzer.add(head)
+    body = substitute_loops(source.body, {source.var: low + arith.Var(source.var)}, analyzer)
+    return ir.replace(head, body=_drop_dead_inits(body, analyzer))
 
 
-def copy_of(kernel: Kernel, s: For, suffix: str, names: tree.Names) -> For:
-    """`s` with names and ids of its own; block Y becomes Y_tail, or what the suffix is."""
+def copy_of(kernel: Kernel, s: For, suffix: str, names: tree.FreshNames) -> For:
+    """A copy of `s` with fresh names and ids; block Y becomes Y_tail, if that is the suffix."""
     taken = _block_names(kernel)
 
     def on_stmt(x: Stmt) -> Stmt:
@@ -81,20 +85,20 @@ def _fresh(base: str, taken: set[str]) -> str:
     return name
 
 
-def _under_way(s: Stmt, facts: Facts) -> Stmt:
-    """Blocks that are never at the first point of their reduction only accumulate."""
+def _drop_dead_inits(s: Stmt, analyzer: Analyzer) -> Stmt:
+    """Remove the init of blocks that never run the first point of their reduction."""
     match s:
         case For():
-            facts.add(s)
+            analyzer.add(s)
         case Block() if s.init is not None:
             reduced = [a.binding for a in s.axes if a.kind is AxisKind.REDUCE]
-            return accumulating(s) if any(facts.at_most(1, e) for e in reduced) else s
+            return without_init(s) if any(analyzer.at_most(1, e) for e in reduced) else s
         case Block():
             return s
-    return visit.rebuild_stmt(s, lambda x: _under_way(x, facts), lambda e: e, lambda i: i)
+    return visit.rebuild_stmt(s, lambda x: _drop_dead_inits(x, analyzer), lambda e: e, lambda i: i)
 
 
-def accumulating(block: Block) -> Block:
-    """The block without its init: the initial values are stored elsewhere, and it says so."""
-    notes = {**dict(block.annotations), ir.ACCUMULATES: True}
-    return ir.replace(block, init=None, annotations=tuple(sorted(notes.items())))
+def without_init(block: Block) -> Block:
+    """The block without its init, annotated: the initial values are stored elsewhere."""
+    annotations = {**dict(block.annotations), ir.ACCUMULATES: True}
+    return ir.replace(block, init=None, annotations=tuple(sorted(annotations.items())))

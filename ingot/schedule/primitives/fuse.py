@@ -13,7 +13,7 @@ from ingot.arith import expr as arith
 from ingot.loops.ir import For, Kernel
 from ingot.schedule import checks, tree
 from ingot.schedule.checks import Problem
-from ingot.schedule.primitives.base import Result, facts_at, insist, put, rebind
+from ingot.schedule.primitives.base import Result, analyzer_at, put, raise_if, substitute_loops
 from ingot.support.errors import IngotError
 
 
@@ -23,33 +23,35 @@ def fuse(kernel: Kernel, *loops: For) -> Result:
         what = "fuse takes one loop or more"
         raise IngotError("bad-schedule", what, hint="fuse(outer, inner), outermost first")
     for loop in loops:
-        insist(kernel, loop, what, checks.expect_serial(loop))
+        raise_if(kernel, loop, what, checks.expect_serial(loop))
     for loop in loops:
         if arith.is_const(loop.extent, 0):
-            insist(kernel, loop, what, Problem("it runs no iteration", "leave empty loops alone"))
+            raise_if(kernel, loop, what, Problem("its extent is 0", "do not fuse empty loops"))
     for outer, inner in pairwise(loops):
-        insist(kernel, inner, what, _apart(loops, outer, inner))
-    facts = facts_at(kernel, loops[0])
-    extents = [facts.simplify(x.extent) for x in loops]
-    name = tree.Names(kernel).fresh("_".join(x.var for x in loops))
-    fused = For(name, arith.Const(0), facts.simplify(arith.product(list(extents))), loops[-1].body)
+        raise_if(kernel, inner, what, _not_perfectly_nested(loops, outer, inner))
+    analyzer = analyzer_at(kernel, loops[0])
+    extents = [analyzer.simplify(x.extent) for x in loops]
+    name = tree.FreshNames(kernel).fresh("_".join(x.var for x in loops))
+    fused = For(
+        name, arith.Const(0), analyzer.simplify(arith.product(list(extents))), loops[-1].body
+    )
     env: dict[str, arith.Expr] = {}
-    for place, loop in enumerate(loops):
-        digit = arith.Var(name) // arith.product(list(extents[place + 1 :]))
-        env[loop.var] = loop.start + (digit if place == 0 else digit % extents[place])
-    facts.add(fused)
-    made = For(name, fused.start, fused.stop, rebind(loops[-1].body, env, facts))
+    for position, loop in enumerate(loops):
+        digit = arith.Var(name) // arith.product(list(extents[position + 1 :]))
+        env[loop.var] = loop.start + (digit if position == 0 else digit % extents[position])
+    analyzer.add(fused)
+    made = For(name, fused.start, fused.stop, substitute_loops(loops[-1].body, env, analyzer))
     return put(kernel, loops[0], made), [made]
 
 
-def _apart(loops: tuple[For, ...], outer: For, inner: For) -> Problem | None:
+def _not_perfectly_nested(loops: tuple[For, ...], outer: For, inner: For) -> Problem | None:
     if outer.body is not inner:
         return Problem(
-            f"{inner.var} is not all of the body of {outer.var}",
-            "reorder first, or fuse loops whose bodies are each other",
+            f"{inner.var} is not the whole body of {outer.var}",
+            "reorder first, or fuse perfectly nested loops",
         )
     used = arith.free_vars(inner.start) | arith.free_vars(inner.stop)
     bad = used & {x.var for x in loops}
     if bad:
-        return Problem(f"the bounds of {inner.var} use {', '.join(sorted(bad))}", "leave it out")
+        return Problem(f"the bounds of {inner.var} use {', '.join(sorted(bad))}", "do not fuse it")
     return None

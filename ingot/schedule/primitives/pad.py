@@ -1,16 +1,16 @@
-"""pad: a block's domain grows to multiples, so that splits of it have no tails.
+"""pad: a block's domain is padded to multiples, so that splits of it have no tails.
 
     Y[i, j] += A_pack[i, k] * B_pack[k, j]  over 7 x 20 x 5
-    →  pad(Y, 4, 8, 1)  →  the same over 8 x 24 x 5; A_pack, B_pack and Y have grown,
-       A_pack and B_pack hold zeros in the new parts, nobody reads the new part of Y
+    →  pad(Y, 4, 8, 1)  →  the same over 8 x 24 x 5; A_pack, B_pack and Y are padded,
+       the padding of A_pack and B_pack is zero, nothing reads the padding of Y
 
-Legal for a block in its own plain nest that writes intermediates. An intermediate that one plain
-stage fills (cache_read makes such stages) grows with the block, if it is read at the axes as they
-are. Of any other buffer, what is read for the new part does not matter, since nobody reads the
-result: its index stops at the axis' last old point, or stays as it is where the buffer has room (a
-packed operand ends with a whole panel).
-A padded reduce axis adds nothing, so it needs grown operands: a product of zeros is zero in a sum,
-otherwise the identity of the reduction is chosen.
+Legal for a block in its own plain nest that writes intermediates. An intermediate with one
+element-wise producer (such as the stage of cache_read) is padded with the block, if it is indexed
+by the axes directly. What is read of any other buffer for the padding does not matter, since
+nothing reads the result: the index is clamped to the axis' last old point, or unchanged where the
+buffer has room (a packed operand ends with a whole panel).
+A padded reduce axis must contribute nothing, so it needs padded operands: a product of zeros is
+zero in a sum; otherwise the identity of the reduction is selected.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ingot.arith import expr as arith
 from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Expr, Kernel
 from ingot.schedule import checks, guards, reducers, tree
+from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.checks import Problem
-from ingot.schedule.facts import Facts
-from ingot.schedule.primitives.base import Result, insist, put, with_body
-from ingot.schedule.primitives.compute_at import remake
+from ingot.schedule.primitives.base import Result, put, raise_if, with_body
+from ingot.schedule.primitives.cache_stage import FreshBlockNames, find_block
+from ingot.schedule.primitives.compute_at import rebuild_nest
 from ingot.schedule.primitives.recheck import recheck
-from ingot.schedule.primitives.stages import Names, find_block
-from ingot.schedule.primitives.transform_layout import is_plain_nest, within
+from ingot.schedule.primitives.transform_layout import is_plain_nest, zero_where_false
 
 BEYOND = ("last", "zero")
 PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
@@ -37,21 +37,21 @@ Sizes = Mapping[str, arith.Expr]  # axis → its new extent
 def pad(kernel: Kernel, block: Block, *multiples: int, beyond: str = "last") -> Result:
     asked = "" if beyond == "last" else f', beyond="{beyond}"'
     what = f"pad({block.name}, {', '.join(map(str, multiples))}{asked})"
-    insist(kernel, block, what, _bad_options(block, multiples, beyond))
+    raise_if(kernel, block, what, _bad_options(block, multiples, beyond))
     sizes = _new_sizes(kernel, block, multiples)
     if not sizes:
         return kernel, []
-    insist(kernel, block, what, checks.only_writer(kernel, block) or _scheduled(kernel, block))
+    raise_if(kernel, block, what, checks.only_writer(kernel, block) or _scheduled(kernel, block))
     grown: dict[str, Buffer] = {}
-    insist(kernel, block, what, _grow_outputs(block, sizes, grown))
-    fillers: dict[int, tuple[Block, Sizes]] = {}
-    block = _stopped(kernel, block, sizes, _inside(block, sizes) if beyond == "zero" else {})
+    raise_if(kernel, block, what, _grow_outputs(block, sizes, grown))
+    producers: dict[int, tuple[Block, Sizes]] = {}
+    block = _clamped(kernel, block, sizes, _inside(block, sizes) if beyond == "zero" else {})
     for load in visit.loads(ir.seq(block.init, block.body)):
-        insist(kernel, block, what, _grow_input(kernel, block, load, sizes, grown, fillers))
+        raise_if(kernel, block, what, _grow_input(kernel, block, load, sizes, grown, producers))
     new = kernel
-    for filler, more in fillers.values():
-        new = _remade(new, filler, _filled(filler, more), more)
-    new = _remade(new, block, _neutral(kernel, block, sizes, what), sizes)
+    for producer, more in producers.values():
+        new = _rebuilt(new, producer, _zero_filled(producer, more), more)
+    new = _rebuilt(new, block, _neutral_reduction(kernel, block, sizes, what), sizes)
     new = with_body(new, visit.replace_buffers(new.body, grown))
     recheck(kernel, new, what)
     return new, []
@@ -59,7 +59,7 @@ def pad(kernel: Kernel, block: Block, *multiples: int, beyond: str = "last") -> 
 
 def _bad_options(block: Block, multiples: tuple[int, ...], beyond: str) -> Problem | None:
     if beyond not in BEYOND:
-        return Problem(f"{beyond!r} is nothing to read beyond a buffer", " or ".join(BEYOND))
+        return Problem(f"beyond={beyond!r} is not an option", " or ".join(BEYOND))
     if len(multiples) != len(block.axes):
         axes = ", ".join(a.var for a in block.axes)
         return Problem(f"it takes one multiple for each axis: {axes}", "1 leaves an axis as it is")
@@ -69,11 +69,11 @@ def _bad_options(block: Block, multiples: tuple[int, ...], beyond: str) -> Probl
 
 
 def _new_sizes(kernel: Kernel, block: Block, multiples: tuple[int, ...]) -> dict[str, arith.Expr]:
-    facts = Facts(kernel)
+    analyzer = Analyzer(kernel)
     return {
-        axis.var: facts.simplify(arith.ceildiv(axis.extent, arith.Const(m)) * m)
+        axis.var: analyzer.simplify(arith.ceildiv(axis.extent, arith.Const(m)) * m)
         for axis, m in zip(block.axes, multiples)
-        if not facts.divides(arith.Const(m), axis.extent)
+        if not analyzer.divides(arith.Const(m), axis.extent)
     }
 
 
@@ -84,7 +84,7 @@ def _scheduled(kernel: Kernel, block: Block) -> Problem | None:
     inside = next((s for s in visit.walk_stmts(block.body) if not isinstance(s, PLAIN)), None)
     if inside is not None:
         kind = type(inside).__name__.lower()
-        return Problem(f"block {block.name} holds a {kind}", "pad before that")
+        return Problem(f"block {block.name} contains a {kind}", "pad before that")
     if not is_plain_nest(kernel, block):
         return Problem(f"the loops of {block.name} are scheduled already", "pad before that")
     return None
@@ -105,7 +105,7 @@ def _grow(
     block: Block,
     grown: dict[str, Buffer],
 ) -> Problem | None:
-    """The buffer with room for the padded axes that index it."""
+    """Grow the buffer by the padded axes that index it."""
     shape = list(grown.get(buffer.name, buffer).shape)
     extents = {a.var: a.extent for a in block.axes}
     for d, index in enumerate(indices):
@@ -113,16 +113,16 @@ def _grow(
         if not used:
             continue
         if not isinstance(index, arith.Var) or buffer.shape[d] != extents[index.name]:
-            why = f"{buffer.name} is indexed by {index}, which is not just the axis {min(used)}"
+            why = f"{buffer.name} is indexed by {index}, which is not the axis {min(used)} itself"
             return Problem(why, "reindex the block first")
         shape[d] = sizes[index.name]
     grown[buffer.name] = ir.replace(buffer, shape=tuple(shape))
     return None
 
 
-def _stopped(kernel: Kernel, block: Block, sizes: Sizes, inside: Mapping[str, Expr]) -> Block:
-    """The block with the loads that cannot grow kept inside their buffers: under the conditions
-    `inside` that axes have, else at an axis' last point."""
+def _clamped(kernel: Kernel, block: Block, sizes: Sizes, inside: Mapping[str, Expr]) -> Block:
+    """The block with loads of buffers that cannot grow kept in range: masked by the conditions
+    `inside` of the axes, else clamped to an axis' last point."""
     spatial = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.SPATIAL]
     last = {a.var: arith.minimum(arith.Var(a.var), a.extent - 1) for a in spatial}
 
@@ -136,35 +136,35 @@ def _stopped(kernel: Kernel, block: Block, sizes: Sizes, inside: Mapping[str, Ex
         if not used or not is_plain:
             return e
         if inside:
-            return within(e, guards.conjunction(inside[v] for v in used))
+            return zero_where_false(e, guards.conjunction(inside[v] for v in used))
         return ir.replace(e, indices=tuple(arith.substitute(i, used) for i in e.indices))
 
     return ir.replace(block, body=visit.map_stmt(block.body, lambda s: s, on_expr))
 
 
 def _inside(block: Block, sizes: Sizes) -> dict[str, Expr]:
-    """For each padded spatial axis, that a point of it was there before."""
+    """For each padded spatial axis, the condition that a point is not padding."""
     spatial = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.SPATIAL]
     return {a.var: guards.less(arith.Var(a.var), a.extent) for a in spatial}
 
 
 def _may_grow(kernel: Kernel, load: ir.Load, sizes: Sizes) -> bool:
-    """Is it an intermediate that one stage fills, read at the padded axes themselves?"""
+    """Is it an intermediate with one element-wise producer, indexed by the padded axes directly?"""
     used = [i for i in load.indices if visit.index_vars(i) & sizes.keys()]
     is_plain = all(isinstance(i, arith.Var) for i in used)
-    return is_plain and _filler(kernel, load.buffer.name) is not None
+    return is_plain and _producer(kernel, load.buffer.name) is not None
 
 
 def _has_room(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
-    """Is every index within the buffer for all points of the grown domain?"""
+    """Is every index within the buffer for all points of the padded domain?"""
     if load.mask is not None or any(visit.opaque_values(i) for i in load.indices):
         return False
-    facts = Facts(kernel)
+    analyzer = Analyzer(kernel)
     for axis in block.axes:
         extent = sizes.get(axis.var, axis.extent)
-        facts.add(ir.For(axis.var, arith.Const(0), extent, ir.Seq(())))
+        analyzer.add(ir.For(axis.var, arith.Const(0), extent, ir.Seq(())))
     return all(
-        facts.at_most(0, i) and facts.at_most(i + 1, n)
+        analyzer.at_most(0, i) and analyzer.at_most(i + 1, n)
         for i, n in zip(load.indices, load.buffer.shape)
     )
 
@@ -175,7 +175,7 @@ def _grow_input(
     load: ir.Load,
     sizes: Sizes,
     grown: dict[str, Buffer],
-    fillers: dict[int, tuple[Block, Sizes]],
+    producers: dict[int, tuple[Block, Sizes]],
 ) -> Problem | None:
     name = load.buffer.name
     used = {v for i in load.indices for v in visit.index_vars(i)} & sizes.keys()
@@ -183,29 +183,29 @@ def _grow_input(
         return None
     if load.mask is not None or any(visit.opaque_values(i) for i in load.indices):
         return Problem(f"its load of {name} is guarded or gathered", "reindex the block first")
-    filler = _filler(kernel, name)
-    if filler is None:
-        why = f"it reads {name} beyond its end, and no plain stage fills {name}"
+    producer = _producer(kernel, name)
+    if producer is None:
+        why = f"it reads {name} beyond its end, and {name} has no element-wise producer to pad"
         return Problem(why, f"cache_read(…, {name!r}) first")
     problem = _grow(load.buffer, load.indices, sizes, block, grown)
     if problem is not None:
         return problem
-    store = filler.body
+    store = producer.body
     assert isinstance(store, ir.Store)
     more = {
         own.name: sizes[mine.name]
         for own, mine in zip(store.indices, load.indices)
         if isinstance(own, arith.Var) and isinstance(mine, arith.Var) and mine.name in sizes
     }
-    known = fillers.get(filler.uid, (filler, {}))[1]
+    known = producers.get(producer.uid, (producer, {}))[1]
     if any(known.get(n, size) != size for n, size in more.items()):
         return Problem(f"it reads {name} at two axes that are padded differently", "pad one")
-    fillers[filler.uid] = filler, {**known, **more}
+    producers[producer.uid] = producer, {**known, **more}
     return None
 
 
 def _is_safe(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
-    """A load for padded spatial axes that stays within its buffer, or is under their conditions."""
+    """Is the load, over padded spatial axes, within its buffer or masked by their conditions?"""
     used = {v for i in load.indices for v in visit.index_vars(i)}
     if any(a.var in used & sizes.keys() for a in block.axes if a.kind is AxisKind.REDUCE):
         return False
@@ -213,8 +213,8 @@ def _is_safe(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
     return load.mask == guards.conjunction(stops) or _has_room(kernel, block, load, sizes)
 
 
-def _filler(kernel: Kernel, name: str) -> Block | None:
-    """The one block that fills an intermediate at its own axes, in a plain nest."""
+def _producer(kernel: Kernel, name: str) -> Block | None:
+    """The only writer of an intermediate, if it is element-wise, in a plain nest."""
     writers = dependences.writers(kernel.body, name)
     if tree.allocated(kernel.body, name) is None or len(writers) != 1:
         return None
@@ -227,50 +227,50 @@ def _filler(kernel: Kernel, name: str) -> Block | None:
     return block if is_own and is_plain_nest(kernel, block) else None
 
 
-def _filled(block: Block, sizes: Sizes) -> Block:
-    """The stage writes zero where there was no element."""
+def _zero_filled(block: Block, sizes: Sizes) -> Block:
+    """The producer, storing zero in the padding."""
     store = block.body
     assert isinstance(store, ir.Store)
     terms = [guards.less(arith.Var(a.var), a.extent) for a in block.axes if a.var in sizes]
-    value = within(store.value, guards.conjunction(terms))
+    value = zero_where_false(store.value, guards.conjunction(terms))
     return ir.replace(block, body=ir.replace(store, value=value))
 
 
-def _neutral(kernel: Kernel, block: Block, sizes: Sizes, what: str) -> Block:
-    """The block with nothing added by the new part of its reduce axes."""
+def _neutral_reduction(kernel: Kernel, block: Block, sizes: Sizes, what: str) -> Block:
+    """The block, whose padded reduce points contribute nothing."""
     reduced = [a for a in block.axes if a.var in sizes and a.kind is AxisKind.REDUCE]
     if not reduced:
         return block
     found = reducers.recognise(block)
     if isinstance(found, str):
-        insist(kernel, block, what, Problem(found, "pad its spatial axes only"))
+        raise_if(kernel, block, what, Problem(found, "pad its spatial axes only"))
     assert isinstance(found, reducers.Reducer)
-    if found.ops == ("add",) and _vanishes(found.terms[0], reduced):
+    if found.ops == ("add",) and _is_zero_in_padding(found.terms[0], reduced):
         return block
     terms = [guards.less(arith.Var(a.var), a.extent) for a in reduced]
     mask = guards.conjunction(terms)
     assert mask is not None
-    return ir.replace(block, body=found.masked(mask, Names(kernel).fresh))
+    return ir.replace(block, body=found.masked(mask, FreshBlockNames(kernel).fresh))
 
 
-def _vanishes(e: Expr, reduced: list[Axis]) -> bool:
-    """A product of loads, all of them zero in the padded part of each axis."""
+def _is_zero_in_padding(e: Expr, reduced: list[Axis]) -> bool:
+    """Is the term a product of loads that are zero in the padding of each axis?"""
     match e:
         case ir.Binary(op="mul", a=a, b=b):
-            return _vanishes(a, reduced) and _vanishes(b, reduced)
+            return _is_zero_in_padding(a, reduced) and _is_zero_in_padding(b, reduced)
         case ir.Load(indices=indices):
             return all(arith.Var(axis.var) in indices for axis in reduced)
         case ir.Cast(a=a):
-            return _vanishes(a, reduced)
+            return _is_zero_in_padding(a, reduced)
     return False
 
 
-def _remade(kernel: Kernel, old: Block, new: Block, sizes: Sizes) -> Kernel:
-    """The block in a new nest over its grown domain."""
+def _rebuilt(kernel: Kernel, old: Block, new: Block, sizes: Sizes) -> Kernel:
+    """The block in a new nest over its padded domain."""
     axes = tuple(ir.replace(a, extent=sizes.get(a.var, a.extent)) for a in old.axes)
     here = find_block(kernel, old.uid)
     nest = tree.own_nest(kernel.body, here)
     above = [x for x in tree.loops_above(kernel.body, here) if tree.find(nest, x.uid) is None]
     without = put(kernel, nest, None)
-    made = remake(without, ir.replace(new, axes=axes), {}, Facts(kernel, above))
+    made = rebuild_nest(without, ir.replace(new, axes=axes), {}, Analyzer(kernel, above))
     return put(kernel, nest, made)

@@ -12,9 +12,9 @@ from ingot.loops import ir, visit
 from ingot.loops.ir import Block, For, Kernel, LoopKind
 from ingot.schedule import access, tree
 from ingot.schedule.checks import Problem
-from ingot.schedule.primitives.base import Result, insist, with_body
+from ingot.schedule.primitives.base import Result, raise_if, with_body
 from ingot.schedule.primitives.parallel import escapes
-from ingot.schedule.show import refuse_buffer
+from ingot.schedule.show import buffer_error
 
 
 def set_scope(kernel: Kernel, what: Block | str, scope: str) -> Result:
@@ -33,15 +33,15 @@ def intermediate(kernel: Kernel, name: str, step: str) -> ir.Buffer:
         why = f"{name} is not an intermediate of this kernel; parameters are global"
         names = [s.buffer.name for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.Alloc)]
         hint = f"one of {', '.join(names)}" if names else "cache_read or cache_write makes one"
-        raise refuse_buffer(kernel, None, step, why, hint)
+        raise buffer_error(kernel, None, step, why, hint)
     return alloc.buffer
 
 
 def check_scopes(kernel: Kernel, step: str) -> None:
-    """No thread's own memory is touched inside and outside a loop that threads share out."""
+    """Thread-local memory must not be accessed both inside and outside a parallel or bound loop."""
     for s in visit.walk_stmts(kernel.body):
         if isinstance(s, For) and s.kind in (LoopKind.PARALLEL, LoopKind.BOUND):
-            insist(kernel, s, step, escapes(kernel, s))
+            raise_if(kernel, s, step, escapes(kernel, s))
 
 
 def output(kernel: Kernel, block: Block, step: str) -> str:
@@ -49,5 +49,5 @@ def output(kernel: Kernel, block: Block, step: str) -> str:
     names = sorted({a.buffer.name for a in access.writes(block)})
     if len(names) != 1:
         why = f"block {block.name} writes {', '.join(names) or 'nothing'}"
-        insist(kernel, block, step, Problem(why, "name the buffer instead"))
+        raise_if(kernel, block, step, Problem(why, "name the buffer instead"))
     return names[0]

@@ -1,8 +1,8 @@
-"""unroll: a loop's iterations are written out.
+"""unroll: unroll a loop completely.
 
     for i in range(4): B(i)   →   the same   [unroll]
 
-Always legal; the extent must be a number.
+Always legal; the extent must be a constant.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from ingot.loops import ir
 from ingot.loops.ir import For, Kernel, LoopKind
 from ingot.schedule import checks
 from ingot.schedule.checks import Problem
-from ingot.schedule.primitives.base import Result, insist, put
+from ingot.schedule.primitives.base import Result, put, raise_if
 
-MAX_COPIES = 256
+MAX_COPIES = 256  # iterations; heuristic
 
 
 def unroll(kernel: Kernel, loop: For) -> Result:
     what = f"unroll({loop.var})"
-    insist(kernel, loop, what, checks.expect_serial(loop) or _not_copies(loop))
+    raise_if(kernel, loop, what, checks.expect_serial(loop) or _not_copies(loop))
     return put(kernel, loop, ir.replace(loop, kind=LoopKind.UNROLL)), []
 
 
 def _not_copies(loop: For) -> Problem | None:
     copies = arith.as_int(loop.extent)
     if copies is None:
-        return Problem(f"its extent {loop.extent} is not a number", "split it: split(i, None, 4)")
+        return Problem(f"its extent {loop.extent} is dynamic", "split it: split(i, None, 4)")
     if copies > MAX_COPIES:
-        return Problem(f"{copies} copies are too many", f"split it; at most {MAX_COPIES}")
+        return Problem(f"its extent {copies} is too large", f"split it; at most {MAX_COPIES}")
     return None

@@ -2,10 +2,10 @@
 
     for j in range(8): C[i, j] = …   →   the same   [vector]
 
-Legal when the extent is a number, the iterations are independent and write their own elements, and
-the loop holds nothing but blocks of plain stores. Loops inside it run for all lanes at once, so
-their bounds must be the same in each. Also legal for the innermost loop of a reduction by a known
-operator: a whole vector of terms is then reduced in one step, in a tree.
+Legal when the extent is a constant, the iterations are independent and write distinct elements, and
+the loop contains only blocks of plain stores. Inner loops run for all lanes together, so their
+bounds must be uniform. Also legal for the innermost loop of a reduction by a known operator: a
+vector of terms is then reduced as a tree.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ingot.loops import dependences, ir, visit
 from ingot.loops.ir import For, Kernel, LoopKind
 from ingot.schedule import checks, reducers, tree
 from ingot.schedule.checks import Problem
-from ingot.schedule.primitives.base import Result, insist, put
+from ingot.schedule.primitives.base import Result, put, raise_if
 
 PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
-OPERATORS = ("add", "mul", "min", "max", "and", "or")  # that lanes are reduced by
+OPERATORS = ("add", "mul", "min", "max", "and", "or")  # with a horizontal vector reduction
 
 
 def vectorize(kernel: Kernel, loop: For) -> Result:
     what = f"vectorize({loop.var})"
-    insist(kernel, loop, what, checks.expect_serial(loop) or _not_lanes(kernel, loop))
+    raise_if(kernel, loop, what, checks.expect_serial(loop) or _not_lanes(kernel, loop))
     if not _reduces_lanes(loop):
-        insist(kernel, loop, what, checks.independent(kernel, loop, private=False))
+        raise_if(kernel, loop, what, checks.independent(kernel, loop, private=False))
     return put(kernel, loop, ir.replace(loop, kind=LoopKind.VECTOR)), []
 
 
 def _reduces_lanes(loop: For) -> bool:
-    """Is the loop's body one block that combines terms along it, and nothing else?"""
+    """Is the loop's body one block that reduces along the loop, and nothing else?"""
     block = loop.body
     if not isinstance(block, ir.Block) or block.where is not None:
         return False
@@ -46,17 +46,17 @@ def _reduces_lanes(loop: For) -> bool:
 
 def _not_lanes(kernel: Kernel, loop: For) -> Problem | None:
     if arith.as_int(loop.extent) is None:
-        return Problem(f"its extent {loop.extent} is not a number", "split it: split(i, None, 8)")
+        return Problem(f"its extent {loop.extent} is dynamic", "split it: split(i, None, 8)")
     around = tree.loops_above(kernel.body, loop)
     outer = next((x for x in around if x.kind is LoopKind.VECTOR), None)
     if outer is not None:
-        return Problem(f"it lies inside {outer.var}, which is vector", "fuse the two loops")
+        return Problem(f"it is inside {outer.var}, which is vector", "fuse the two loops")
     for s in visit.walk_stmts(loop.body):
         if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
-            return Problem(f"{s.var} inside it is {s.kind.value}", "mark one loop of the nest")
+            return Problem(f"{s.var} inside it is {s.kind.value}", "vectorize one loop of the nest")
         if isinstance(s, For) and loop.var in visit.index_vars(s.start) | visit.index_vars(s.stop):
-            why = f"the bounds of {s.var} inside it move with {loop.var}"
-            return Problem(why, "vectorize a loop whose lanes run alike")
+            why = f"the bounds of {s.var} inside it depend on {loop.var}"
+            return Problem(why, "vectorize a loop with uniform inner bounds")
         if isinstance(s, ir.Alloc):
             return Problem(f"{s.buffer.name} is allocated inside it", "vectorize an inner loop")
     for block in dependences.top_blocks(loop.body):
@@ -64,5 +64,7 @@ def _not_lanes(kernel: Kernel, loop: For) -> Problem | None:
             for s in visit.walk_stmts(part) if part is not None else ():
                 if not isinstance(s, PLAIN):
                     kind = type(s).__name__
-                    return Problem(f"block {block.name} holds a {kind}", "leave this loop serial")
+                    return Problem(
+                        f"block {block.name} contains a {kind}", "leave this loop serial"
+                    )
     return None

@@ -1,14 +1,15 @@
 """The default schedules: kernel family → rule, each written with the public primitives only.
 
 In: a kernel as `lower` made it, a target, the anchor's family. Out: a `Schedule`. Called by the
-schedule stage of the pipeline. No rule knows a CPU by name or a shape by heart.
+schedule stage of the pipeline. Rules depend on the target's features and on extents, never on CPU
+names or known shapes.
 """
 
 from __future__ import annotations
 
 from ingot.loops.ir import Kernel
-from ingot.schedule.rules.families import AS_WRITTEN, INLINE_THEMSELVES, RULES, suggested
-from ingot.schedule.rules.inline import inline_maps
+from ingot.schedule.rules.families import AS_WRITTEN, OWN_INLINING, RULES, by_structure
+from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -18,14 +19,14 @@ def schedule_kernel(kernel: Kernel, target: Target, family: str | None) -> Sched
     sch = Schedule(kernel)
     if family in AS_WRITTEN or not sch.blocks():
         return sch
-    if family not in INLINE_THEMSELVES:
-        inline_maps(sch)
-    RULES.get(family or "", suggested)(sch, target)
+    if family not in OWN_INLINING:
+        inline_elementwise(sch)
+    RULES.get(family or "", by_structure)(sch, target)
     return sch
 
 
-def schedule_plainly(kernel: Kernel) -> Schedule:
-    """The kernel as written, its outermost loops shared between threads where they may be."""
+def schedule_minimal(kernel: Kernel) -> Schedule:
+    """The kernel as written, with its outermost loops parallel where that is legal."""
     sch = Schedule(kernel)
     for block in sch.blocks() if kernel.family not in AS_WRITTEN else ():
         for outermost in sch.loops(block)[:1]:
@@ -34,4 +35,4 @@ def schedule_plainly(kernel: Kernel) -> Schedule:
     return sch
 
 
-__all__ = ["schedule_kernel", "schedule_plainly"]
+__all__ = ["schedule_kernel", "schedule_minimal"]

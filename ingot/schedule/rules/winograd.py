@@ -1,157 +1,161 @@
-"""Rule: 3 × 3 convolutions by Winograd's products, three stages in one nest or one after the other.
+"""Rule: Winograd F(2×2, 3×3) convolutions, the three stages fused in one nest or nest by nest.
 
     for blocks of tiles (parallel):
-        for tiles, vectors of channels:     16 numbers from 16 pixels, all in registers → scratch
-        for places, panels, tiles of rows:  the products, in registers → scratch
-        for tiles, vectors of outputs:      2 × 2 outputs, and what is done with them
+        for tiles, vectors of channels:     input transform, 4 × 4 pixels in registers → scratch
+        for points, panels, row tiles:      one GEMM per point, register tiles → scratch
+        for tiles, vectors of channels:     output transform, 2 × 2 outputs, and the epilogue
 
-With few tiles each stage is a nest of its own, so that threads share out the weights and not the
-pixels. In: a kernel with the stages of ops/winograd.py, maps after them. winograd_tiles.py says how
-large a block is.
+With few tiles each stage is a nest of its own: threads then split the GEMMs along the weights and
+not along the tiles. In: a kernel with the blocks of ops/winograd.py and element-wise blocks after
+them. cost/winograd.py chooses the block size.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot import winograd_tiles
 from ingot.arith import expr as arith
+from ingot.cost import winograd as winograd_cost
+from ingot.cost.winograd import OUTPUT_TILE, ConvShape
 from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
+from ingot.schedule.rules.block_info import block_info_of, block_infos, extent, own_loops
 from ingot.schedule.rules.contraction import schedule_reduction
-from ingot.schedule.rules.inline import inline_maps
-from ingot.schedule.rules.maps import has_work, write_out
-from ingot.schedule.rules.stages import extent, own_loops, stage_of, stages
-from ingot.schedule.rules.steps import write_out_steps
+from ingot.schedule.rules.elementwise import has_work, vectorize_and_unroll
+from ingot.schedule.rules.inline import inline_elementwise
+from ingot.schedule.rules.k_unroll import unroll_k
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
-from ingot.winograd_tiles import TILE, Conv
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The stages by what they are for."""
+class WinogradBlocks:
+    """The blocks of the three stages."""
 
-    pixels: BlockRef
-    product: BlockRef
-    outputs: BlockRef
+    input_transform: BlockRef
+    gemm: BlockRef
+    output_transform: BlockRef
 
 
 def schedule_winograd(sch: Schedule, target: Target) -> bool:
-    """All of it in the way that suits its sizes; False where some step is refused."""
+    """Schedule fused or stage by stage, as the sizes suggest; False if a step is illegal."""
     with sch.attempt():
-        parts = _parts(sch)
-        if not _in_blocks(sch, target, parts):
-            _in_turn(sch, target, parts)
+        blocks = _find_blocks(sch)
+        if not _fused(sch, target, blocks):
+            _unfused(sch, target, blocks)
         return True
     return False
 
 
-def _parts(sch: Schedule) -> Parts:
-    """The maps after the products become one stage."""
-    pixels, product, *_ = stages(sch)
-    inline_maps(sch, keep=(pixels.ref,))
-    after = [s.ref for s in stages(sch) if s.ref not in (pixels.ref, product.ref)]
-    if not pixels.is_map or not product.is_reduction or len(after) != 1:
-        raise IngotError("bad-schedule", "winograd: there are other stages than three")
-    return Parts(pixels.ref, product.ref, after[0])
+def _find_blocks(sch: Schedule) -> WinogradBlocks:
+    """Inline the element-wise blocks after the GEMM into the output transform."""
+    input_transform, gemm, *_ = block_infos(sch)
+    inline_elementwise(sch, keep=(input_transform.ref,))
+    after = [s.ref for s in block_infos(sch) if s.ref not in (input_transform.ref, gemm.ref)]
+    if not input_transform.is_elementwise or not gemm.is_reduction or len(after) != 1:
+        raise IngotError("bad-schedule", "winograd: the kernel does not have three stages")
+    return WinogradBlocks(input_transform.ref, gemm.ref, after[0])
 
 
-# --- all stages for some tiles ------------------------------------------------------------------
+# --- all stages fused over blocks of tiles ------------------------------------------------------
 
 
-def _in_blocks(sch: Schedule, target: Target, parts: Parts) -> bool:
-    """One nest over blocks; False where stages go one after the other."""
-    conv = _sizes(sch, parts)
-    product = stage_of(sch, parts.product)
-    grid = None if conv is None else winograd_tiles.grid(conv, product.dtype, target)
+def _fused(sch: Schedule, target: Target, blocks: WinogradBlocks) -> bool:
+    """One parallel nest over blocks of tiles; False where the stages stay separate nests."""
+    conv = _sizes(sch, blocks)
+    gemm = block_info_of(sch, blocks.gemm)
+    grid = None if conv is None else winograd_cost.grid(conv, gemm.dtype, target)
     if conv is None or grid is None or grid.block is None:
         return False
-    images, places = product.block.axes[1].extent, stage_of(sch, parts.outputs).spatial[0].extent
-    if images != arith.wrap(places) * (grid.rows * grid.columns):
-        return False  # a grid of somebody else's
-    best = winograd_tiles.register_tile(conv, target, product.dtype)
-    rows = winograd_tiles.rows_within(best, grid.block[0] * grid.block[1])
+    tiles = gemm.block.axes[1].extent
+    batch = block_info_of(sch, blocks.output_transform).spatial[0].extent
+    if tiles != arith.wrap(batch) * (grid.rows * grid.columns):
+        return False  # the kernel was built for another tile grid
+    best = winograd_cost.register_tile(conv, target, gemm.dtype)
+    rows = winograd_cost.rows_dividing(best, grid.block[0] * grid.block[1])
     with sch.attempt():
-        image, row, column = _output_tiles(sch, target, parts.outputs)
+        image, row, column = _output_transform_tiles(sch, target, blocks.output_transform)
         high, row = sch.split(row, None, grid.block[0])
         wide, column = sch.split(column, None, grid.block[1])
         sch.reorder(image, high, wide, row, column)
-        shared = sch.fuse(image, high, wide)
-        sch.pad(parts.product, 1, 1, best.columns, 1)  # whole panels
-        results = sch.cache_write(parts.product)
-        sch.compute_at(results, shared)
-        _product_tiles(sch, target, parts.product, results, rows or 1, best.columns)
-        sch.compute_at(parts.pixels, shared)
-        _pixel_tiles(sch, target, parts.pixels)
-        for ref in (parts.pixels, results, parts.product):
+        parallel_loop = sch.fuse(image, high, wide)
+        sch.pad(blocks.gemm, 1, 1, best.columns, 1)  # whole panels
+        results = sch.cache_write(blocks.gemm)
+        sch.compute_at(results, parallel_loop)
+        _gemm_tiles(sch, target, blocks.gemm, results, rows or 1, best.columns)
+        sch.compute_at(blocks.input_transform, parallel_loop)
+        _input_transform_tiles(sch, target, blocks.input_transform)
+        for ref in (blocks.input_transform, results, blocks.gemm):
             sch.set_scope(ref, ir.THREAD)
-        sch.parallel(shared)
+        sch.parallel(parallel_loop)
         return True
     return False
 
 
-def _sizes(sch: Schedule, parts: Parts) -> Conv | None:
-    """The convolution's; the batch's need not be known."""
+def _sizes(sch: Schedule, blocks: WinogradBlocks) -> ConvShape | None:
+    """The shape of the convolution; the batch may be dynamic."""
     batch, height, width, outputs = (
-        arith.as_int(a.extent) for a in stage_of(sch, parts.outputs).spatial
+        arith.as_int(a.extent) for a in block_info_of(sch, blocks.output_transform).spatial
     )
-    channels = arith.as_int(stage_of(sch, parts.product).reduced[0].extent)
+    channels = arith.as_int(block_info_of(sch, blocks.gemm).reduced[0].extent)
     if height is None or width is None or outputs is None or channels is None:
         return None
-    return Conv(batch, channels, outputs, height, width)
+    return ConvShape(batch, channels, outputs, height, width)
 
 
-def _product_tiles(
-    sch: Schedule, target: Target, product: BlockRef, results: BlockRef, rows: int, width: int
+def _gemm_tiles(
+    sch: Schedule, target: Target, gemm: BlockRef, results: BlockRef, rows: int, width: int
 ) -> None:
-    """Register tiles down the panels, their results written to scratch."""
-    place, row, lane = own_loops(sch, results)
+    """Register tiles of the GEMM along the panels of weights, stored to scratch."""
+    point, row, lane = own_loops(sch, results)
     row_tile, row = sch.split(row, None, rows)
     panel, lane = sch.split(lane, None, width)
-    sch.reorder(place, panel, row_tile, row, lane)
-    sch.compute_at(product, row_tile)
-    place, row, lane, channel = own_loops(sch, product)
-    vectors, lane = sch.split(lane, None, target.lanes(stage_of(sch, product).dtype))
-    sch.reorder(place, channel, row, vectors, lane)
+    sch.reorder(point, panel, row_tile, row, lane)
+    sch.compute_at(gemm, row_tile)
+    point, row, lane, channel = own_loops(sch, gemm)
+    vectors, lane = sch.split(lane, None, target.lanes(block_info_of(sch, gemm).dtype))
+    sch.reorder(point, channel, row, vectors, lane)
     sch.vectorize(lane)
     sch.unroll(row)
     sch.unroll(vectors)
-    write_out_steps(sch, rows, channel)
-    write_out(sch, target, results)
+    unroll_k(sch, rows, channel)
+    vectorize_and_unroll(sch, target, results)
 
 
-# --- one stage after the other ------------------------------------------------------------------
+# --- each stage in a nest of its own ------------------------------------------------------------
 
 
-def _in_turn(sch: Schedule, target: Target, parts: Parts) -> None:
-    schedule_reduction(sch, target, stage_of(sch, parts.product), eager=True)
-    tiles = _pixel_tiles(sch, target, parts.pixels)
-    image, row, _ = _output_tiles(sch, target, parts.outputs)
-    for ref, shared in ((parts.pixels, tiles), (parts.outputs, sch.fuse(image, row))):
-        if has_work(sch, stage_of(sch, ref)):
-            sch.parallel(shared)
+def _unfused(sch: Schedule, target: Target, blocks: WinogradBlocks) -> None:
+    schedule_reduction(sch, target, block_info_of(sch, blocks.gemm), eager=True)
+    tiles = _input_transform_tiles(sch, target, blocks.input_transform)
+    image, row, _ = _output_transform_tiles(sch, target, blocks.output_transform)
+    rows = sch.fuse(image, row)
+    for ref, parallel_loop in ((blocks.input_transform, tiles), (blocks.output_transform, rows)):
+        if has_work(sch, block_info_of(sch, ref)):
+            sch.parallel(parallel_loop)
 
 
-# --- both ends ----------------------------------------------------------------------------------
+# --- the transforms -----------------------------------------------------------------------------
 
 
-def _pixel_tiles(sch: Schedule, target: Target, ref: BlockRef) -> LoopRef:
-    """All places of a tile at once, from pixels that are loaded once; the loop over tiles."""
-    place, tile, channel = own_loops(sch, ref)
+def _input_transform_tiles(sch: Schedule, target: Target, ref: BlockRef) -> LoopRef:
+    """All 16 points of a tile, unrolled, so that each pixel is loaded once; the loop over tiles."""
+    point, tile, channel = own_loops(sch, ref)
     vectors, lane = _vectors(sch, target, ref, channel)
-    sch.reorder(tile, vectors, place, lane)
+    sch.reorder(tile, vectors, point, lane)
     sch.vectorize(lane)
-    sch.unroll(place)
+    sch.unroll(point)
     return tile
 
 
-def _output_tiles(sch: Schedule, target: Target, ref: BlockRef) -> tuple[LoopRef, LoopRef, LoopRef]:
-    """The outputs of a tile at once; the loops over images and tiles."""
+def _output_transform_tiles(
+    sch: Schedule, target: Target, ref: BlockRef
+) -> tuple[LoopRef, LoopRef, LoopRef]:
+    """The 2 × 2 outputs of a tile, unrolled; the loops over images and tiles."""
     image, y, x, channel = own_loops(sch, ref)
-    row, y = sch.split(y, None, TILE)
-    column, x = sch.split(x, None, TILE)
+    row, y = sch.split(y, None, OUTPUT_TILE)
+    column, x = sch.split(x, None, OUTPUT_TILE)
     vectors, lane = _vectors(sch, target, ref, channel)
     sch.reorder(image, row, column, vectors, y, x, lane)
     sch.vectorize(lane)
@@ -161,5 +165,5 @@ def _output_tiles(sch: Schedule, target: Target, ref: BlockRef) -> tuple[LoopRef
 
 
 def _vectors(sch: Schedule, target: Target, ref: BlockRef, loop: LoopRef) -> list[LoopRef]:
-    count, lanes = extent(sch, loop), target.lanes(stage_of(sch, ref).dtype)
+    count, lanes = extent(sch, loop), target.lanes(block_info_of(sch, ref).dtype)
     return sch.split(loop, None, lanes if count is None else min(count, lanes))

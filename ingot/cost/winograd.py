@@ -1,0 +1,162 @@
+"""The cost model of Winograd convolutions F(2x2, 3x3): where they are faster, and in which blocks.
+
+An output tile is 2 x 2. It takes 16 multiplications per pair of channels where the direct
+convolution takes 36; ops/winograd.py has the transforms. In exchange, 16 values per tile and
+channel are computed from the pixels and read by the GEMMs, and as many results are written and read
+again:
+
+    cycles = 16 · channels · cycles per k of a GEMM of all tiles and outputs
+             + TRANSFORM_CYCLES · tiles · (channels + outputs) / lanes
+
+The intermediates between the stages are 64 bytes per tile and channel in f32. Where they exceed a
+fraction of the last-level cache, each thread takes one block of tiles through all stages before the
+next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks, and by
+schedule/rules/winograd.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ingot.cost import contraction as cost
+from ingot.dtypes import DType
+from ingot.target import Target
+
+OUTPUT_TILE = 2  # outputs along each axis of a tile
+TRANSFORM_POINTS = 16  # values of a transformed tile, 4 x 4: GEMMs of one convolution
+TRANSFORM_CYCLES = 40  # to transform 16 vectors and store and reload them; heuristic
+BARRIER_CYCLES = 3000  # of the barriers between the three stages, per convolution; heuristic
+MIN_SPEEDUP = 1.1  # predicted, over the direct convolution: pays for 16/9 of the weights; heuristic
+LLC_INTERMEDIATE_FRACTION = 1 / 8  # of the last-level cache, for the intermediates; heuristic
+# Tiles of a block, which reads all weights once. Measured at 64 to 256 channels: 28 tiles are best,
+# 84 to 112 take 6 to 18 % longer (docs/performance.md).
+MIN_BLOCK_TILES, MAX_BLOCK_TILES = 20, 40
+MEMORY_READ_BYTES_PER_NS = 20.0  # sequential reads of weights by all cores together; heuristic
+MAX_SLOWDOWN = 1.08  # of a register tile with fewer rows, relative to the best tile; heuristic
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """The sizes of a convolution; a dynamic batch (None) counts as one image."""
+
+    batch: int | None
+    channels: int
+    outputs: int
+    height: int
+    width: int
+
+    @property
+    def min_grid(self) -> tuple[int, int]:
+        """Rows and columns of tiles that cover an image."""
+        return -(-self.height // OUTPUT_TILE), -(-self.width // OUTPUT_TILE)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows and columns of tiles of an image, padding included; `block`: the rows and columns of a
+    block, None without blocking."""
+
+    rows: int
+    columns: int
+    block: tuple[int, int] | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Blocks per image."""
+        high, wide = self.block or (self.rows, self.columns)
+        return (self.rows // high) * (self.columns // wide)
+
+
+def is_profitable(conv: ConvShape, dtype: DType, target: Target) -> bool:
+    """Is Winograd predicted to be faster than the direct convolution, by MIN_SPEEDUP?"""
+    images, lanes = conv.batch or 1, target.lanes(dtype)
+    if conv.outputs < lanes:
+        return False
+    found = grid(conv, dtype, target)
+    count = images * found.rows * found.columns
+    moves = TRANSFORM_CYCLES * count * (conv.channels + conv.outputs) / lanes
+    pairs = conv.channels * conv.outputs * dtype.storage_bytes
+
+    def cycles(rows: int, taps: int) -> float:
+        per_k = cost.gemm_cycles_per_k(rows, conv.outputs, lanes, target.vector_registers)
+        return max(taps * conv.channels * per_k, _weight_read_cycles(taps * pairs, target))
+
+    plain = cycles(images * conv.height * conv.width, 9)
+    return plain > MIN_SPEEDUP * (cycles(count, TRANSFORM_POINTS) + moves + BARRIER_CYCLES)
+
+
+def _weight_read_cycles(size: int, target: Target) -> float:
+    """Cycles of all cores together for reading `size` bytes of weights once."""
+    in_cache = size <= target.caches[-1] * cost.LLC_PANELS_FRACTION if target.caches else False
+    per_core = MEMORY_READ_BYTES_PER_NS / cost.CLOCK_GHZ / target.cores
+    return size / (cost.CACHE_BYTES_PER_CYCLE[-1] if in_cache else per_core)
+
+
+def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
+    """The grid with the fewest cycles; in blocks where the intermediates exceed the cache."""
+    rows, columns = conv.min_grid
+    each = TRANSFORM_POINTS * (conv.channels + conv.outputs) * dtype.storage_bytes
+    total = (conv.batch or 1) * rows * columns * each
+    weights = TRANSFORM_POINTS * conv.channels * conv.outputs * dtype.storage_bytes
+    exceeds_cache = len(target.caches) < 2 or weights > target.caches[-1] * cost.LLC_PANELS_FRACTION
+    if exceeds_cache or total <= target.caches[-1] * LLC_INTERMEDIATE_FRACTION:
+        return Grid(rows, columns)
+    best = register_tile(conv, target, dtype)
+    heights = tile_rows(best)
+    blocks = [
+        *_row_segments(rows, columns, heights), *_row_bands(rows, columns, heights)
+    ]  # fmt: skip
+
+    def cycles(found: Grid) -> float:
+        high, wide = found.block or (1, 1)
+        height = rows_dividing(best, high * wide) or 1
+        return found.rows * found.columns * replace(best, rows=height).cycles_per_k / height
+
+    balanced = [x for x in blocks if _is_balanced((conv.batch or 1) * x.blocks, target.cores)]
+    return min(balanced, key=cycles, default=Grid(rows, columns))
+
+
+def _is_balanced(blocks: int, cores: int) -> bool:
+    """Do all threads get about as many blocks?"""
+    return -(-blocks // cores) * cores <= blocks * cost.MAX_IMBALANCE
+
+
+def _row_segments(rows: int, columns: int, heights: list[int]) -> list[Grid]:
+    """Blocks that are a segment of one row, padded to whole register tiles."""
+    found = []
+    for height in heights:
+        for count in range(1, columns // MIN_BLOCK_TILES + 2):
+            width = -(-columns // (count * height)) * height
+            if MIN_BLOCK_TILES <= width <= MAX_BLOCK_TILES:
+                found.append(Grid(rows, count * width, (1, width)))
+    return found
+
+
+def _row_bands(rows: int, columns: int, heights: list[int]) -> list[Grid]:
+    """Blocks of one or more whole rows, the last block padded."""
+    found = []
+    for height in heights:
+        for wide in range(columns, columns + height):
+            for high in range(1, min(rows, MAX_BLOCK_TILES // wide) + 1):
+                if high * wide % height == 0 and high * wide >= MIN_BLOCK_TILES:
+                    found.append(Grid(-(-rows // high) * high, wide, (high, wide)))
+    return found
+
+
+def register_tile(conv: ConvShape, target: Target, dtype: DType) -> cost.Tile:
+    """The register tile of the GEMMs; its columns are the panel width of the weights."""
+    return cost.register_tile(None, conv.outputs, target.lanes(dtype), target.vector_registers)
+
+
+def tile_rows(best: cost.Tile) -> list[int]:
+    """Rows of register tiles whose FMA rate is within MAX_SLOWDOWN of the best tile's."""
+
+    def cycles(rows: int) -> float:
+        return replace(best, rows=rows).cycles_per_k / rows
+
+    return [n for n in range(best.rows, 0, -1) if cycles(n) <= cycles(best.rows) * MAX_SLOWDOWN]
+
+
+def rows_dividing(best: cost.Tile, count: int) -> int | None:
+    """The most of those rows that divide a block of `count` tiles."""
+    return next((n for n in tile_rows(best) if count % n == 0), None)

@@ -1,0 +1,26 @@
+"""Every converter module: importing this one fills registry.TABLE. Imported by walker."""
+
+from __future__ import annotations
+
+from ingot.frontends.onnx import (
+    activation,
+    control,
+    conv,
+    elementwise,
+    gather,
+    matmul,
+    movement,
+    norm,
+    pool,
+    quant,
+    reduce,
+    resize,
+    rnn,
+    softmax,
+    sources,
+)
+
+FAMILIES = (
+    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
+    resize, rnn, softmax, sources,
+)  # fmt: skip

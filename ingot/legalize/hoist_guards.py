@@ -1,0 +1,146 @@
+"""Hoists guards out of inner loops: an iteration in which they hold throughout runs without them.
+
+    for c: for i: for l in vector(8): if c*8 + l < n: …
+    →  for c: if c*8 + 7 < n: for i: for l in vector(8): …
+              else:           for i: for l in vector(8): if c*8 + l < n: …
+
+Otherwise loops with a partial last tile test every statement, and accumulators cannot stay in
+registers between the tests. A legalize pass; in: flat kernel, its VECTOR and UNROLL loops not
+expanded yet. A guard is hoisted only over a loop that it does not depend on: else nothing is saved.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.legalize import terms
+from ingot.legalize.context import PassContext
+from ingot.legalize.copies import copy_stmt
+from ingot.legalize.ranges import Ranges
+from ingot.loops import ir, visit
+from ingot.loops.ir import For, If, Kernel, LoopKind, Stmt
+from ingot.support import knobs
+
+MAX_STMTS = 128  # statements of a body that is duplicated, after unrolling; heuristic
+EXPANDED_KINDS = (LoopKind.VECTOR, LoopKind.UNROLL)
+
+
+def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
+    if not knobs.current().hoist_guards:
+        return kernel
+    is_guarded = any(isinstance(s, If) for s in visit.walk_stmts(kernel.body))
+    if not is_guarded and all(x.mask is None for x in visit.loads(kernel.body)):
+        return kernel
+    ranges = Ranges(kernel)
+
+    def on_stmt(s: Stmt) -> Stmt:
+        if not isinstance(s, For) or s.kind is not LoopKind.SERIAL:
+            return s
+        return _versioned(s, ranges, ctx)
+
+    return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
+
+
+def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
+    found = dict.fromkeys(_guards(loop.body, loop.var, ()))
+    strongest = {c: _for_all(c, loop, ranges) for c in found}
+    known = {c: is_full for c, is_full in strongest.items() if is_full is not None}
+    if not known or _count(loop.body) > MAX_STMTS:
+        return loop
+    is_full = visit.conjoin(dict.fromkeys(known.values()))
+    assert is_full is not None
+    unguarded = _without(loop.body, set(known))
+    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
+    return ir.replace(loop, body=If(is_full, unguarded, rest))
+
+
+def _masked(s: Stmt) -> Stmt:
+    """Vector loops of a partial tile use masks and no branches: there are few of them, and without
+    branches the accumulators stay in registers."""
+    if not isinstance(s, For) or s.kind is not LoopKind.VECTOR or ir.MASKED in s.annotations:
+        return s
+    return ir.replace(s, annotations=(*s.annotations, ir.MASKED))
+
+
+def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
+    """Conjuncts that depend on `var` and not on some loop in between; of the inner loops, they
+    depend on VECTOR and UNROLL loops only."""
+    match s:
+        case For(body=body):
+            return _guards(body, var, (*inside, s))
+        case If(cond=cond, then=then, orelse=None):
+            own = [c for c in visit.conjuncts(cond) if _is_hoistable(c, var, inside)]
+            return own + _guards(then, var, inside)
+        case ir.Store():
+            masks = [x.mask for x in visit.loads(s) if x.mask is not None]
+            conjuncts = [c for mask in masks for c in visit.conjuncts(mask)]
+            return [c for c in conjuncts if _is_hoistable(c, var, inside)]
+        case _:
+            return [c for x in visit.sub_stmts(s) for c in _guards(x, var, inside)]
+
+
+def _is_hoistable(cond: ir.Expr, var: str, inside: tuple[For, ...]) -> bool:
+    used = terms.value_vars(cond)
+    own = [f for f in inside if f.var in used]
+    others = [f for f in inside if f.var not in used]
+    return var in used and bool(others) and all(f.kind in EXPANDED_KINDS for f in own)
+
+
+def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
+    """The condition at the last iteration of the inner loops: if it holds, it holds in all."""
+    if not isinstance(cond, ir.Compare) or cond.op != "lt":
+        return None
+    if not isinstance(cond.a, ir.Index) or not isinstance(cond.b, ir.Index):
+        return None
+    index = cond.a.expr
+    if any(isinstance(x, arith.Opaque) for e in (index, cond.b.expr) for x in arith.walk(e)):
+        return None  # the loop may write the loaded data
+    for inner in _loops(loop.body):
+        if inner.var in terms.index_vars(cond.b.expr):
+            return None
+        if inner.var not in terms.index_vars(index):
+            continue
+        form = ranges.affine(index, inner.var)
+        if form is None or not ranges.at_least(form[0], 0):
+            return None
+        index = form[0] * (inner.stop - 1) + form[1]
+    if terms.index_vars(index) & {inner.var for inner in _loops(loop.body)}:
+        return None  # the stop of one loop depends on another
+    return ir.Compare("lt", ir.Index(ranges.simplify(index)), cond.b)
+
+
+def _loops(s: Stmt) -> list[For]:
+    return [x for x in visit.walk_stmts(s) if isinstance(x, For)]
+
+
+def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
+    """The statement, simplified where all of those conditions hold."""
+
+    def rest(cond: ir.Expr) -> ir.Expr | None:
+        return visit.conjoin(c for c in visit.conjuncts(cond) if c not in known)
+
+    def on_stmt(x: Stmt) -> Stmt:
+        if not isinstance(x, If) or x.orelse is not None:
+            return x
+        return terms.guarded(rest(x.cond), x.then)
+
+    def on_expr(e: ir.Expr) -> ir.Expr:
+        if not isinstance(e, ir.Load) or e.mask is None:
+            return e
+        mask = rest(e.mask)
+        return ir.replace(e, mask=mask, other=None if mask is None else e.other)
+
+    return visit.map_stmt(s, on_stmt, on_expr)
+
+
+def _count(s: Stmt) -> int:
+    """The number of statements after unrolling."""
+    match s:
+        case For(kind=LoopKind.UNROLL, body=body):
+            return (arith.as_int(s.extent) or MAX_STMTS) * _count(body)
+        case For(body=body) | ir.Alloc(body=body) | ir.Let(body=body):
+            return 1 + _count(body)
+        case If(then=then, orelse=orelse):
+            return 1 + _count(then) + (0 if orelse is None else _count(orelse))
+        case ir.Seq(stmts=stmts):
+            return sum(map(_count, stmts))
+    return 1

@@ -1,0 +1,58 @@
+"""Scheduled kernel → kernel that a printer prints one to one. Called by legalize/program.py.
+
+Every pass maps a whole kernel to one that verifies and runs in the interpreter. `flatten` comes
+before `vectorize`, because only the flat index shows a stride; `unroll` comes late, so that each
+statement is vectorised and expanded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ingot.legalize.context import PassContext
+from ingot.legalize.contract_fma import contract_fma
+from ingot.legalize.expand_calls import expand_calls
+from ingot.legalize.expand_math import expand_math
+from ingot.legalize.flatten import flatten
+from ingot.legalize.hoist_guards import hoist_guards
+from ingot.legalize.lower_blocks import lower_blocks
+from ingot.legalize.outer_parallel import outer_parallel
+from ingot.legalize.place_allocs import place_allocs
+from ingot.legalize.simplify_stmts import simplify_stmts
+from ingot.legalize.transpose_tiles import transpose_tiles
+from ingot.legalize.unroll import unroll
+from ingot.legalize.vectorize import vectorize
+from ingot.loops.ir import Kernel
+from ingot.target import Target
+
+
+class Pass(NamedTuple):
+    name: str
+    function: Callable[[Kernel, PassContext], Kernel]
+
+
+PASSES = (
+    Pass("outer_parallel", outer_parallel),
+    Pass("expand_calls", expand_calls),
+    Pass("lower_blocks", lower_blocks),
+    Pass("place_allocs", place_allocs),
+    Pass("flatten", flatten),
+    Pass("hoist_guards", hoist_guards),
+    Pass("vectorize", vectorize),
+    Pass("transpose_tiles", transpose_tiles),
+    Pass("contract_fma", contract_fma),
+    Pass("expand_math", expand_math),
+    Pass("unroll", unroll),
+    Pass("simplify_stmts", simplify_stmts),
+)
+
+
+def legalize_kernel(kernel: Kernel, target: Target, remarks: list[str] | None = None) -> Kernel:
+    """Run all passes in order; append remarks on loops left serial or scalar to `remarks`."""
+    ctx = PassContext.of(kernel, target)
+    for each in PASSES:
+        kernel = each.function(kernel, ctx)
+    if remarks is not None:
+        remarks.extend(ctx.remarks)
+    return kernel

@@ -1,0 +1,245 @@
+"""Rule: element-wise and data-movement nests. Fuse contiguous axes, vectorise, parallelise.
+
+In: a nest whose axes are all spatial. Out: parallel outside, vectors inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.arith import expr as arith
+from ingot.arith.affine import coefficient
+from ingot.loops import ir, visit
+from ingot.loops.ir import Axis, Block, Load
+from ingot.schedule import guards
+from ingot.schedule.handles import BlockRef, LoopRef
+from ingot.schedule.rules.block_info import (
+    BlockInfo,
+    accesses,
+    block_info_of,
+    elements,
+    extent,
+    index_vars,
+    loop_of,
+    math_ops,
+    own_loops,
+    value_vars,
+)
+from ingot.schedule.rules.transposes import schedule_transpose
+from ingot.schedule.schedule import Schedule
+from ingot.target import Target
+
+MAX_UNROLL = 16  # iterations of a loop that is fully unrolled; heuristic
+PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
+MATH_WEIGHT = 8  # cost of one Math call in plain operations; heuristic
+MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuristic
+UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic
+CHUNKS_PER_CORE = 32  # iterations of the parallel loop per core, for balance; docs/performance.md
+MATH_INTERLEAVE = (
+    2  # vector registers per operation with Math calls; measured on gelu, erf, sigmoid
+)
+# Expression nodes up to which loops are unrolled; heuristic. A Math call expands to dozens of
+# operations, which out-of-order execution overlaps without unrolling.
+MAX_UNROLL_NODES = 40
+
+
+def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None:
+    """Schedule the whole nest of an element-wise block."""
+    with sch.attempt():
+        _peel_last_panel(sch, info)
+    loops = own_loops(sch, info.ref)
+    if not loops:
+        return
+    is_big = has_work(sch, info)
+    if schedule_transpose(sch, target, info, is_big):
+        return
+    flat = flat_suffix(info.block, list(info.block.axes))
+    inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
+    outer = _outermost(sch, target, loops[: min(flat, len(loops) - 1)])
+    pieces = vectorize_loop(sch, target, info, inner, interleave_factor(sch, target, info, inner))
+    if not is_big:
+        return
+    with sch.attempt():
+        sch.parallel(_parallel_loop(sch, target, outer, pieces))
+
+
+def _outermost(sch: Schedule, target: Target, loops: list[LoopRef]) -> LoopRef | None:
+    """The outer loops fused to one, as many as give each thread enough iterations. Fusing all of
+    them would cost divisions in every iteration, to recover the indices."""
+    if not loops:
+        return None
+    taken, iterations = 0, 1
+    while taken < len(loops) and iterations < CHUNKS_PER_CORE * target.cores:
+        iterations *= extent(sch, loops[taken]) or 1  # a dynamic extent may be 1
+        taken += 1
+    return sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
+
+
+def _peel_last_panel(sch: Schedule, info: BlockInfo) -> None:
+    """Packing with a zero-padded last panel: peel that panel, so that the others need no mask."""
+    masks = [e for x in info.loads for e in guards.conjuncts(x.mask)]
+    for axis in info.spatial:
+        loop = loop_of(sch, info, axis)
+        if loop is not None and any(_bounds_panel(e, axis) for e in masks):
+            count = extent(sch, loop)
+            if count is None or count >= MIN_PANELS_TO_PEEL:
+                sch.reorder(loop, *(x for x in own_loops(sch, info.ref) if x != loop))
+                sch.peel(loop, 1)
+            return
+
+
+def _bounds_panel(mask: ir.Expr, axis: Axis) -> bool:
+    """Is the mask `c · axis + … < size` with a panel width c > 1?"""
+    match mask:
+        case ir.Compare(op="lt", a=ir.Index(expr=a)):
+            width = coefficient(a, axis.var)
+            return width is not None and (arith.as_int(width) or 0) > 1
+    return False
+
+
+def _parallel_loop(
+    sch: Schedule, target: Target, outer: LoopRef | None, pieces: list[LoopRef]
+) -> LoopRef:
+    """The outer loop, fused with the next one if it is too short for the threads."""
+    if outer is None:
+        return pieces[0]
+    count = extent(sch, outer)
+    if count is not None and count < 4 * target.cores and len(pieces) > 1:
+        return sch.fuse(outer, pieces[0])
+    return outer
+
+
+def has_work(sch: Schedule, info: BlockInfo) -> bool:
+    """Is there enough work for several threads? Dynamic sizes count as large."""
+    count = elements(sch, info)
+    if count is None:
+        return True
+    return count * (1 + MATH_WEIGHT * math_ops(info)) >= PARALLEL_WORK
+
+
+def flat_suffix(block: Block, axes: Sequence[Axis]) -> int:
+    """The first of the trailing axes that are contiguous together in every access."""
+    first = len(axes) - 1
+    while first > 0 and all(
+        _is_flat(x.indices, x.buffer.shape, axes[first - 1 :]) for x in accesses(block)
+    ):
+        if _in_values(block, axes[first - 1 :]):
+            break
+        first -= 1
+    return max(first, 0)
+
+
+def _is_flat(
+    indices: tuple[arith.Expr, ...], shape: tuple[arith.Expr, ...], axes: Sequence[Axis]
+) -> bool:
+    """Do the indices use none of the axes, or exactly these last, in order and over whole sizes?"""
+    names = [a.var for a in axes]
+    if not any(index_vars(i) & set(names) for i in indices):
+        return True
+    count = len(names)
+    if len(indices) < count or not all(map(_is_axis, indices[-count:], axes)):
+        return False
+    if any(index_vars(i) & set(names) for i in indices[:-count]):
+        return False
+    return all(a.extent == size for a, size in zip(axes[1:], shape[len(shape) - count + 1 :]))
+
+
+def _is_axis(index: arith.Expr, axis: Axis) -> bool:
+    """Is the index the axis itself? An axis of extent 1 may appear as the constant 0."""
+    if index == arith.Var(axis.var):
+        return True
+    return arith.is_const(axis.extent, 1) and arith.is_const(index, 0)
+
+
+def _in_values(block: Block, axes: Sequence[Axis]) -> bool:
+    """Are the axes used as values, for instance in a guard?"""
+    names = {a.var for a in axes}
+    for e in visit.all_exprs(block.body):
+        match e:
+            case ir.Index(expr=i):
+                if index_vars(i) & names:
+                    return True
+            case Load(mask=mask) if mask is not None:
+                if value_vars(mask) & names:
+                    return True
+    return False
+
+
+def interleave_factor(sch: Schedule, target: Target, info: BlockInfo, loop: LoopRef) -> int:
+    """Vector registers per operation. Two for Math calls: the dependency chains overlap, and both
+    use each constant that is loaded."""
+    count, lanes = extent(sch, loop), target.lanes(info.dtype)
+    is_long = count is None or count >= MATH_INTERLEAVE * lanes
+    return MATH_INTERLEAVE if math_ops(info) and is_long and lanes > 1 else 1
+
+
+def vectorize_loop(
+    sch: Schedule, target: Target, info: BlockInfo, loop: LoopRef, registers: int = 1
+) -> list[LoopRef]:
+    """Vectorise a loop, and unroll a few vectors; the new loops, outermost first. The loop stays
+    as it was where vectorising is illegal."""
+    count = extent(sch, loop)
+    if count == 1 or _gathers(block_info_of(sch, info.ref), sch, loop):
+        return [loop]
+    width = vector_width(count, registers * target.lanes(info.dtype))
+    if width == 1:
+        return [loop]
+    pieces = [loop]
+    with sch.attempt():
+        made = _split(sch, info, loop, count, width)
+        sch.vectorize(made[-1])
+        if len(made) == 3:
+            sch.unroll(made[1])
+        pieces = made
+    return pieces
+
+
+def _split(
+    sch: Schedule, info: BlockInfo, loop: LoopRef, count: int | None, width: int
+) -> list[LoopRef]:
+    if count == width:
+        return [loop]
+    values = list(visit.all_exprs(info.block.body))
+    is_small = len(values) <= MAX_UNROLL_NODES and not any(isinstance(e, ir.Math) for e in values)
+    if count is not None and count % (width * UNROLL) == 0 and is_small:
+        if count == width * UNROLL:
+            return sch.split(loop, UNROLL, width)
+        return sch.split(loop, None, UNROLL, width)
+    return sch.split(loop, None, width)
+
+
+def _gathers(info: BlockInfo, sch: Schedule, loop: LoopRef) -> bool:
+    """Does a loaded index vary along the loop, so that its vectors would be gathers?"""
+    varying = {a.var for a in info.block.axes if loop.name in arith.free_vars(a.binding)}
+    return any(
+        varying & value_vars(value)
+        for x in accesses(info.block)
+        for i in x.indices
+        for value in visit.opaque_values(i)
+    )
+
+
+def vector_width(count: int | None, lanes: int) -> int:
+    """Lanes for a loop of `count` iterations: a full vector, or what divides a short loop."""
+    if count is None or count % lanes == 0 or lanes == 1:
+        return lanes
+    if count < lanes:
+        return count
+    half = lanes // 2
+    return half if half >= 4 and count % half == 0 and count < 16 * lanes else lanes
+
+
+def vectorize_and_unroll(
+    sch: Schedule, target: Target, ref: BlockRef, is_short: bool = True
+) -> None:
+    """Vectorise an element-wise block along its last loop and unroll its short loops; unless
+    `is_short`, only those that came from the last one."""
+    loops = own_loops(sch, ref)
+    if not loops:
+        return
+    made = vectorize_loop(sch, target, block_info_of(sch, ref), loops[-1])
+    for loop in [*loops[:-1], *made] if is_short else made:
+        node = sch.at_loop(loop)
+        count = arith.as_int(node.extent)
+        if node.kind.value == "serial" and count is not None and count <= MAX_UNROLL:
+            sch.unroll(loop)

@@ -1,0 +1,87 @@
+"""use_winograd: which convolutions are replaced by Winograd, which are not; equal outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ingot import dtypes
+from ingot.graph.builder import GraphBuilder
+from ingot.graph.interp import run as interpret
+from ingot.graph.ir import Graph
+from ingot.graph.store import ConstantStore
+from ingot.graph.types import tensor
+from ingot.graph.verify import verify
+from ingot.passes.use_winograd import use_winograd
+from ingot.support import knobs
+from ingot.target import parse
+
+RNG = np.random.default_rng(0)
+
+
+def convolution(
+    ins: int = 32, outs: int = 32, size: int = 15, kernel: int = 3, group: int = 1,
+    dtype: dtypes.DType = dtypes.f32, is_constant: bool = True, biased: bool = True, **attrs,
+) -> tuple[Graph, ConstantStore]:  # fmt: skip
+    def numbers(*shape: int) -> np.ndarray:
+        return RNG.standard_normal(shape).astype(dtype.numpy)
+
+    g = GraphBuilder("convolution", store := ConstantStore())
+    x = g.input("x", tensor(dtype, 1, ins, size, size))
+    shape = (outs, ins // group, kernel, kernel)
+    w = g.constant(numbers(*shape)) if is_constant else g.input("w", tensor(dtype, *shape))
+    bias = [g.constant(numbers(outs))] if biased else []
+    return g.finish([g.add("conv", [x, w, *bias], group=group, **attrs)]), store
+
+
+def applied(graph: Graph, store: ConstantStore) -> Graph:
+    made = use_winograd(graph, store, parse("x86-64-v3"))
+    verify(made)
+    return made
+
+
+def operators(graph: Graph) -> list[str]:
+    return [n.op for n in graph.nodes if n.op != "constant"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"pads": (1, 1, 1, 1)}, {"pads": (0, 2, 1, 0)}, {"strides": (1, 1), "dilations": (1, 1)},
+     {"biased": False}, {"ins": 17, "outs": 133}, {"size": 28, "ins": 24, "outs": 24}],
+)  # fmt: skip
+def test_winograd_outputs_are_equal(case):
+    graph, store = convolution(**case)
+    made = applied(graph, store)
+    assert operators(made) == ["winograd_conv"]
+    assert made.nodes[-1].outputs == graph.nodes[-1].outputs
+    x = RNG.standard_normal([int(str(n)) for n in graph.inputs[0].shape]).astype(np.float32)
+    (got,), (want,) = (interpret(g, store, [x]) for g in (made, graph))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{"strides": (2, 2)}, {"strides": (1, 2)}, {"dilations": (2, 2)}, {"group": 2}, {"kernel": 5},
+     {"kernel": 1}, {"dtype": dtypes.f64}, {"dtype": dtypes.f16}, {"is_constant": False},
+     {"ins": 3}, {"outs": 3}, {"ins": 512, "outs": 512, "size": 4}, {"size": 5}],
+)  # fmt: skip
+def test_others_stay(case):
+    graph, store = convolution(**case)
+    assert operators(applied(graph, store)) == ["conv"]
+
+
+@pytest.mark.parametrize("name", ["winograd", "layouts"])
+def test_can_be_switched_off(name):
+    graph, store = convolution()
+    with knobs.override(**{name: False}):
+        assert applied(graph, store) == graph
+
+
+def test_infinite_weights_stay():
+    """Their transform would have NaN."""
+    weights = np.zeros((32, 32, 3, 3), np.float32)
+    weights[3, 4, 1, 1] = np.inf
+    g = GraphBuilder("infinite", store := ConstantStore())
+    x = g.input("x", tensor(dtypes.f32, 1, 32, 15, 15))
+    infinite = g.finish([g.add("conv", [x, g.constant(weights)])])
+    assert operators(applied(infinite, store)) == ["conv"]
