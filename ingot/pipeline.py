@@ -12,7 +12,7 @@ import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
+from ingot.passes.fuse import DEFAULT_POLICY, fuse
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
@@ -104,6 +105,11 @@ def _recognize(graph: Graph, s: Session) -> Graph:
     return recognize(graph, s.store, s.target.keeps) if knobs.current().recognize else graph
 
 
+def _fuse(graph: Graph, s: Session) -> Graph:
+    is_on = knobs.current().attention
+    return fuse(graph, DEFAULT_POLICY if is_on else replace(DEFAULT_POLICY, attention=None))
+
+
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
           "read the model into a typed dataflow graph; constants go into a store"),
@@ -141,8 +147,10 @@ STAGES: tuple[Stage, ...] = (
           "scale a convolution's weights per channel and not its input, where they are fewer"),
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
           "make zero padding a node, where the producer can write into the padded buffer"),
+    Stage("fuse", _fuse, "graph", "graph",
+          "operator fusion: nodes that become one kernel are one `fused` node"),
     Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
-          "fuse nodes into groups; each group becomes one kernel, launched in order"),
+          "each fused node becomes one kernel and one launch, control flow becomes statements"),
     Stage("dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
           "merge kernels that are equal up to names"),
     Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
