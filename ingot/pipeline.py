@@ -26,6 +26,8 @@ from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
 from ingot.lower import control as _control
 from ingot.lower.lower import lower
+from ingot.lower.merge_axes import merge_program_axes
+from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.attach_state import attach_state
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.decompose import decompose
@@ -110,6 +112,10 @@ def _fuse(graph: Graph, s: Session) -> Graph:
     return fuse(graph, DEFAULT_POLICY if is_on else replace(DEFAULT_POLICY, attention=None))
 
 
+def _alias_buffers(graph: Graph, s: Session) -> Graph:
+    return alias_buffers(graph) if knobs.current().alias_buffers else graph
+
+
 STAGES: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
           "read the model into a typed dataflow graph; constants go into a store"),
@@ -149,8 +155,12 @@ STAGES: tuple[Stage, ...] = (
           "make zero padding a node, where the producer can write into the padded buffer"),
     Stage("fuse", _fuse, "graph", "graph",
           "operator fusion: nodes that become one kernel are one `fused` node"),
+    Stage("alias_buffers", _alias_buffers, "graph", "graph",
+          "elide copies: concat and pad operands are written in place, slices are views"),
     Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
           "each fused node becomes one kernel and one launch, control flow becomes statements"),
+    Stage("merge_axes", lambda p, s: merge_program_axes(p), "program", "program",
+          "merge adjacent axes that every access indexes contiguously"),
     Stage("dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
           "merge kernels that are equal up to names"),
     Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
