@@ -25,14 +25,14 @@ from ingot.codegen import llvm
 from ingot.program import ir
 
 TARGETS = ("x86-64-v3", "x86-64-v4")
-LAST_PROGRAM_STAGE = [s.name for s in pipeline.STAGES if s.gives == "program"][-1]
 
 
 def launches(name: str, target: str, folder: Path) -> list[dict[str, str]]:
     """One row for each launch of a model: what it is, and the digest of its kernel's text."""
     case = models.make(name, folder)
     session = api.make_session(target, dict(case.sizes))
-    program = pipeline.run_stages(str(case.file), session, stop_after=LAST_PROGRAM_STAGE)
+    last = pipeline.last_program_stage(session.stages)
+    program = pipeline.run_stages(str(case.file), session, stop_after=last)
     digests = {n: _digest(llvm.kernel_text(kernel)) for n, kernel in program.kernels}
     return [
         {"kernel": s.kernel, "origin": s.origin, "digest": digests[s.kernel]}

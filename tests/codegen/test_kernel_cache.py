@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import ingot
+from ingot import backends
 from ingot.codegen import kernel_cache
 from ingot.codegen.llvm import machine_of
 from ingot.codegen.workers import Job, compile_all
-from ingot.support import cache_folder, knobs, lazy
+from ingot.support import cache_folder, knobs
 from tests.models.build import residual_cnn
 
 TEXT = "define i32 @ingot_kernel() {\n ret i32 %d\n}\n"
@@ -27,7 +28,7 @@ def cache(tmp_path: Path):
 
 def build(*numbers: int, machine=None) -> tuple[list[bytes], list[str]]:
     """The objects, and the names of those that had to be made."""
-    machine = machine or machine_of(lazy.load("backends.cpu").target("cpu"))
+    machine = machine or machine_of(backends.find("cpu").target("cpu"))
     made: list[str] = []
 
     def compile_jobs(jobs):
@@ -47,7 +48,7 @@ def test_only_what_is_missing_is_made(cache):
 
 
 def test_another_cpu_or_knob_is_another_key(cache):
-    target = lazy.load("backends.cpu").target("x86-64-v3")
+    target = backends.find("cpu").target("x86-64-v3")
     machine = machine_of(target)
     build(1, machine=machine)
     assert build(1, machine=machine)[1] == []
