@@ -109,7 +109,7 @@ def test_every_text_parses_back(name: str, texts: dict[str, str]):
 def test_text_keeps_families_and_origins(texts: dict[str, str]):
     program = pipeline.parse(texts["lower"], "program")
     assert {kernel.family for _, kernel in program.kernels} == {
-        "conv", "matmul", "pool", "relayout", "winograd",
+        "by_structure", "conv", "matmul", "pool", "winograd",
     }  # fmt: skip
     planned = pipeline.parse(texts["barriers"], "program")
     assert all(launch.origin for launch in tables(planned).launches)

@@ -236,6 +236,7 @@ STAGES = (
           "scale a convolution's weights per channel and not its input, where they are fewer"),
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
           "make zero padding a node, where the producer can write into the padded buffer"),
+    shared.FUSE,
     shared.LOWER,
     shared.DEDUPE_KERNELS,
     Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
