@@ -25,6 +25,7 @@ from ingot.graph.store import ConstantStore
 from ingot.legalize.program import legalize_program
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.loops.ir import Kernel
+from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
@@ -45,7 +46,7 @@ from ingot.runtime.report import LaunchRow, MachineModel
 from ingot.schedule.program import schedule_program
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
-from ingot.support.identity import cpu_caches
+from ingot.support.identity import cpu_caches, processor
 from ingot.support.limits import Limits
 
 
@@ -112,7 +113,8 @@ def host() -> targets.HostFeatures:
     features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
     # features are listed one by one: the base CPU must not imply one that the hypervisor hides
     cpu = "x86-64" if triple.startswith("x86_64") else "generic"
-    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches())
+    machine = of_processor(processor())
+    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
 def package(
