@@ -21,7 +21,7 @@ from ingot import api, cache
 from ingot.backends.cpu import BACKEND
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
-from ingot.runtime.pool import cgroup_quota, usable_cores
+from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 
