@@ -1,8 +1,7 @@
 """A planned program and compiled modules → the runtime's package. Called by back ends.
 
 In: a planned Program, its constants, the modules that a back end made, and report rows. Out:
-Package. Tables, ports, sizes and constants are the same for every device; `cpu_module` makes the
-CPU's module.
+Package. Tables, ports, sizes and constants are made alike for every device.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.backends.report import work_ns
-from ingot.codegen.llvm import Objects
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.program import ir
 from ingot.program.tables import Tables, tables
-from ingot.runtime.cpu.module import CpuModule, Probe
-from ingot.runtime.cpu.native.probe import flops_per_iteration
 from ingot.runtime.package import (
     ArenaSpec,
     LaunchInfo,
@@ -32,24 +28,6 @@ from ingot.runtime.package import (
 from ingot.runtime.report import LaunchRow
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
-from ingot.target import Target
-
-
-def cpu_module(program: ir.Program, objects: Objects, target: Target) -> Module:
-    probe = None
-    if objects.probe is not None:
-        probe = Probe(objects.probe, flops_per_iteration(target), target.caches)
-    table = tables(program)
-    return CpuModule(
-        objects.kernels,
-        objects.entry,
-        objects.support,
-        target.architecture,
-        target.features,
-        len(table.slots),
-        len(table.dynamics),
-        probe,
-    ).pack()
 
 
 def package(
