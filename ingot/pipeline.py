@@ -185,7 +185,7 @@ def show(value: Any) -> str:
         return graph_text.show(value)
     if isinstance(value, program_ir.Program):
         return program_text.show(value)
-    return f"package {value.name}: {len(value.kernel_objects)} kernels\n"
+    return f"package {value.name}: {len(value.kernel_names)} kernels\n"
 
 
 def parse(text: str, kind: str) -> Any:
