@@ -9,9 +9,7 @@ the timings, docs/pipeline.md and docs/tour.md.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -163,7 +161,6 @@ STAGES: tuple[Stage, ...] = (
           "emit LLVM IR, compile objects, build the tables that the runtime reads"),
 )  # fmt: skip
 
-RECURSION_LIMIT = 20_000  # Python frames: passes recurse over expression trees; heuristic
 CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from
 NAMES = tuple(stage.name for stage in STAGES)
 
@@ -176,9 +173,8 @@ def run_stages(
     if first > last:
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
     try:
-        with _deep_recursion():
-            for stage in STAGES[first : last + 1]:
-                value = _run_stage(stage, value, session)
+        for stage in STAGES[first : last + 1]:
+            value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
             session.store.save(session.dump.folder / CONSTANTS_FILE)
@@ -209,16 +205,6 @@ def _constants(value: Any) -> Iterator[ConstRef]:
                 yield from _constants(item)
         case ConstRef():
             yield value
-
-
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 def _position(name: str) -> int:

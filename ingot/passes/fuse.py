@@ -35,6 +35,7 @@ from ingot.passes.edit import constant_ref, same_shape, same_size
 from ingot.passes.match_attention import GraphIndex, match_attention
 from ingot.passes.reshape_views import is_copy_free
 from ingot.support import knobs
+from ingot.support.stack import segmented
 
 # All heuristic.
 MAX_COPIES = 8  # how many times a cheap node may be inlined into one kernel
@@ -96,6 +97,7 @@ class _Fusion:
         self.visible = [any(v.name in outputs for v in n.outputs) for n in graph.nodes]
         self.kinds = [_fusion_kind(n) for n in graph.nodes]
         self.groups_of: dict[int, list[_GroupBuilder]] = {}
+        self.from_constants: dict[int, bool] = {}  # cache of `_is_from_constants`
 
     def groups(self) -> list[Group]:
         if knobs.current().attention:
@@ -278,7 +280,13 @@ class _Fusion:
         is_costly = self.kinds[i] is Kind.ELEMENTWISE and not defn(self.nodes[i]).cheap
         return COSTLY_WORK if is_costly else 1
 
+    @segmented
     def _is_from_constants(self, i: int) -> bool:
+        if i not in self.from_constants:
+            self.from_constants[i] = self._reads_constants_only(i)
+        return self.from_constants[i]
+
+    def _reads_constants_only(self, i: int) -> bool:
         inputs = [v for v in self.nodes[i].inputs if v is not None]
         producers = [self.producer.get(v.name) for v in inputs]
         return bool(producers) and all(
