@@ -74,10 +74,10 @@ def chain(outer: For, inner: For) -> list[For] | None:
 
 def common_loop(root: Stmt, a: Block, b: Block) -> For | None:
     """The innermost loop around both."""
-    shared = [
+    common = [
         x for x, y in zip(path_to(root, a), path_to(root, b)) if x is y and isinstance(x, For)
     ]
-    return shared[-1] if shared else None
+    return common[-1] if common else None
 
 
 def block_order(root: Stmt) -> dict[int, int]:

@@ -36,8 +36,8 @@ Sizes = Mapping[str, arith.Expr]  # axis → its new extent
 
 
 def pad(kernel: Kernel, block: Block, *multiples: int, beyond: str = "last") -> Result:
-    asked = "" if beyond == "last" else f', beyond="{beyond}"'
-    what = f"pad({block.name}, {', '.join(map(str, multiples))}{asked})"
+    option_text = "" if beyond == "last" else f', beyond="{beyond}"'
+    what = f"pad({block.name}, {', '.join(map(str, multiples))}{option_text})"
     raise_if(kernel, block, what, _bad_options(block, multiples, beyond))
     sizes = _new_sizes(kernel, block, multiples)
     if not sizes:

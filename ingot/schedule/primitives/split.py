@@ -37,8 +37,8 @@ Counts = tuple[arith.Expr, ...]
 
 
 def split(kernel: Kernel, loop: For, *factors: int | None, tail: str = "guard") -> Result:
-    asked = "" if tail == "guard" else f', tail="{tail}"'
-    what = f"split({loop.var}, {', '.join(map(str, factors))}{asked})"
+    option_text = "" if tail == "guard" else f', tail="{tail}"'
+    what = f"split({loop.var}, {', '.join(map(str, factors))}{option_text})"
     raise_if(kernel, loop, what, checks.expect_serial(loop) or _bad_factors(factors, tail))
     analyzer = analyzer_at(kernel, loop)
     counts, is_exact = _counts(loop, factors, analyzer)
