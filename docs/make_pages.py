@@ -58,8 +58,8 @@ def session() -> pipeline.Session:
 @cache
 def after(stage: str):
     """The IR after a stage; each stage runs once."""
-    index = pipeline.NAMES.index(stage)
-    value = DIGITS / "digits.onnx" if index == 0 else after(pipeline.NAMES[index - 1])
+    index = pipeline.position(session().stages, stage)
+    value = DIGITS / "digits.onnx" if index == 0 else after(session().stages[index - 1].name)
     return pipeline.run_stages(value, session(), stage, stage)
 
 
@@ -127,7 +127,7 @@ def call() -> str:
 
 def stages() -> str:
     rows = ["| stage | from | to | what it does |", "|---|---|---|---|"]
-    rows += [f"| `{s.name}` | {s.takes} | {s.gives} | {s.what} |" for s in pipeline.STAGES]
+    rows += [f"| `{s.name}` | {s.takes} | {s.gives} | {s.what} |" for s in session().stages]
     return "\n".join(rows)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-from ingot import cache
-from ingot.runtime import host, plan_file
+from ingot import backends, cache
+from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
@@ -85,13 +85,13 @@ def load(path: str | PathLike, threads: int | None = None) -> Executable:
     except OSError as error:
         what = f"the plan file cannot be read: {error.strerror or error}"
         raise IngotError("bad-model", what, where=str(path)) from error
-    missing = host.missing_features(package.features)
-    if missing:
+    obstacle = devices.why_not(package)
+    if obstacle:
         raise IngotError(
             "bad-target",
-            "this plan was compiled for another CPU",
+            "this plan was compiled for another machine",
             where=str(path),
-            why=f"this machine lacks {', '.join(missing)}",
+            why=obstacle,
             hint='compile it for many machines with target="x86-64-v3", or "x86-64-v2"',
         )
     return Executable(package, threads, {"load": time.perf_counter() - start})
@@ -106,7 +106,7 @@ def key_options(
     """The options in a cache key, as ingot.cache takes them."""
     pairs = {"shapes": shapes or {}, "state": state or {}}
     named = {what: {str(k): v for k, v in given.items()} for what, given in pairs.items()}
-    return {"target": target, **named, "profile": profile}
+    return {"target": target, "back end": backends.identity(target), **named, "profile": profile}
 
 
 def make_session(
@@ -120,10 +120,8 @@ def make_session(
     """The pipeline's Session; the command line makes one too."""
     _check_count("jobs", jobs)
     _check_sizes(shapes)
-    backend = lazy.load("backends.cpu")
-    return lazy.load("pipeline").Session(
-        target=backend.target(target),
-        backend=backend,
+    return lazy.load("pipeline").open_session(
+        target,
         shapes=dict(shapes or {}),
         state=dict(state or {}),
         kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},

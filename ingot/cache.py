@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ingot.runtime import plan_file
+from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Package
-from ingot.runtime.pool import usable_cores
 from ingot.support import cache_folder, identity, knobs
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError
@@ -48,7 +48,7 @@ class Request:
 
 def request(model: Any, options: Mapping[str, Any]) -> Request | None:
     """The key of a model and options; None if caching is off or it is neither file nor bytes."""
-    if knobs.cache_folder() is None:
+    if knobs.cache_folder() is None or not knobs.current().cache_models:
         return None
     if isinstance(model, bytes | bytearray | memoryview):
         return Request(_key_fields(hashlib.sha256(model).hexdigest(), options), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from ingot.cli.options import size_bytes
 from ingot.support import knobs
 from ingot.support.limits import Limits, resident_bytes
 from tests.models.build import HARD
-from tests.refusal import refused
+from tests.refusal import is_told, refused
 from tests.small import small_model
 
 
@@ -25,10 +26,8 @@ def test_no_time_at_all_gives_the_same_answers(name):
     model, feeds = HARD[name]()
     quick = ingot.compile(model, jobs=1, time_limit_s=0)
     report = quick.report().splitlines()
-    assert (
-        "time_limit_s=0 was reached" in report[0] and "kernels have a minimal schedule" in report[0]
-    )
-    assert "LLVM -O1" in report[1]
+    assert all(is_told("time_limit_s=0", line) for line in report[:2])
+    assert is_told("-O1", report[1])
     for threads in (1, 2):
         quick.threads = threads
         for a, b in zip(quick.run(None, feeds), ingot.compile(model, jobs=1).run(None, feeds)):
@@ -39,14 +38,14 @@ def test_a_limit_that_is_not_reached_changes_nothing():
     far = ingot.compile(small_model(), jobs=1, time_limit_s=1e6, memory_limit_bytes=1 << 50)
     plain = ingot.compile(small_model(), jobs=1)
     assert far.package.notes == ()
-    assert far.package.kernel_objects == plain.package.kernel_objects
+    assert far.package.modules == plain.package.modules
     assert far.report() == plain.report()
 
 
 def test_memory_is_a_limit_too():
     held = resident_bytes()
     exe = ingot.compile(small_model(), jobs=1, memory_limit_bytes=held // 2)
-    assert f"memory_limit_bytes={held // 2} was reached" in exe.report()
+    assert is_told(f"memory_limit_bytes={held // 2}", exe.report())
 
 
 def test_a_limit_may_be_reached_on_the_way():
@@ -63,13 +62,13 @@ def test_a_limit_may_be_reached_on_the_way():
     session = api.make_session(jobs=1)
     session.limits = Soon()
     package = pipeline.run_stages(model, session)
-    left = [note for note in package.notes if "minimal schedule" in note]
-    assert left and not left[0].startswith("enough: 10 of 10")
+    left = [re.match(r"enough: (\d+) of (\d+) ", note) for note in package.notes]
+    assert left[0] and 0 < int(left[0][1]) < int(left[0][2]), package.notes
 
 
 def test_what_was_made_in_haste_is_not_kept(tmp_path):
     onnx.save(small_model(), tmp_path / "model.onnx")
-    with knobs.override(cache_dir=str(tmp_path / "cache")):
+    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         ingot.compile(tmp_path / "model.onnx", jobs=1, time_limit_s=0)
         assert cache.size().kinds["models"] == (0, 0)
         ingot.compile(tmp_path / "model.onnx", jobs=1)
@@ -92,7 +91,7 @@ def test_limits_on_the_command_line(tmp_path):
     """The same words as in exe.report(), in both forms of the output; nothing is cached."""
     onnx.save(small_model(), tmp_path / "model.onnx")
     words = ["compile", str(tmp_path / "model.onnx"), "--jobs", "1"]
-    with knobs.override(cache_dir=str(tmp_path / "cache")):
+    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         late = CliRunner().invoke(main, [*words, "--time-limit", "0"])
         assert late.exit_code == 0 and "time_limit_s=0 was reached" in late.output
         full = CliRunner().invoke(main, [*words, "--memory-limit", "1kB", "--json"])

@@ -12,7 +12,7 @@ from tests.legalize.common import AVX2, PLAIN, check
 from tests.native import legal_kernels
 from tests.refusal import is_told
 from tests.schedule.common import matmul
-from tests.schedule.instructions import DOT4, DOT_BYTES, DOT_PAIRS, packed_product
+from tests.schedule.instructions import DOT4, DOT_BYTES, DOT_PAIRS, packed_gemm
 
 VNNI = target.parse("x86-64-v4+avx512vnni")
 
@@ -23,7 +23,7 @@ def calls(kernel: ir.Kernel) -> list[ir.Call]:
 
 def widening(made: ir.Instruction) -> ir.Kernel:
     types = (dtypes.u8, dtypes.i8, 4) if made is DOT_BYTES else (dtypes.i16, dtypes.i16, 2)
-    sch = Schedule(packed_product(3, 8, 8, types[2], *types[:2]))
+    sch = Schedule(packed_gemm(3, 8, 8, types[2], *types[:2]))
     i, j, p, q = sch.loops(sch.block("Y"))
     jo, ji = sch.split(j, None, 4)
     sch.reorder(i, jo, p, ji, q)

@@ -267,7 +267,9 @@ def test_k_loops_of_both_gemms_are_unrolled(k_unroll: int):
     with knobs.override(k_unroll=k_unroll):
         assert schedule_attention(sch, parse("x86-64-v3"))
     loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, loops_ir.For)]
-    assert sum((loops_ir.K_UNROLL, 4) in x.annotations for x in loops) == (2 if k_unroll == 4 else 0)
+    assert sum((loops_ir.K_UNROLL, 4) in x.annotations for x in loops) == (
+        2 if k_unroll == 4 else 0
+    )
 
 
 def test_it_can_be_switched_off():

@@ -28,6 +28,7 @@ from ingot.schedule.primitives.cache_stage import FreshBlockNames, find_block
 from ingot.schedule.primitives.compute_at import rebuild_nest
 from ingot.schedule.primitives.recheck import recheck
 from ingot.schedule.primitives.transform_layout import is_plain_nest, zero_where_false
+from ingot.support.stack import segmented
 
 BEYOND = ("last", "zero")
 PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
@@ -35,8 +36,8 @@ Sizes = Mapping[str, arith.Expr]  # axis → its new extent
 
 
 def pad(kernel: Kernel, block: Block, *multiples: int, beyond: str = "last") -> Result:
-    asked = "" if beyond == "last" else f', beyond="{beyond}"'
-    what = f"pad({block.name}, {', '.join(map(str, multiples))}{asked})"
+    option_text = "" if beyond == "last" else f', beyond="{beyond}"'
+    what = f"pad({block.name}, {', '.join(map(str, multiples))}{option_text})"
     raise_if(kernel, block, what, _bad_options(block, multiples, beyond))
     sizes = _new_sizes(kernel, block, multiples)
     if not sizes:
@@ -253,6 +254,7 @@ def _neutral_reduction(kernel: Kernel, block: Block, sizes: Sizes, what: str) ->
     return ir.replace(block, body=found.masked(mask, FreshBlockNames(kernel).fresh))
 
 
+@segmented
 def _is_zero_in_padding(e: Expr, reduced: list[Axis]) -> bool:
     """Is the term a product of loads that are zero in the padding of each axis?"""
     match e:

@@ -30,14 +30,15 @@ from ingot.schedule.primitives.base import (
     substitute_loops,
 )
 from ingot.schedule.primitives.copies import partition_at
+from ingot.support.stack import segmented
 
 TAILS = ("guard", "mask", "peel", "shift", "pad", "none")
 Counts = tuple[arith.Expr, ...]
 
 
 def split(kernel: Kernel, loop: For, *factors: int | None, tail: str = "guard") -> Result:
-    asked = "" if tail == "guard" else f', tail="{tail}"'
-    what = f"split({loop.var}, {', '.join(map(str, factors))}{asked})"
+    option_text = "" if tail == "guard" else f', tail="{tail}"'
+    what = f"split({loop.var}, {', '.join(map(str, factors))}{option_text})"
     raise_if(kernel, loop, what, checks.expect_serial(loop) or _bad_factors(factors, tail))
     analyzer = analyzer_at(kernel, loop)
     counts, is_exact = _counts(loop, factors, analyzer)
@@ -169,6 +170,7 @@ def _divisors(extent: arith.Expr) -> str:
     return f", or a divisor: {', '.join(found[-6:])}" if found else ""
 
 
+@segmented
 def _guarded(s: ir.Stmt, guard: ir.Expr) -> ir.Stmt:
     """Add the guard to every top-level block."""
     if isinstance(s, ir.Block):

@@ -20,6 +20,7 @@ import pytest
 from tests.fuzz.bad_models.attacks import ATTACKS
 from tests.fuzz.bad_models.corpus import corpus
 from tests.fuzz.bad_models.peers import compare_all
+from tests.refusal import is_told
 
 PARSED_SHARE = 0.3
 SHOWN = 5
@@ -59,11 +60,12 @@ def check_mutants(folder: Path, first: int, count: int) -> None:
     assert checked > 0
 
 
-# What is said of an attack that is not simply compiled.
-SAID = {
-    "calls_itself": "calls itself", "cycle": "wait for each other", "huge_fill": "TB",
-    "huge_tensor": "needs", "leads_out": "outside the model's folder", "sparse_bomb": "dense shape",
-    "unfolds": "200000 nodes", "wide_rank": "axes",
+# attack → code and a fact of the error, for attacks that do not compile
+ERRORS = {
+    "calls_itself": ("bad-model", "'F'"), "cycle": ("bad-model", "'Relu_k0'"),
+    "huge_fill": ("limit", "64 TB"), "huge_tensor": ("bad-model", "'lie'"),
+    "leads_out": ("bad-model", "'/dev/zero'"), "sparse_bomb": ("limit", "'sparse'"),
+    "unfolds": ("limit", "200000"), "wide_rank": ("limit", "32"),
 }  # fmt: skip
 
 
@@ -75,8 +77,8 @@ def test_attacks_are_contained_and_named(tmp_path: Path) -> None:
         assert "escape" not in r, f"{r.get('mutant')}\n{r['escape']}"
         texts[r["steps"][0]] = texts.get(r["steps"][0], "") + r.get("text", "")
     assert set(texts) == {attack.__name__ for attack in ATTACKS}
-    for name, words in SAID.items():
-        assert words in texts[name], f"{name}: {texts[name]}"
+    for name, (code, fact) in ERRORS.items():
+        assert f"[{code}]" in texts[name] and is_told(fact, texts[name]), f"{name}: {texts[name]}"
 
 
 def test_no_mutant_escapes(tmp_path: Path) -> None:
