@@ -16,6 +16,7 @@ from ingot.lower.merge_axes import merge_program_axes
 from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
 from ingot.plan.barriers import insert_barriers
+from ingot.plan.chunks import chunk_launches
 from ingot.plan.memory import plan_memory
 from ingot.support import knobs
 
@@ -67,4 +68,8 @@ PLAN_MEMORY = Stage(
 BARRIERS = Stage(
     "barriers", lambda p, s: insert_barriers(p), "program", "program",
     "insert a barrier between launches whose memory accesses conflict",
+)  # fmt: skip
+CHUNK_LAUNCHES = Stage(
+    "chunk_launches", lambda p, s: chunk_launches(p), "program", "program",
+    "split each thread's range of a launch into chunks for work stealing, by its estimated time",
 )  # fmt: skip
