@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ingot.backends import shared
 from ingot.backends.base import Session, Stage
+from ingot.backends.packaging import package
 from ingot.legalize.lower_blocks import lower_blocks
 from ingot.legalize.passes import Pass
 from ingot.legalize.place_allocs import place_allocs
@@ -13,8 +15,10 @@ from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.loops.script_print import show
 from ingot.program import ir
+from ingot.runtime.package import Package
 from ingot.support.errors import IngotError
-from ingot.target import MemoryScope, Target, describe, replace
+from ingot.target import MemoryScope, Target, describe
+from ingot_systolic.device import module_of
 from ingot_systolic.schedule import SCRATCHPAD, schedule
 
 DEFAULT_BYTES = 64 << 10  # of scratchpad: a made-up machine
@@ -45,3 +49,24 @@ class Systolic:
 
     def source(self, kernel: Kernel, form: str, target: Target) -> str:
         return show(kernel)
+
+
+def emit(program: ir.Program, session: Session) -> Package:
+    return package(program, session.store, (module_of(program),), rows=())
+
+
+STAGES = (
+    shared.FUSE,
+    shared.LOWER,
+    shared.DEDUPE_KERNELS,
+    Stage("schedule", lambda p, s: schedule(p), "program", "program",
+          "GEMMs through the scratchpad and the matrix unit"),
+    shared.SPLIT_KERNELS,
+    Stage("legalize", lambda p, s: legalize_program(p, s.target, PASSES), "program", "program",
+          "loops without blocks, buffers as small as their tiles, capacities checked"),
+    shared.PLAN_MEMORY,
+    shared.BARRIERS,
+    Stage("emit", emit, "program", "package", "the program's text, for the interpreter"),
+)  # fmt: skip
+
+BACKEND = Systolic()

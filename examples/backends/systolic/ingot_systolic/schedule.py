@@ -53,7 +53,7 @@ def is_gemm(info: BlockInfo) -> bool:
 
 
 def use_matrix_unit(sch: Schedule, info: BlockInfo) -> None:
-    """Tiles of both operands in the scratchpad, whole tiles only, the inner loops one instruction."""
+    """Whole tiles of both operands in the scratchpad; the inner loops are one instruction."""
     gemm = info.ref
     copies = [sch.cache_read(gemm, x.buffer.name, scope=SCRATCHPAD) for x in info.loads]
     batch = len(info.spatial) - 2
