@@ -6,9 +6,12 @@ pipeline.STAGES["split_kernels" | "legalize" | "dedupe_kernels"].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ingot.arith import expr as arith
 from ingot.legalize import legalize_kernel
 from ingot.legalize.dynamic_scratch import data_dependent_sizes, hoist_allocs
+from ingot.legalize.passes import PASSES, Pass
 from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir as loops
 from ingot.loops.canonical import digest
@@ -54,11 +57,13 @@ def _temporary(
     return name
 
 
-def legalize_program(program: ir.Program, target: Target) -> ir.Program:
+def legalize_program(
+    program: ir.Program, target: Target, passes: Sequence[Pass] = PASSES
+) -> ir.Program:
     """Legalize every kernel, and set the parallel extent of each launch."""
     sizes_of = data_dependent_sizes(program)
     kernels = {
-        name: hoist_allocs(legalize_kernel(kernel, target), sizes_of[name])
+        name: hoist_allocs(legalize_kernel(kernel, target, passes=passes), sizes_of[name])
         for name, kernel in program.kernels
     }
     buffers = dict(program.buffer_map)
