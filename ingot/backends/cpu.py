@@ -7,6 +7,7 @@ runtime's package. Loaded through backends/registry.py when a target needs it: i
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.use_winograd import use_winograd
 from ingot.program import ir
+from ingot.program.bounds import unproved
 from ingot.program.tables import Tables, tables
 from ingot.runtime.package import (
     ArenaSpec,
@@ -152,6 +154,7 @@ def package(
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
         maybe_negative_sizes=_maybe_negative_sizes(program),
+        memory_bounds=tuple((b.buffer, b.expr) for b in unproved(program)),
         report=rows,
     )
 
@@ -203,15 +206,14 @@ def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
 
 def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
     """The most scratch bytes that any launch needs for a thread."""
-    total: arith.Expr = arith.Const(0)
     limit = knobs.current().stack_limit_bytes
+    needs = {name: scratch_layout(kernel, limit).size_bytes for name, kernel in program.kernels}
+    found: dict[arith.Expr, None] = {arith.Const(0): None}
     for s in table.launches:
         if isinstance(s, ir.Launch):
-            kernel = program.kernel_map[s.kernel]
-            sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-            need = scratch_layout(kernel, limit).size_bytes
-            total = arith.maximum(total, arith.substitute(need, sizes))
-    return total
+            names = (size.name for size in program.kernel_map[s.kernel].sizes)
+            found[arith.substitute(needs[s.kernel], dict(zip(names, s.sizes)))] = None
+    return reduce(arith.maximum, found)
 
 
 def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:
