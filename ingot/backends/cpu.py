@@ -12,7 +12,6 @@ from ingot import dtypes
 from ingot import target as targets
 from ingot.backends import shared
 from ingot.backends.base import Stage
-from ingot.backends.chunks import chunk_launches
 from ingot.backends.packaging import package
 from ingot.backends.report import report, summarize_kernels
 from ingot.codegen import llvm, llvm_object
@@ -20,6 +19,7 @@ from ingot.cost import contraction as cost
 from ingot.graph.store import ConstantStore
 from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
+from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
@@ -32,7 +32,7 @@ from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Module, Package
 from ingot.runtime.report import MachineModel
 from ingot.schedule.program import schedule_program
-from ingot.support.identity import cpu_caches
+from ingot.support.identity import cpu_caches, processor
 from ingot.support.limits import Limits
 
 
@@ -71,7 +71,6 @@ def build(
     """A planned program → package; `profile` compiles cycle counters in."""
     limits = limits or Limits()
     summaries = summarize_kernels(program)
-    program = chunk_launches(program, summaries)
     objects = llvm.compile_program(program, target, jobs, profile, limits)
     modules = (_module(program, objects, target),)
     made = package(program, store, modules, report(program, summaries))
@@ -108,7 +107,8 @@ def host() -> targets.HostFeatures:
     features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
     # features are listed one by one: the base CPU must not imply one that the hypervisor hides
     cpu = "x86-64" if triple.startswith("x86_64") else "generic"
-    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches())
+    machine = of_processor(processor())
+    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
 STAGES = (
@@ -121,7 +121,9 @@ STAGES = (
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
           "make zero padding a node, where the producer can write into the padded buffer"),
     shared.FUSE,
+    shared.ALIAS_BUFFERS,
     shared.LOWER,
+    shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
     Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
@@ -131,6 +133,7 @@ STAGES = (
     shared.DEDUPE_LEGAL_KERNELS,
     shared.PLAN_MEMORY,
     shared.BARRIERS,
+    shared.CHUNK_LAUNCHES,
     Stage("codegen",
           lambda p, s: build(p, s.store, s.target, s.jobs, s.profile, s.limits),
           "program", "package",

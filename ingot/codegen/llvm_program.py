@@ -30,6 +30,7 @@ from ingot.support.abi import (
     SERVICES,
 )
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 
 def print_entry(
@@ -55,6 +56,7 @@ class _Index(ValuePrinter):
     symbol: Callable[[str], str]
     overflows: list[str] | None = None  # flags of checked operations; None: no checks
 
+    @segmented
     def index(self, e: arith.Expr) -> str:
         if isinstance(e, arith.Var):
             return self.symbol(e.name)
