@@ -47,6 +47,7 @@ from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
 from ingot.schedule.program import schedule_program
+from ingot.schedule.rules import CPU_RULES
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
@@ -145,7 +146,8 @@ STAGES: tuple[Stage, ...] = (
           "fuse nodes into groups; each group becomes one kernel, launched in order"),
     Stage("dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
           "merge kernels that are equal up to names"),
-    Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
+    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
+          "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
     Stage("split_kernels", lambda p, s: split_kernels(p), "program", "program",
           "one kernel per loop nest, so that each has one parallel loop"),

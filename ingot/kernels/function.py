@@ -178,4 +178,4 @@ def wrap(kernel: KernelFunction | ir.Kernel | schedule.Schedule | Any) -> Kernel
 def default_schedule(kernel: ir.Kernel, target: str = "cpu") -> ir.Kernel:
     """The kernel with the schedule that it would get in a model."""
     backend = lazy.load("backends.cpu")
-    return rules.schedule_kernel(kernel, backend.target(target), kernel.family or None).kernel
+    return rules.schedule_kernel(kernel, backend.target(target), kernel.family or None).finished()

@@ -23,7 +23,7 @@ from ingot.legalize.simplify_stmts import simplify_stmts
 from ingot.legalize.transpose_tiles import transpose_tiles
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
-from ingot.loops.ir import Kernel
+from ingot.loops.ir import Kernel, replace
 from ingot.target import Target
 
 
@@ -48,11 +48,9 @@ PASSES = (
 )
 
 
-def legalize_kernel(kernel: Kernel, target: Target, remarks: list[str] | None = None) -> Kernel:
-    """Run all passes in order; append remarks on loops left serial or scalar to `remarks`."""
+def legalize_kernel(kernel: Kernel, target: Target) -> Kernel:
+    """Run all passes in order; loops left serial or scalar are remarks on the kernel."""
     ctx = PassContext.of(kernel, target)
     for each in PASSES:
         kernel = each.function(kernel, ctx)
-    if remarks is not None:
-        remarks.extend(ctx.remarks)
-    return kernel
+    return replace(kernel, remarks=(*kernel.remarks, *dict.fromkeys(ctx.remarks)))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
+from ingot.cost.contraction import PARALLEL_WORK
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
 from ingot.schedule import guards
@@ -30,7 +31,6 @@ from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
 MAX_UNROLL = 16  # iterations of a loop that is fully unrolled; heuristic
-PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
 MATH_WEIGHT = 8  # cost of one Math call in plain operations; heuristic
 MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuristic
 UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic

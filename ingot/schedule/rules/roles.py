@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
 from ingot.cost import contraction as cost
+from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.loops import visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.rules.block_info import BlockInfo, index_vars, plain_index, value_vars
-
-MIN_ROWS_TO_PACK = 24  # rows (M) from which packing the other operand into panels pays; heuristic
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ tile of it stays inside and every block is vectorised along it.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
+from ingot.cost.contraction import PARALLEL_WORK
 from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule import tree
@@ -34,7 +35,6 @@ from ingot.schedule.rules.block_info import (
 from ingot.schedule.rules.elementwise import (
     MATH_WEIGHT,
     MAX_UNROLL,
-    PARALLEL_WORK,
     interleave_factor,
     vector_width,
     vectorize_loop,
