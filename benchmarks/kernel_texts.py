@@ -1,6 +1,6 @@
 """The LLVM text of every kernel of the benchmark models: proof that a refactoring changed no code.
 
-    python -m benchmarks.kernel_texts write FILE [--targets x86-64-v3,x86-64-v4] [MODEL …]
+    python -m benchmarks.kernel_texts write FILE [MODEL …] [--targets x86-64-v3,x86-64-v4]
     python -m benchmarks.kernel_texts compare BEFORE AFTER
 
 `write` compiles each model at its fixed sizes as far as the printer, without LLVM, and keeps one
@@ -25,14 +25,14 @@ from ingot.codegen import llvm
 from ingot.program import ir
 
 TARGETS = ("x86-64-v3", "x86-64-v4")
-LAST_PROGRAM_STAGE = [s.name for s in pipeline.STAGES if s.gives == "program"][-1]
 
 
 def launches(name: str, target: str, folder: Path) -> list[dict[str, str]]:
     """One row for each launch of a model: what it is, and the digest of its kernel's text."""
     case = models.make(name, folder)
     session = api.make_session(target, dict(case.sizes))
-    program = pipeline.run_stages(str(case.file), session, stop_after=LAST_PROGRAM_STAGE)
+    last = pipeline.last_program_stage(session.stages)
+    program = pipeline.run_stages(str(case.file), session, stop_after=last)
     digests = {n: _digest(llvm.kernel_text(kernel)) for n, kernel in program.kernels}
     return [
         {"kernel": s.kernel, "origin": s.origin, "digest": digests[s.kernel]}

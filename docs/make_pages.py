@@ -58,8 +58,8 @@ def session() -> pipeline.Session:
 @cache
 def after(stage: str):
     """The IR after a stage; each stage runs once."""
-    index = pipeline.NAMES.index(stage)
-    value = DIGITS / "digits.onnx" if index == 0 else after(pipeline.NAMES[index - 1])
+    index = pipeline.position(session().stages, stage)
+    value = DIGITS / "digits.onnx" if index == 0 else after(session().stages[index - 1].name)
     return pipeline.run_stages(value, session(), stage, stage)
 
 
@@ -76,9 +76,10 @@ def simplified() -> str:
 
 def groups() -> str:
     rows = []
-    for group in fuse(after("dce_2")):
-        ops = " + ".join(node.op for node in group.nodes)
-        rows.append(f"{ops:20} family {group.family:12} → {group.outputs[0].name}")
+    for group in fuse(after("dce_2")).nodes:
+        if group.op == "fused":
+            ops = " + ".join(node.op for node in group.attr("body").nodes)
+            rows.append(f"{ops:20} family {group.attr('family'):12} → {group.outputs[0].name}")
     return "\n".join(rows)
 
 
@@ -126,7 +127,7 @@ def call() -> str:
 
 def stages() -> str:
     rows = ["| stage | from | to | what it does |", "|---|---|---|---|"]
-    rows += [f"| `{s.name}` | {s.takes} | {s.gives} | {s.what} |" for s in pipeline.STAGES]
+    rows += [f"| `{s.name}` | {s.takes} | {s.gives} | {s.what} |" for s in session().stages]
     return "\n".join(rows)
 
 

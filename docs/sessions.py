@@ -63,7 +63,7 @@ def run(command: str, folder: Path) -> Step:
         ["bash", "-c", shell],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, timeout=300,
         env={**kept, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "COLUMNS": "100",
-             "INGOT_CACHE_DIR": str(folder / "cache")},
+             "INGOT_CACHE_DIR": str(folder / "cache"), "INGOT_CACHE_MODELS": "1"},
     )  # fmt: skip
     printed = done.stdout.replace(str(ROOT), HOME).replace(str(folder / "cache"), CACHE)
     return Step(command, "\n".join(map(_cut, printed.splitlines())), done.returncode)

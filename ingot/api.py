@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-from ingot import cache
+from ingot import backends, cache
 from ingot.runtime import host, plan_file
 from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
@@ -106,7 +106,7 @@ def key_options(
     """The options in a cache key, as ingot.cache takes them."""
     pairs = {"shapes": shapes or {}, "state": state or {}}
     named = {what: {str(k): v for k, v in given.items()} for what, given in pairs.items()}
-    return {"target": target, **named, "profile": profile}
+    return {"target": target, "back end": backends.identity(target), **named, "profile": profile}
 
 
 def make_session(
@@ -120,10 +120,8 @@ def make_session(
     """The pipeline's Session; the command line makes one too."""
     _check_count("jobs", jobs)
     _check_sizes(shapes)
-    backend = lazy.load("backends.cpu")
-    return lazy.load("pipeline").Session(
-        target=backend.target(target),
-        backend=backend,
+    return lazy.load("pipeline").open_session(
+        target,
         shapes=dict(shapes or {}),
         state=dict(state or {}),
         kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},

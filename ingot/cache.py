@@ -48,7 +48,7 @@ class Request:
 
 def request(model: Any, options: Mapping[str, Any]) -> Request | None:
     """The key of a model and options; None if caching is off or it is neither file nor bytes."""
-    if knobs.cache_folder() is None:
+    if knobs.cache_folder() is None or not knobs.current().cache_models:
         return None
     if isinstance(model, bytes | bytearray | memoryview):
         return Request(_key_fields(hashlib.sha256(model).hexdigest(), options), None)

@@ -1,33 +1,29 @@
-"""The compiler pipeline: one table of stages, from a model to a package that the runtime runs.
+"""The compiler pipeline: a table of stages, from a model to a package that a device runs.
 
-    name, function(ir, session) → ir, IR in, IR out, what it does
+    COMMON stages (model → optimised graph)  +  backend.stages(target) (graph → package)
 
 No stage calls another. The table drives `ingot.compile`, `--stop-after`, `--start-from`, the dumps,
-the timings, docs/pipeline.md and docs/tour.md.
+the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T` prints that of T.
 """
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ingot import backends
 from ingot import ops as _ops
+from ingot.backends.base import Session, Stage
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify
 from ingot.graph.ir import ConstRef, Graph
-from ingot.graph.store import ConstantStore
-from ingot.legalize.program import dedupe_kernels, legalize_program, split_kernels
 from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
-from ingot.lower import control as _control
-from ingot.lower.lower import lower
 from ingot.passes.attach_state import attach_state
-from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
@@ -35,52 +31,23 @@ from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
-from ingot.passes.scale_weights import scale_weights
-from ingot.passes.separate_pads import separate_pads
 from ingot.passes.simplify_algebra import simplify_algebra
 from ingot.passes.sink_reshapes import sink_reshapes
 from ingot.passes.specialize import check_names, specialize, still_dynamic
-from ingot.passes.use_winograd import use_winograd
-from ingot.plan.barriers import insert_barriers
-from ingot.plan.memory import plan_memory
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
-from ingot.schedule.program import schedule_program
-from ingot.schedule.rules import CPU_RULES
 from ingot.support import knobs, lazy
-from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
-from ingot.support.limits import Limits
-from ingot.target import Target
 
-_loaded = (_ops, _control)  # imported for their tables
+assert _ops.__all__  # importing them fills the operator table
 
 
-@dataclass
-class Session:
-    """State that the stages share besides the IR: options, constants, target and dumps."""
-
-    target: Target
-    backend: Any
-    shapes: Mapping[str, Any] = field(default_factory=dict)
-    state: Mapping[str, str] = field(default_factory=dict)
-    kernels: Mapping[str, Any] = field(default_factory=dict)
-    jobs: int | None = None
-    profile: bool = False
-    limits: Limits = field(default_factory=Limits)
-    store: ConstantStore = field(default_factory=ConstantStore)
-    dump: Dump = field(default_factory=Dump)
-    verified: tuple[Kernel, ...] = ()  # the kernels of the stage before, which passed the verifier
-
-
-@dataclass(frozen=True)
-class Stage:
-    name: str
-    run: Callable[[Any, Session], Any]
-    takes: str
-    gives: str
-    what: str
+def open_session(target: str, **options: Any) -> Session:
+    """A session for a target by its name, with the stages of its back end."""
+    backend = backends.find(target)
+    described = backend.target(target)
+    return Session(described, backend, (*COMMON, *backend.stages(described)), **options)
 
 
 def _import(model: Any, s: Session) -> Graph:
@@ -105,7 +72,7 @@ def _recognize(graph: Graph, s: Session) -> Graph:
     return recognize(graph, s.store, s.target.keeps) if knobs.current().recognize else graph
 
 
-STAGES: tuple[Stage, ...] = (
+COMMON: tuple[Stage, ...] = (
     Stage("import", _import, "model", "graph",
           "read the model into a typed dataflow graph; constants go into a store"),
     Stage("specialize", lambda g, s: specialize(g, still_dynamic(g, s.shapes)), "graph", "graph",
@@ -134,52 +101,25 @@ STAGES: tuple[Stage, ...] = (
           "remove nodes that became unused"),
     Stage("sink_reshapes", lambda g, s: sink_reshapes(g, s.store), "graph", "graph",
           "sink reshapes below element-wise operators, which then fuse into the GEMM epilogue"),
-    Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
-          "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
-    Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
-          "channels-last maps around convolutions; pack constant GEMM operands into panels"),
-    Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",
-          "scale a convolution's weights per channel and not its input, where they are fewer"),
-    Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
-          "make zero padding a node, where the producer can write into the padded buffer"),
-    Stage("lower", lambda g, s: lower(g, s.store), "graph", "program",
-          "fuse nodes into groups; each group becomes one kernel, launched in order"),
-    Stage("dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
-          "merge kernels that are equal up to names"),
-    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
-          "program", "program",
-          "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
-    Stage("split_kernels", lambda p, s: split_kernels(p), "program", "program",
-          "one kernel per loop nest, so that each has one parallel loop"),
-    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
-          "expand annotations: flat buffers, explicit vectors, math functions as polynomials"),
-    Stage("dedupe_kernels_2", lambda p, s: dedupe_kernels(p), "program", "program",
-          "merge kernels that became equal"),
-    Stage("plan_memory", lambda p, s: plan_memory(p), "program", "program",
-          "assign each buffer an offset in an arena, reusing memory by lifetime"),
-    Stage("barriers", lambda p, s: insert_barriers(p), "program", "program",
-          "insert a barrier between launches whose memory accesses conflict"),
-    Stage("codegen",
-          lambda p, s: s.backend.build(p, s.store, s.target, s.jobs, s.profile, s.limits),
-          "program", "package",
-          "emit LLVM IR, compile objects, build the tables that the runtime reads"),
 )  # fmt: skip
 
 RECURSION_LIMIT = 20_000  # Python frames: passes recurse over expression trees; heuristic
 CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from
-NAMES = tuple(stage.name for stage in STAGES)
 
 
 def run_stages(
-    value: Any, session: Session, start_from: str = NAMES[0], stop_after: str = NAMES[-1]
+    value: Any, session: Session, start_from: str | None = None, stop_after: str | None = None
 ) -> Any:
-    """Run the table from one stage to another; verify and record after each."""
-    first, last = _position(start_from), _position(stop_after)
+    """Run the session's stages from one to another; verify and record after each."""
+    stages = session.stages
+    first = 0 if start_from is None else position(stages, start_from)
+    last = len(stages) - 1 if stop_after is None else position(stages, stop_after)
     if first > last:
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
+    session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
         with _deep_recursion():
-            for stage in STAGES[first : last + 1]:
+            for stage in stages[first : last + 1]:
                 value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
@@ -223,18 +163,20 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _position(name: str) -> int:
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
+def position(stages: tuple[Stage, ...], name: str) -> int:
+    """The index of the stage of that name."""
+    names = [stage.name for stage in stages]
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         what = f"no stage is called {name!r}"
-        raise IngotError("bad-option", what, hint=hint + "the stages are " + ", ".join(NAMES))
-    return NAMES.index(name)
+        raise IngotError("bad-option", what, hint=hint + "the stages are " + ", ".join(names))
+    return names.index(name)
 
 
-def takes(name: str) -> str:
-    """The kind of IR that a stage takes: "model", "graph" or "program"."""
-    return STAGES[_position(name)].takes
+def last_program_stage(stages: tuple[Stage, ...]) -> str:
+    """The last stage whose result is a program: what comes after has no text form."""
+    return [stage.name for stage in stages if stage.gives in ("graph", "program")][-1]
 
 
 def show(value: Any) -> str:

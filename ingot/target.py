@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ingot.dtypes import DType
+from ingot.machine import GENERIC, Machine
 from ingot.support.errors import IngotError
 
 
@@ -51,6 +52,7 @@ class Target:
     caches: tuple[int, ...]  # bytes of L1 data, L2, L3, as one core can use them
     cores: int
     max_alignment: int
+    machine: Machine = GENERIC  # core, clock and bandwidths, for the cost model
     memories: tuple[MemoryScope, ...] = CPU_MEMORIES
     keeps: frozenset[str] = CPU_KEEPS
 
@@ -82,6 +84,7 @@ class HostFeatures:
     features: tuple[str, ...]
     cores: int = 1
     caches: tuple[int, ...] = ()
+    machine: Machine = GENERIC
 
 
 # (feature, vector register bits), widest first.
@@ -128,6 +131,7 @@ def parse(text: str, host_features: HostFeatures | None = None) -> Target:
             )
         seen = host_features
         base = describe(text, seen.triple, seen.cpu, seen.features, seen.cores, seen.caches)
+        base = replace(base, machine=seen.machine)
     elif name in KNOWN:
         base = describe(text, *KNOWN[name], cores=DEFAULT_CORES)
     else:
@@ -171,7 +175,7 @@ def with_features(target: Target, added: Iterable[str] = (), removed: Iterable[s
     changed = describe(
         target.name, target.triple, target.cpu, features, target.cores, target.caches
     )
-    return replace(changed, memories=target.memories, keeps=target.keeps)
+    return replace(changed, machine=target.machine, memories=target.memories, keeps=target.keeps)
 
 
 def _split(text: str) -> tuple[str, list[str], list[str]]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ["INGOT_WORK_PER_THREAD_US"] = "0"  # small models must meet their second thread here
-os.environ["INGOT_CACHE_DIR"] = "off"  # tests of the caches say where; the others see every stage
+# objects of equal kernels are compiled once for all tests; models are not cached, so that every
+# test runs every stage
+os.environ["INGOT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"ingot-tests-{os.getuid()}")
+os.environ["INGOT_CACHE_MODELS"] = "0"
 
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify

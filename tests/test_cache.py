@@ -37,7 +37,7 @@ def home(tmp_path: Path):
     np.savez(tmp_path / "feeds.npz", **feeds)
     answers = ingot.compile(small_model(), jobs=1).run(None, feeds)
     np.savez(tmp_path / "answers.npz", *answers)
-    with knobs.override(cache_dir=str(tmp_path / "cache")):
+    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         yield tmp_path
 
 

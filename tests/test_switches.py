@@ -13,7 +13,8 @@ from ingot.support import knobs
 
 SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "alias_buffers",
             "scale_weights", "small_m_gemm", "cache_blocks", "prefetch", "partial_sums",
-            "depthwise_order", "transpose_tiles", "hoist_guards", "winograd", "k_unroll")  # fmt: skip
+            "depthwise_order", "transpose_tiles", "hoist_guards", "winograd",
+            "k_unroll")  # fmt: skip
 OFF = {"k_unroll": 1}  # the others: False
 
 

@@ -1,4 +1,11 @@
-"""Back ends, one object for each kind of target: it parses its targets and builds packages.
+"""Back ends, one object for each device family: it names targets and owns the stages that compile
+for them (base.py).
 
-Back ends are found through the entry-point group `ingot.backends`; `cpu` is built in. Level 8.
+`find(target)` gives the back end of a target by its name. Back ends come from the entry-point group
+`ingot.backends`; those of this package are built in. Nothing else in Ingot names a back end.
+Importing this package loads no back end and no heavy library. Level 8.
 """
+
+from ingot.backends.registry import find, identity, installed
+
+__all__ = ["find", "identity", "installed"]

@@ -1,7 +1,7 @@
 """The CPU back end: LLVM objects for the host or a named CPU target.
 
-Turns a planned program into the runtime's package. Loaded by name through support/lazy.py, since it
-needs llvmlite.
+`STAGES` is its pipeline from the optimised graph on; `build` turns a planned program into the
+runtime's package. Loaded through backends/registry.py when a target needs it: it imports llvmlite.
 """
 
 from __future__ import annotations
@@ -14,13 +14,22 @@ from ingot import dtypes
 from ingot import target as targets
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
+from ingot.backends import shared
+from ingot.backends.base import Stage
 from ingot.backends.chunks import chunk_launches
 from ingot.backends.report import report, summarize_kernels, work_ns
 from ingot.codegen import llvm, llvm_object, llvm_probe
 from ingot.cost import contraction as cost
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
+from ingot.legalize.program import legalize_program
 from ingot.loops.frame import reasons, scratch_layout
+from ingot.loops.ir import Kernel
+from ingot.machine import of_processor
+from ingot.passes.choose_layouts import choose_layouts
+from ingot.passes.scale_weights import scale_weights
+from ingot.passes.separate_pads import separate_pads
+from ingot.passes.use_winograd import use_winograd
 from ingot.program import ir
 from ingot.program.tables import Tables, tables
 from ingot.runtime.package import (
@@ -34,17 +43,19 @@ from ingot.runtime.package import (
 )
 from ingot.runtime.pool import usable_cores
 from ingot.runtime.report import LaunchRow, MachineModel
+from ingot.schedule.program import schedule_program
+from ingot.schedule.rules import CPU_RULES
 from ingot.support import knobs
 from ingot.support.abi import ALIGNMENT
-from ingot.support.identity import cpu_caches
+from ingot.support.identity import cpu_caches, processor
 from ingot.support.limits import Limits
 
 
 class CpuBackend:
-    name = "cpu"
+    name, device, forms = "cpu", "cpu", ("llvm", "asm")
 
     def target(self, text: str) -> targets.Target:
-        """The target named `text`; "cpu" is the host."""
+        """The target called `text`; "cpu" is this machine."""
         return targets.parse(text, host())
 
     def why_not_here(self, target: targets.Target) -> str:
@@ -56,31 +67,38 @@ class CpuBackend:
         missing = [feature for feature in target.features if feature in absent]
         return f"this machine lacks {', '.join(missing)}" if missing else ""
 
-    def build(
-        self,
-        program: ir.Program,
-        store: ConstantStore,
-        target: targets.Target,
-        jobs: int | None,
-        profile: bool = False,
-        limits: Limits | None = None,
-    ) -> Package:
-        """A planned program → package; `profile` compiles cycle counters in."""
-        limits = limits or Limits()
-        summaries = summarize_kernels(program)
-        program = chunk_launches(program, summaries)
-        objects = llvm.compile_program(program, target, jobs, profile, limits)
-        probe = None
-        if objects.probe is not None:
-            probe = Probe(objects.probe, llvm_probe.flops_per_iteration(target), target.caches)
-        made = package(program, store, objects, report(program, summaries))
-        return replace(
-            made,
-            probe=probe,
-            features=target.features,
-            notes=tuple(limits.notes),
-            machine_model=machine_model(target),
-        )
+    def stages(self, target: targets.Target) -> tuple[Stage, ...]:
+        return STAGES
+
+    def source(self, kernel: Kernel, form: str, target: targets.Target) -> str:
+        is_assembly = form == "asm"
+        return llvm.kernel_assembly(kernel, target) if is_assembly else llvm.kernel_text(kernel)
+
+
+def build(
+    program: ir.Program,
+    store: ConstantStore,
+    target: targets.Target,
+    jobs: int | None,
+    profile: bool = False,
+    limits: Limits | None = None,
+) -> Package:
+    """A planned program → package; `profile` compiles cycle counters in."""
+    limits = limits or Limits()
+    summaries = summarize_kernels(program)
+    program = chunk_launches(program, summaries)
+    objects = llvm.compile_program(program, target, jobs, profile, limits)
+    probe = None
+    if objects.probe is not None:
+        probe = Probe(objects.probe, llvm_probe.flops_per_iteration(target), target.caches)
+    made = package(program, store, objects, report(program, summaries))
+    return replace(
+        made,
+        probe=probe,
+        features=target.features,
+        notes=tuple(limits.notes),
+        machine_model=machine_model(target),
+    )
 
 
 def machine_model(target: targets.Target) -> MachineModel:
@@ -96,7 +114,8 @@ def host() -> targets.HostFeatures:
     features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
     # features are listed one by one: the base CPU must not imply one that the hypervisor hides
     cpu = "x86-64" if triple.startswith("x86_64") else "generic"
-    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches())
+    machine = of_processor(processor())
+    return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
 def package(
@@ -210,5 +229,32 @@ def _useful_threads(program: ir.Program, table: Tables) -> int | None:
     known = [n for n in extents if n is not None]
     return max(known, default=1) if len(known) == len(extents) else None
 
+
+STAGES = (
+    Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
+          "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
+    Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
+          "channels-last maps around convolutions; pack constant GEMM operands into panels"),
+    Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",
+          "scale a convolution's weights per channel and not its input, where they are fewer"),
+    Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
+          "make zero padding a node, where the producer can write into the padded buffer"),
+    shared.FUSE,
+    shared.LOWER,
+    shared.DEDUPE_KERNELS,
+    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
+          "program", "program",
+          "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
+    shared.SPLIT_KERNELS,
+    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
+          "expand annotations: flat buffers, explicit vectors, math functions as polynomials"),
+    shared.DEDUPE_LEGAL_KERNELS,
+    shared.PLAN_MEMORY,
+    shared.BARRIERS,
+    Stage("codegen",
+          lambda p, s: build(p, s.store, s.target, s.jobs, s.profile, s.limits),
+          "program", "package",
+          "emit LLVM IR, compile objects, build the tables that the runtime reads"),
+)  # fmt: skip
 
 BACKEND = CpuBackend()

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ingot import api, cache
-from ingot.cli.options import NewFile, Shapes, command, complete_stage, size_bytes, stage
+from ingot.cli.options import NewFile, Shapes, check_stage, command, complete_stage, size_bytes
 from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
 from ingot.cli.sizes import named_sizes
 from ingot.runtime import plan_file, report
@@ -36,14 +36,12 @@ from ingot.support.limits import Limits
 @click.option(
     "--stop-after",
     metavar="STAGE",
-    callback=stage,
     shell_complete=complete_stage,
     help="Print the IR after this stage and stop.",
 )
 @click.option(
     "--start-from",
     metavar="STAGE",
-    callback=stage,
     shell_complete=complete_stage,
     help="Start at this stage; MODEL is a dump of its input IR.",
 )
@@ -71,19 +69,22 @@ def compile_command(
     start = time.perf_counter()
     limits = Limits(time_limit_s, memory_limit_bytes)
     pipeline = lazy.load("pipeline")
-    first, last = start_from or pipeline.NAMES[0], stop_after or pipeline.NAMES[-1]
     with compile_record(dump or knobs.current().dump_dir) as record:
         sizes = shapes if start_from else named_sizes(model, shapes)
         session = api.make_session(target, sizes, state, jobs, record)
         session.limits = limits
-        made = pipeline.run_stages(_read(model, start_from, session), session, first, last)
+        check_stage(session, "--start-from", start_from)
+        check_stage(session, "--stop-after", stop_after)
+        made = pipeline.run_stages(
+            _read(model, start_from, session), session, start_from, stop_after
+        )
     seconds = time.perf_counter() - start
     request = None if start_from else cache.request(model, api.key_options(target, sizes, state))
     if request is not None and isinstance(made, Package) and not limits.notes:
         made = cache.keep(request, made, session.store.files)
     if not isinstance(made, Package):
         text = pipeline.show(made)
-        print_json({"stage": last, "text": text}) if as_json else click.echo(text, nl=False)
+        print_json({"stage": stop_after, "text": text}) if as_json else click.echo(text, nl=False)
         return
     if save is not None:
         plan_file.save(str(save), made)
@@ -98,7 +99,8 @@ def compile_command(
 def _read(model: Path, start_from: str | None, session: Any) -> Any:
     """The pipeline's input: a model, or the dumped text of an IR and its constants file."""
     pipeline = lazy.load("pipeline")
-    kind = "model" if start_from is None else pipeline.takes(start_from)
+    at = 0 if start_from is None else pipeline.position(session.stages, start_from)
+    kind = session.stages[at].takes
     if kind == "model":
         return model
     constants = model.parent / pipeline.CONSTANTS_FILE

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingot import api, cache
-from ingot.backends.cpu import BACKEND
+from ingot import api, backends, cache
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
 from ingot.runtime.pool import cgroup_quota, usable_cores
@@ -70,7 +69,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_knobs(),
-            *_packages(), _smoke_test()]  # fmt: skip
+            *_backends(), *_packages(), _smoke_test()]  # fmt: skip
 
 
 def _software() -> Iterator[Finding]:
@@ -86,7 +85,7 @@ def _software() -> Iterator[Finding]:
 
 
 def _processor() -> Iterator[Finding]:
-    section, target = "processor", BACKEND.target("cpu")
+    section, target = "processor", backends.find("cpu").target("cpu")
     yield Finding(section, "model", "note", _cpu_name(), target.triple)
     lanes = target.vector_bits // 32
     width = f"{target.vector_bits} bits, {target.vector_registers} registers"
@@ -171,6 +170,14 @@ def _knobs() -> Iterator[Finding]:
     for name, value in current.items():
         if value != defaults[name]:
             yield Finding("environment", knobs.env_name(name), "note", str(value))
+
+
+def _backends() -> Iterator[Finding]:
+    for found in backends.installed():
+        plugin = found.plugin
+        source = f"{plugin.package} {plugin.version}"
+        state = "none" if found.backend is None else "ok"
+        yield Finding("back ends", plugin.name, state, source, found.error)
 
 
 def _packages() -> Iterator[Finding]:

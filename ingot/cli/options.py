@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from ingot import backends
 from ingot.cli.output import print_json
 from ingot.support import lazy
 from ingot.support.errors import IngotError
@@ -34,11 +35,14 @@ class Shape(tuple[int, ...]):
     """The shape of one input: 1x3x224x224."""
 
 
-def command(name: str, has_model: bool = True) -> Callable[[Callable], click.Command]:
+def command(
+    name: str, has_model: bool = True, needs_model: bool = True
+) -> Callable[[Callable], click.Command]:
     """A command with --json and, if `has_model`, a model argument; it reports errors."""
 
     def wrap(function: Callable) -> click.Command:
-        options = [*(MODEL_OPTIONS if has_model else ()), JSON_OPTION]
+        model = click.argument("model", type=some_file(exists=True), required=needs_model)
+        options = [*((model, *MODEL_OPTIONS) if has_model else ()), JSON_OPTION]
         wrapped = report_errors(function)
         for option in reversed(options):
             wrapped = option(wrapped)
@@ -158,18 +162,26 @@ def size_bytes(context: click.Context, option: click.Parameter, text: str | None
     return number
 
 
-def stage(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
-    """A stage of the pipeline; the error for an unknown one lists them all."""
+def check_stage(session: Any, option: str, name: str | None) -> None:
+    """An unknown stage is an error that names the option and lists the target's stages."""
     if name is not None:
         try:
-            lazy.load("pipeline").takes(name)
+            lazy.load("pipeline").position(session.stages, name)
         except IngotError as error:
-            raise click.BadParameter(f"{error.what}; {error.hint}", context, option) from None
-    return name
+            raise IngotError(error.code, error.what, where=option, hint=error.hint) from None
+
+
+def complete_form(context: click.Context, option: click.Parameter, prefix: str) -> list[str]:
+    """The forms of a kernel that the target's back end prints."""
+    forms = ("loops", *backends.find(context.params.get("target") or "cpu").forms)
+    return [form for form in forms if form.startswith(prefix)]
 
 
 def complete_stage(context: click.Context, option: click.Parameter, prefix: str) -> list[str]:
-    return [name for name in lazy.load("pipeline").NAMES if name.startswith(prefix)]
+    """The stages of the target on the command line so far."""
+    target = context.params.get("target") or "cpu"
+    names = [stage.name for stage in lazy.load("pipeline").open_session(target).stages]
+    return [name for name in names if name.startswith(prefix)]
 
 
 def some_file(**options: Any) -> click.Path:
@@ -192,9 +204,8 @@ class NewFile(click.Path):
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 MODEL_OPTIONS = (
-    click.argument("model", type=some_file(exists=True)),
     click.option("--target", default="cpu", show_default=True,
-                 help="cpu (this machine), or a CPU name such as x86-64-v3."),
+                 help="cpu (this machine), a CPU name such as x86-64-v3, or a back end's target."),
     click.option("--shape", "--size", "shapes", multiple=True, callback=shapes,
                  metavar="NAME=N|LOW:HIGH|AxB",
                  help="Specialise a dynamic dimension (N), constrain it (LOW:HIGH), or give the "

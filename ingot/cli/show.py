@@ -1,4 +1,7 @@
-"""`ingot show model.onnx --stage lower`: the IR after a stage, or one kernel of it."""
+"""`ingot show model.onnx --stage lower`: the IR after a stage, or one kernel of it.
+
+`ingot show --stages --target T` needs no model: it prints the pipeline of a target.
+"""
 
 from __future__ import annotations
 
@@ -8,67 +11,88 @@ from typing import Any
 import click
 
 from ingot import api
-from ingot.cli.options import Shapes, command, complete_stage, stage
-from ingot.cli.output import compile_record, print_json
+from ingot.cli.options import Shapes, check_stage, command, complete_form, complete_stage
+from ingot.cli.output import compile_record, print_json, print_table
 from ingot.cli.sizes import named_sizes
 from ingot.support import knobs, lazy
 from ingot.support.errors import IngotError
 
-LAST = "barriers"  # the last stage whose result has a text form
+LOOPS = "loops"  # the form of a kernel that every back end has
 
 
-@command("show")
+@command("show", needs_model=False)
 @click.option(
     "--stage",
     "stage_name",
-    default=LAST,
-    show_default=True,
     metavar="STAGE",
-    callback=stage,
     shell_complete=complete_stage,
-    help="A compiler stage (docs/pipeline.md); the error for an unknown name lists them.",
+    help="A stage of the target's pipeline; default: the last one with a text form.",
 )
+@click.option("--stages", "list_stages", is_flag=True, help="List the target's stages instead.")
 @click.option("--kernel", metavar="NAME", help="Print only this kernel.")
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["loops", "llvm", "asm"]),
-    default="loops",
+    default=LOOPS,
     show_default=True,
-    help="Output format of a kernel: loop IR, LLVM IR or assembly; the last two need a late stage.",
+    metavar="FORM",
+    shell_complete=complete_form,
+    help="Output format of a kernel: loops, or what the back end emits (CPU: llvm, asm), which "
+    "needs a late stage.",
 )
 def show_command(
-    model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
-    jobs: int | None, stage_name: str, kernel: str | None, form: str, as_json: bool,
+    model: Path | None, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
+    jobs: int | None, stage_name: str | None, list_stages: bool, kernel: str | None, form: str,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Print the IR of MODEL after a compiler stage, or one of its kernels."""
-    if kernel is None and form != "loops":
+    if list_stages:
+        _print_stages(target, as_json)
+        return
+    if model is None:
+        raise IngotError("bad-option", "no model is given", hint="ingot show MODEL, or --stages")
+    if kernel is None and form != LOOPS:
         raise IngotError("bad-option", f"--as {form} needs a kernel", hint="add --kernel NAME")
     pipeline = lazy.load("pipeline")
     with compile_record(knobs.current().dump_dir) as record:
         session = api.make_session(target, named_sizes(model, shapes), state, jobs, record)
-        made = pipeline.run_stages(model, session, stop_after=stage_name)
+        check_stage(session, "--stage", stage_name)
+        last = stage_name or pipeline.last_program_stage(session.stages)
+        made = pipeline.run_stages(model, session, stop_after=last)
     text = pipeline.show(made) if kernel is None else _one_kernel(made, kernel, form, session)
     if as_json:
-        print_json({"stage": stage_name, "kernel": kernel, "form": form, "text": text})
+        print_json({"stage": last, "kernel": kernel, "form": form, "text": text})
     else:
         click.echo(text, nl=False)
 
 
+def _print_stages(target: str, as_json: bool) -> None:
+    session = api.make_session(target)
+    common = len(lazy.load("pipeline").COMMON)
+    owners = ["ingot" if i < common else session.backend.name for i, _ in enumerate(session.stages)]
+    rows = [(s.name, s.takes, s.gives, who, s.what) for s, who in zip(session.stages, owners)]
+    head = ("stage", "from", "to", "owner", "what it does")
+    if as_json:
+        print_json({"target": target, "stages": [dict(zip(head, row)) for row in rows]})
+    else:
+        print_table(head, rows)
+
+
 def _one_kernel(made: Any, name: str, form: str, session: Any) -> str:
+    last = lazy.load("pipeline").last_program_stage(session.stages)
     if not hasattr(made, "kernel_map"):
-        hint = f"kernels exist from stage lower to stage {LAST}"
+        hint = f"kernels exist from stage lower to stage {last}"
         raise IngotError("bad-option", "there are no kernels after this stage", hint=hint)
     if name not in made.kernel_map:
-        hint = "the kernels are " + ", ".join(made.kernel_map)
+        hint = "there are " + ", ".join(made.kernel_map)
         raise IngotError("bad-option", f"no kernel is called {name!r}", hint=hint)
     kernel = made.kernel_map[name]
-    if form == "loops":
+    if form == LOOPS:
         return lazy.load("loops.script").show(kernel)
+    if form not in session.backend.forms:
+        hint = "one of " + ", ".join((LOOPS, *session.backend.forms))
+        what = f"the back end {session.backend.name!r} prints no {form!r}"
+        raise IngotError("bad-option", f"--as {form}: {what}", hint=hint)
     if not made.is_planned:
-        what = f"--as {form} needs a legalized kernel"
-        raise IngotError("bad-option", what, hint=f"--stage {LAST}")
-    printer = lazy.load("codegen.llvm")
-    if form == "llvm":
-        return printer.kernel_text(kernel)
-    return printer.kernel_assembly(kernel, session.target)
+        raise IngotError("bad-option", f"--as {form} needs a legal kernel", hint=f"--stage {last}")
+    return session.backend.source(kernel, form, session.target)

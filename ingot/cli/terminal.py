@@ -12,7 +12,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from ingot.support import lazy
 from ingot.support.dump import Dump
 
 
@@ -56,7 +55,7 @@ class StageBar(Dump):
 
     def record(self, stage: str, *args: Any, **options: Any) -> None:
         super().record(stage, *args, **options)
-        names = lazy.load("pipeline").NAMES  # a stage has run, so the pipeline is loaded
+        names = self.expected
         done = names.index(stage) + 1 if stage in names else len(names)
         text = names[done] if done < len(names) else "loading"
         self._bar.update(self._task, total=len(names), completed=done, description=text)

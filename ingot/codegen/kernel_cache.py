@@ -1,8 +1,9 @@
 """The kernel cache: objects by the text they were compiled from, shared by all models.
 
-In: module texts and the machine. Out: objects. Called by codegen/llvm.py, context the worker
-processes. The key holds the text, the machine's full feature list, LLVM's version, the digest of
-Ingot's source and the knobs that affect code.
+In: module texts and the machine. Out: objects. Called by codegen/llvm.py, around the worker
+processes. The key holds all that an object depends on: the text, the machine's full feature list
+and optimisation level, LLVM's version and the module that drives LLVM. Other parts of Ingot change
+an object only through its text.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
 
 from ingot.codegen import llvm_object
 from ingot.codegen.workers import Job, MachineSpec
-from ingot.support import knobs
 from ingot.support.cache_folder import open_folder
-from ingot.support.identity import source_digest
 
 Compile = Callable[[Sequence[Job]], list[bytes]]
 
@@ -40,9 +41,13 @@ def key_of(text: str, machine: MachineSpec) -> str:
     context = {
         "machine": asdict(machine),
         "llvm": llvm_object.VERSION,
-        "ingot": source_digest(),
-        "knobs": knobs.fingerprint(),
+        "compiler": _compiler_digest(),
     }
     digest = hashlib.blake2b(json.dumps(context, sort_keys=True).encode(), digest_size=20)
     digest.update(text.encode())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _compiler_digest() -> str:
+    return hashlib.blake2b(Path(llvm_object.__file__).read_bytes(), digest_size=16).hexdigest()

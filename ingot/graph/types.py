@@ -11,6 +11,7 @@ from dataclasses import field, replace
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.dtypes import DType
 from ingot.support.node import Node, node
 
@@ -109,6 +110,11 @@ def tensor(dtype: DType, *shape: DimLike) -> TensorType:
 
 def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> TensorType:
     return replace(type, shape=tuple(arith.wrap(d) for d in shape))
+
+
+def same_size(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are known to be equal, for every value of the symbols."""
+    return a == b or (bool(arith.free_vars(a)) and simplify(a) == simplify(b))
 
 
 # Keywords of the text format; a symbol with such a name is quoted.

@@ -156,7 +156,8 @@ def _check_types(node: Node, symbols: Mapping[str, Symbol], where: str) -> None:
     if len(inferred) != len(declared):
         raise _bad(f"{node.op} has {len(inferred)} outputs, not {len(declared)}", where)
     for value, made in zip(node.outputs, inferred):
-        if not types_agree(value.type, made, symbols):
+        exact = lookup(node.op).infers_layouts
+        if not (value.type == made if exact else types_agree(value.type, made, symbols)):
             what = f"{value.name!r} is declared {value.type} but {node.op} infers {made}"
             raise _bad(what, where)
 

@@ -1,7 +1,7 @@
 """One kernel → one native function. In: a kernel. Out: an Executable.
 
-The kernel becomes a program of one launch, compiled by the pipeline's stages from `split_kernels`
-to `codegen`. The parameters that it writes are state, arrays of the caller that are updated in
+The kernel becomes a program of one launch, compiled by the stages of its target after `schedule`.
+The parameters that it writes are state, arrays of the caller that are updated in
 place. So every parameter is an input, and its shape determines sizes.
 """
 
@@ -20,7 +20,7 @@ from ingot.support import lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 
-FIRST_STAGE = "split_kernels"
+SCHEDULE = "schedule"  # the stage that a kernel skips: its author has scheduled it
 SOURCES = ("loops", "legal", "llvm", "asm")
 
 
@@ -73,12 +73,11 @@ def _refuse_hidden_sizes(kernel: loops.Kernel) -> None:
 
 def compile_kernel(kernel: loops.Kernel, target: str, profile: bool = False) -> Executable:
     """Compile; with cycle counters if `profile`."""
-    session, pipeline = _session(target), lazy.load("pipeline")
-    session.profile = profile
+    session, pipeline = _session(target, profile=profile), lazy.load("pipeline")
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:
         raise IngotError("bad-target", f"target {target!r} cannot run here", why=obstacle)
-    return Executable(pipeline.run_stages(program_of(kernel), session, FIRST_STAGE))
+    return Executable(pipeline.run_stages(program_of(kernel), session, _first_stage(session)))
 
 
 def source_of(kernel: loops.Kernel, what: str, target: str) -> str:
@@ -89,19 +88,32 @@ def source_of(kernel: loops.Kernel, what: str, target: str) -> str:
     if what == "loops":
         return show(kernel)
     session, pipeline = _session(target), lazy.load("pipeline")
-    done = pipeline.run_stages(program_of(kernel), session, FIRST_STAGE, "dedupe_kernels_2")
+    last = pipeline.last_program_stage(session.stages)
+    done = pipeline.run_stages(program_of(kernel), session, _first_stage(session), last)
     return "\n".join(_text(nest, what, session) for _, nest in done.kernels)
 
 
 def _text(kernel: loops.Kernel, what: str, session: Any) -> str:
     if what == "legal":
         return show(kernel)
-    llvm = lazy.load("codegen.llvm")
-    if what == "llvm":
-        return f"; {kernel.name}\n{llvm.kernel_text(kernel)}"
-    return f"# {kernel.name}\n{llvm.kernel_assembly(kernel, session.target)}"
+    comment = ";" if what == "llvm" else "#"
+    return f"{comment} {kernel.name}\n{session.backend.source(kernel, what, session.target)}"
 
 
-def _session(target: str) -> Any:
-    backend = lazy.load("backends.cpu")
-    return lazy.load("pipeline").Session(backend.target(target), backend, dump=Dump())
+def default_schedule(kernel: loops.Kernel, target: str) -> loops.Kernel:
+    """The kernel with the schedule that it would get in a model."""
+    session, pipeline = _session(target), lazy.load("pipeline")
+    if SCHEDULE not in [stage.name for stage in session.stages]:
+        return kernel
+    done = pipeline.run_stages(program_of(kernel), session, SCHEDULE, SCHEDULE)
+    return done.kernel_map[kernel.name]
+
+
+def _first_stage(session: Any) -> str:
+    """The stage after the schedule; the first one of programs where nothing is scheduled."""
+    programs = [stage.name for stage in session.stages if stage.takes == "program"]
+    return programs[programs.index(SCHEDULE) + 1] if SCHEDULE in programs else programs[0]
+
+
+def _session(target: str, **options: Any) -> Any:
+    return lazy.load("pipeline").open_session(target, dump=Dump(), **options)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ingot.kernels.arguments import bind
-from ingot.kernels.build import compile_kernel, source_of
+from ingot.kernels.build import compile_kernel, default_schedule, source_of
 from ingot.loops import interp, ir
 from ingot.loops.coverage import covers
 from ingot.loops.script_print import show
@@ -28,8 +28,7 @@ from ingot.loops.signature import Reference, set_reference, signature
 from ingot.loops.verify import verify
 from ingot.runtime.executable import Executable
 from ingot.runtime.profile import Profile
-from ingot.schedule import rules, schedule
-from ingot.support import lazy
+from ingot.schedule import schedule
 from ingot.support.errors import IngotError
 
 
@@ -133,7 +132,7 @@ class KernelFunction:
     def schedule(self, steps: Callable[[Any], Any] | None = None) -> KernelFunction:
         """The kernel after the schedule steps of `steps(sch)`; None: the default schedule."""
         if steps is None:
-            return self.with_ir(default_schedule(self.ir))
+            return self.with_ir(default_schedule(self.ir, "cpu"))
         sch = Schedule(self)
         steps(sch)
         return sch.build()
@@ -173,9 +172,3 @@ def wrap(kernel: KernelFunction | ir.Kernel | schedule.Schedule | Any) -> Kernel
             return KernelFunction(kernel.kernel)
     what = f"a {type(kernel).__name__} is not a kernel"
     raise IngotError("bad-option", what, hint="write one with @ingot.kernel")
-
-
-def default_schedule(kernel: ir.Kernel, target: str = "cpu") -> ir.Kernel:
-    """The kernel with the schedule that it would get in a model."""
-    backend = lazy.load("backends.cpu")
-    return rules.schedule_kernel(kernel, backend.target(target), kernel.family or None).finished()

@@ -4,7 +4,7 @@
     y = pad(f(a))            →   f writes y[1:-1], and a kernel zeroes the border
     z = h(slice(x))          →   h reads x[:, m:n]
 
-In: a graph's fusion groups, before they are lowered. Out: for each such value an aliased view: its
+In: a graph after fusion, before it is lowered. Out: for each such value an aliased view: its
 base buffer and its offsets there. A kernel that accesses a view takes the whole base buffer as
 parameter and adds the offsets to its indices. So programs, memory plans and verifiers see one
 buffer, written by several launches.
@@ -25,7 +25,8 @@ from ingot.graph.layouts import axis_order, physical_shape
 from ingot.graph.opdef import Kind, defn
 from ingot.loops import ir, visit
 from ingot.loops.ir import Kernel
-from ingot.passes.fuse import Group, is_view
+from ingot.ops.fused import only_node
+from ingot.ops.views import is_view
 
 Offsets = tuple[int, ...]  # one for each physical axis of the base
 
@@ -60,39 +61,35 @@ class Aliases:
 NO_ALIASES = Aliases({}, {}, {}, frozenset())
 
 
-def find_aliases(graph: Graph, groups: Sequence[Group]) -> Aliases:
+def find_aliases(graph: Graph) -> Aliases:
     """The aliased views of a graph. Concats come last to first: an operand may be a concat."""
-    search = _Search(graph, groups)
-    for group in reversed(groups):
-        node = group.nodes[-1]
-        if len(group.nodes) == 1 and defn(node).is_concat:
+    search = _Search(graph)
+    for group in reversed(graph.nodes):
+        node = only_node(group)
+        if node is not None and defn(node).is_concat:
             search.alias_concat(group, node)
-        elif len(group.nodes) == 1 and defn(node).is_pad:
+        elif node is not None and defn(node).is_pad:
             search.alias_pad(group, node)
-    for group in groups:
-        node = group.nodes[-1]
-        if len(group.nodes) == 1 and defn(node).is_slice:
+    for group in graph.nodes:
+        node = only_node(group)
+        if node is not None and defn(node).is_slice:
             search.alias_slice(node)
     return Aliases(search.views, search.copies, search.borders, frozenset(search.slices))
 
 
 class _Search:
-    def __init__(self, graph: Graph, groups: Sequence[Group]):
+    def __init__(self, graph: Graph):
         self.views: dict[str, AliasedView] = {}
         self.copies: dict[str, list[tuple[Value, AliasedView]]] = {}
         self.borders: dict[str, list[Border]] = {}
         self.slices: set[str] = set()
-        self.producer = {v.name: g for g in groups for v in g.outputs}
-        self.readers: dict[str, list[Group]] = {}
-        for group in groups:
-            for value in group.inputs:
-                self.readers.setdefault(value.name, []).append(group)
+        self.producer, self.readers = graph.producers(), graph.uses()
         self.outputs = {v.name for v in graph.outputs}
         self.state = {name for pair in graph.state for name in pair}  # may be overwritten in place
 
     # --- concat
 
-    def alias_concat(self, group: Group, node: Node) -> None:
+    def alias_concat(self, group: Node, node: Node) -> None:
         """Alias the operands of a concat to its output where possible, if they are at least half
         of it; the other operands are copied there."""
         (out,) = node.outputs
@@ -123,18 +120,20 @@ class _Search:
         else:
             self.views = before
 
-    def can_alias(self, value: Value, concat: Group, base: Value) -> bool:
+    def can_alias(self, value: Value, concat: Node, base: Value) -> bool:
         """May its producer write the value into the base buffer of the concat or pad?"""
         producer = self.producer.get(value.name)
         if producer is None or len(producer.outputs) != 1 or not _is_plain(producer):
             return False
-        if value.name in self.views or any(self.base_name(v) == base.name for v in producer.inputs):
+        if value.name in self.views or any(
+            self.base_name(v) == base.name for v in producer.inputs if v is not None
+        ):
             return False
         return self.can_be_read(value, base, concat)
 
     # --- pad
 
-    def alias_pad(self, group: Group, node: Node) -> None:
+    def alias_pad(self, group: Node, node: Node) -> None:
         """Alias the operand of a zero pad to the interior of its output."""
         source, (out,) = node.inputs[0], node.outputs
         assert source is not None
@@ -179,8 +178,8 @@ class _Search:
     def source_of_views(self, value: Value) -> Value:
         """The value that a chain of view operators (reshapes) starts from."""
         producer = self.producer.get(value.name)
-        while producer is not None and len(producer.nodes) == 1 and is_view(producer.nodes[0]):
-            value = next(v for v in producer.nodes[0].inputs if v is not None)
+        while producer is not None and is_view(producer):
+            value = next(v for v in producer.inputs if v is not None)
             producer = self.producer.get(value.name)
         return value
 
@@ -196,7 +195,7 @@ class _Search:
         view = self.views.get(value.name)
         return value.name if view is None else view.base.name
 
-    def can_be_read(self, value: Value, base: Value, concat: Group | None) -> bool:
+    def can_be_read(self, value: Value, base: Value, concat: Node | None) -> bool:
         """Is it read by plain kernels only, none of which writes to the same base buffer?"""
         if value.name in self.outputs | self.state:
             return False
@@ -250,12 +249,11 @@ def _is_in_bounds(start: arith.IntLike, size: arith.Expr, extent: arith.Expr) ->
     return None not in numbers and numbers[0] >= 0 and numbers[0] + numbers[1] <= numbers[2]  # type: ignore[operator]
 
 
-def _is_plain(group: Group) -> bool:
-    """Does the group become one kernel of plain loads and stores?"""
-    kinds = [defn(node).kind_of(node) for node in group.nodes]
-    alone = any(n.attr("symbols") or any(n.subgraphs) for n in group.nodes)
-    viewed = len(group.nodes) == 1 and is_view(group.nodes[0])
-    return Kind.OPAQUE not in kinds and not alone and not viewed
+def _is_plain(node: Node) -> bool:
+    """Does the node become one kernel of plain loads and stores?"""
+    if node.op != "fused":
+        return False
+    return all(defn(n).kind_of(n) is not Kind.OPAQUE for n in node.attr("body").nodes)
 
 
 # --- kernels ------------------------------------------------------------------------------------

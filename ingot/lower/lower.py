@@ -1,6 +1,6 @@
-"""Lowering: fusion groups become launches, views alias buffers, control flow becomes statements.
+"""Lowering: fused nodes become launches, views alias buffers, control flow becomes statements.
 
-In: a graph. Out: an unplanned Program. Called by pipeline.STAGES["lower"].
+In: a graph after `fuse`. Out: an unplanned Program. Called by pipeline.STAGES["lower"].
 """
 
 from __future__ import annotations
@@ -16,15 +16,23 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.layouts import pack_into, packed_shape, physical_shape
-from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore, LazyConstant
 from ingot.graph.types import Symbol, tensor
+from ingot.graph.verify import bound_symbols
 from ingot.loops import ir as loops
 from ingot.lower.aliases import NO_ALIASES, find_aliases
 from ingot.lower.constants import constants_to_allocate
 from ingot.lower.inplace import state_to_update, update_in_place
-from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel, zeros_kernel
-from ingot.passes.fuse import Group, fuse, is_view
+from ingot.lower.kernels import (
+    bind_kernel,
+    copy_kernel,
+    group_kernel,
+    place,
+    sizes_kernel,
+    zeros_kernel,
+)
+from ingot.ops.fused import ELEMENTWISE, fused_node
+from ingot.ops.views import is_view
 from ingot.program import ir
 from ingot.support import knobs
 
@@ -42,6 +50,7 @@ class Lowering:
         self.symbols: dict[str, Symbol] = dict(graph.symbol_map)
         self.buffers: dict[str, ir.Buffer] = {}
         self.kernels: dict[str, loops.Kernel] = {}
+        self.kernel_names: dict[tuple[str, loops.Kernel], str] = {}  # by family and kernel
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
         self.aliases = NO_ALIASES  # of the graph being lowered
@@ -148,27 +157,24 @@ class Lowering:
         for symbol in graph.symbols:
             self.symbols[symbol.name] = wider(self.symbols.get(symbol.name, symbol), symbol)
         self.allocate_constants(graph)
-        groups = fuse(graph)
-        self.aliases = find_aliases(graph, groups) if knobs.current().alias_buffers else NO_ALIASES
-        for position, group in enumerate(groups):
-            node = group.nodes[-1]
-            handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
+        self.aliases = find_aliases(graph) if knobs.current().alias_buffers else NO_ALIASES
+        for position, node in enumerate(graph.nodes):
+            handler, name = CONTROL.get(node.op), node.outputs[0].name
             if handler is not None:
                 handler(self, node)
-            elif node.outputs[0].name in self.aliases.copies:
+            elif name in self.aliases.copies:
                 self.elided_concat(node, wanted)
-            elif node.outputs[0].name in self.aliases.borders:
+            elif name in self.aliases.borders:
                 self.elided_pad(node, wanted)
-            elif node.outputs[0].name in self.buffer_of:
-                continue  # a packed constant
-            elif is_view(node) and len(group.nodes) == 1:
+            elif name in self.buffer_of or node.op == "constant":
+                continue
+            elif is_view(node):
                 source = next(v for v in node.inputs if v is not None)
-                self.buffer_of[node.outputs[0].name] = self.buffer_of[source.name]
-            elif node.outputs[0].name in self.aliases.slices:
-                base = self.aliases.views[node.outputs[0].name].base
-                self.buffer_of[node.outputs[0].name] = self.buffer_of[base.name]
+                self.buffer_of[name] = self.buffer_of[source.name]
+            elif name in self.aliases.slices:
+                self.buffer_of[name] = self.buffer_of[self.aliases.views[name].base.name]
             else:
-                self.launch_group(group, wanted, groups[position + 1 :])
+                self.launch_node(node, wanted, graph.nodes[position + 1 :])
 
     def allocate_constants(self, graph: Graph) -> None:
         """Allocate a buffer for each constant that kernels read, plain or packed."""
@@ -193,17 +199,17 @@ class Lowering:
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
 
-    def launch_group(self, group: Group, wanted: dict[str, ir.Storage], later: list[Group]) -> None:
-        for node in group.nodes:
-            if node.attr("symbols"):
-                self.bind_symbols(node)
+    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Sequence[Node]) -> None:
+        """One kernel, and one launch of it. A node outside a group is a group of one."""
+        group = node if node.op == "fused" else fused_node([node], node.outputs, node)
+        if bound_symbols(node):
+            self.bind_symbols(node)
         for value in group.outputs:
             self.allocate(value, wanted)
-        name = self.fresh(kernel_name(group), self.kernels)
-        views = self.aliases.views
-        placed = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols, views)
-        kernel = placed.kernel
-        args = tuple(self.buffer_of[value.name] for value in (*group.inputs, *group.outputs))
+        values = [v for v in (*group.inputs, *group.outputs) if v is not None]
+        body = group.attr("body")
+        placed = place(group_kernel(body, self.symbols), values, self.aliases.views)
+        kernel, args = placed.kernel, tuple(self.buffer_of[value.name] for value in values)
         state = state_to_update(self.graph, group, later, self.buffer_of)
         updated = None
         if state is not None:
@@ -213,18 +219,29 @@ class Lowering:
             del self.buffers[self.buffer_of[group.outputs[0].name]]
             self.buffer_of[group.outputs[0].name] = self.buffer_of[state.name]
             kernel, args = updated, args[:-1]
-        self.launch(loops.replace(kernel, family=group.family), args, placed.offsets)
+        made = loops.replace(
+            kernel, name=body.name, origin=node.origin, family=group.attr("family")
+        )
+        self.launch(made, args, placed.offsets)
 
     def launch(
         self, kernel: loops.Kernel, args: tuple[str, ...], offsets: Mapping[str, int]
     ) -> None:
         """Launch a kernel. Its sizes are symbols of the program, or offsets in a base buffer."""
-        self.kernels[kernel.name] = kernel
+        name = self.kernel(kernel)
         sizes = tuple(
             arith.Const(offsets[size.name]) if size.name in offsets else arith.Var(size.name)
             for size in kernel.sizes
         )
-        self.stmts.append(ir.Launch(kernel.name, args, sizes, origin=kernel.origin))
+        self.stmts.append(ir.Launch(name, args, sizes, origin=kernel.origin))
+
+    def kernel(self, kernel: loops.Kernel) -> str:
+        """The name under which the program has this kernel; equal kernels are one."""
+        key = kernel.family, kernel
+        if key not in self.kernel_names:
+            name = self.kernel_names[key] = self.fresh(kernel.name, self.kernels)
+            self.kernels[name] = loops.replace(kernel, name=name)
+        return self.kernel_names[key]
 
     def allocate(self, value: Value, wanted: dict[str, ir.Storage]) -> None:
         """Give a value its buffer: a new one, or the base buffer that it aliases."""
@@ -244,14 +261,15 @@ class Lowering:
         (out,) = node.outputs
         self.allocate(out, wanted)
         for value, view in self.aliases.copies[out.name]:
-            name = self.fresh(f"{node.op}_copy", self.kernels)
             type = replace(value.tensor, layout=out.tensor.layout)
             copy = Value(f"{out.name}_copy", type)
             views = {**self.aliases.views, copy.name: view}
-            placed = group_kernel(name, (), (value,), (copy,), self.symbols, views)
-            kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
+            kernel = copy_kernel("concat_copy", value, copy, self.symbols)
+            placed = place(kernel, (value, copy), views)
             self.launch(
-                kernel, (self.buffer_of[value.name], self.buffer_of[out.name]), placed.offsets
+                loops.replace(placed.kernel, family=ELEMENTWISE, origin=node.origin),
+                (self.buffer_of[value.name], self.buffer_of[out.name]),
+                placed.offsets,
             )
 
     def elided_pad(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
@@ -259,9 +277,8 @@ class Lowering:
         (out,) = node.outputs
         self.allocate(out, wanted)
         for border in self.aliases.borders[out.name]:
-            name = self.fresh(f"{node.op}_border", self.kernels)
-            placed = zeros_kernel(name, out.dtype, border, self.symbols)
-            kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
+            placed = zeros_kernel("pad_border", out.dtype, border, self.symbols)
+            kernel = loops.replace(placed.kernel, family=ELEMENTWISE, origin=node.origin)
             self.launch(kernel, (self.buffer_of[out.name],), placed.offsets)
 
     def bind_symbols(self, node: Node) -> None:
@@ -309,14 +326,6 @@ def wider(a: Symbol, b: Symbol) -> Symbol:
     """The union of two symbols' ranges: both branches of an `if` may bind one symbol."""
     high = None if a.high is None or b.high is None else max(a.high, b.high)
     return replace(a, low=min(a.low, b.low), high=high, divisor=gcd(a.divisor, b.divisor))
-
-
-def kernel_name(group: Group) -> str:
-    """A readable name: the group's operators in order; of attention, matmuls and reductions."""
-    heavy = [n.op for n in group.nodes if defn(n).kind in (Kind.CONTRACTION, Kind.REDUCTION)]
-    ops = heavy if group.family == "attention" else [n.op for n in group.nodes]
-    name = "_".join(ops[:4]) + (f"_and_{len(ops) - 4}_more" if len(ops) > 4 else "")
-    return name
 
 
 Handler = Callable[[Lowering, Node], None]

@@ -44,6 +44,7 @@ class KernelOp(OpDef):
 
     name = "kernel"
     kind = Kind.OPAQUE
+    family = "kernel"
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         kernel = kernel_of(attrs)

@@ -23,9 +23,9 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
 from ingot.ops.matmul import accumulator
+from ingot.ops.views import layout_of_view, reshape_as_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
-from ingot.passes.reshape_views import layout_of_view, reshape_as_view
 from ingot.support import knobs
 from ingot.target import Target
 

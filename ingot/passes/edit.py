@@ -19,12 +19,11 @@ from typing import Any, cast
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.arith.simplify import simplify
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs, replace
 from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import OptionalType, SequenceType, TensorType, Type
+from ingot.graph.types import OptionalType, SequenceType, TensorType, Type, same_size
 from ingot.graph.verify import attr_dims, bound_symbols, type_dims, without_symbols
 
 Env = Mapping[str, arith.IntLike]
@@ -170,10 +169,6 @@ def same_shape(a: Type, b: Type) -> bool:
     if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.rank != b.rank:
         return False
     return all(same_size(x, y) for x, y in zip(a.shape, b.shape))
-
-
-def same_size(a: arith.Expr, b: arith.Expr) -> bool:
-    return a == b or (bool(arith.free_vars(a)) and simplify(a) == simplify(b))
 
 
 def same_type(a: Type, b: Type) -> bool:

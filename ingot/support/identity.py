@@ -35,7 +35,7 @@ def source_digest() -> str:
     """The digest of every module of this package: another compiler makes other code."""
     digest = hashlib.blake2b(digest_size=16)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for path in sorted(_modules(package)):
+    for path in sorted(modules_below(package)):
         with open(path, "rb") as file:
             data = file.read()
         digest.update(f"{path[len(package) :]} {len(data)}\n".encode())
@@ -43,14 +43,15 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def _modules(folder: str) -> list[str]:
+def modules_below(folder: str) -> list[str]:
+    """The paths of all Python files in a folder and below."""
     found = []
     with os.scandir(folder) as items:
         for item in items:
             if item.name.endswith(".py"):
                 found.append(item.path)
             elif item.is_dir() and item.name != "__pycache__":
-                found += _modules(item.path)
+                found += modules_below(item.path)
     return found
 
 

@@ -48,6 +48,7 @@ class Knobs:
     verify: bool = _knob(True, "verify the IR after each stage")
     dump_dir: str = _knob("", "folder for the text of every stage; empty: no dumps")
     cache_dir: str = _knob("", "folder of the caches; empty: ~/.cache/ingot; off: none")
+    cache_models: bool = _knob(True, "cache whole models; off: the objects of kernels only")
     cache_limit_bytes: int = _knob(
         8 << 30, "size limit of the caches; least recently used entries are evicted first", low=0
     )

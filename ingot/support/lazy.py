@@ -1,4 +1,5 @@
-"""Lazy imports: modules that need a heavy library, by a short name. The only dynamic import.
+"""Lazy imports: modules that need a heavy library, by a short name. The only dynamic import beside
+support/plugins.py, which loads what other packages bring.
 
 `import ingot` imports neither onnx nor torch nor llvmlite; `load("onnx")` imports when needed.
 """
@@ -14,7 +15,6 @@ TABLE: dict[str, str] = {
     "onnx": "ingot.frontends.onnx.walker:import_model",
     "onnx.loading": "ingot.frontends.onnx.loading",
     "codegen.llvm": "ingot.codegen.llvm",
-    "backends.cpu": "ingot.backends.cpu:BACKEND",
     "pipeline": "ingot.pipeline",
     "kernels": "ingot.kernels",
     "kernels.hooks": "ingot.kernels.hooks",

@@ -30,7 +30,12 @@ class Shop:
 
     def ingot(self, *args: object, **environ: str) -> subprocess.CompletedProcess:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("INGOT_")}
-        named = {"INGOT_CACHE_DIR": str(self.cache), "PYTHONPATH": str(ROOT), **environ}
+        named = {
+            "INGOT_CACHE_DIR": str(self.cache),
+            "INGOT_CACHE_MODELS": "1",
+            "PYTHONPATH": str(ROOT),
+            **environ,
+        }
         return subprocess.run(
             [sys.executable, "-m", "ingot.cli", *map(str, args)],
             capture_output=True, text=True, cwd=self.folder, env={**kept, **named}, timeout=120,
@@ -75,8 +80,8 @@ def test_a_second_run_needs_no_compiler(shop: Shop):
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=shop.folder, timeout=60,
-        env={**os.environ, "INGOT_CACHE_DIR": str(shop.cache), "PYTHONPATH": str(ROOT),
-             "INGOT_WORK_PER_THREAD_US": "20.0"},
+        env={**os.environ, "INGOT_CACHE_DIR": str(shop.cache), "INGOT_CACHE_MODELS": "1",
+             "PYTHONPATH": str(ROOT), "INGOT_WORK_PER_THREAD_US": "20.0"},
     )  # fmt: skip
     assert "LOADED []" in done.stdout, done.stdout + done.stderr
     got = np.load(shop.folder / "out.npz")["y"]

@@ -63,7 +63,8 @@ def test_every_made_part_is_on_a_page_and_can_fail():
 def test_the_tour_shows_every_kind_of_stage():
     tour = read(DOCS / "tour.md")
     for text in ("graph main_graph(", "sch.vectorize(", "vectorized(8)", "fma(", "barrier()",
-                 "allocation=('main',", "@llvm.fma.v8f32", "not vectorised or parallel", "digit 9"):  # fmt: skip
+                 "allocation=('main',", "@llvm.fma.v8f32", "not vectorised or parallel",
+                 "digit 9"):  # fmt: skip
         assert text in tour
 
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "ingot"
 
 LEVELS: dict[str, int] = {
-    "support": 0, "dtypes": 0,
+    "support": 0, "dtypes": 0, "machine": 0,
     "arith": 1, "target": 1, "script": 1,
     "loops": 2, "cost": 2, "runtime": 2,
     "cache": 3, "graph": 3, "program": 4,

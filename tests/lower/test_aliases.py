@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ingot
 from ingot.graph.store import ConstantStore
 from ingot.lower.lower import lower
+from ingot.passes.fuse import fuse
 from ingot.program import ir
 from ingot.program.tables import walk
 from ingot.support import knobs
@@ -20,7 +21,7 @@ from tests.graph.graphs import graph
 def launches(text: str, state: tuple = ()) -> list[str]:
     """Every launch of a graph: kernel(buffers; sizes)."""
     g = graph(text)
-    program = lower(ir.replace(g, state=state), ConstantStore())
+    program = lower(fuse(ir.replace(g, state=state)), ConstantStore())
     found = [s for s in walk(program.body) if isinstance(s, ir.Launch)]
     return [f"{s.kernel}({' '.join(s.args)};{' '.join(map(str, s.sizes))})" for s in found]
 

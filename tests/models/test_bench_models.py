@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import models
 from ingot import api, pipeline
-from ingot.backends.report import summarize_kernels, report
+from ingot.backends.report import report, summarize_kernels
 from ingot.program import ir
 from tests.plan.test_memory import ROOM, arena_and_live_bytes
 

@@ -68,10 +68,10 @@ def test_an_override_ends_when_its_body_fails():
 def test_fingerprint_holds_exactly_the_knobs_that_affect_code():
     base = knobs.fingerprint()
     assert dict(base).keys() == {
-        "attention", "chunks", "prefetch", "small_m_gemm", "fold_limit_bytes", "alias_buffers", "layouts",
-        "partial_sums", "opt_level", "recognize", "cache_blocks", "scale_weights",
-        "sink_reshapes", "spin_count", "stack_limit_bytes", "k_unroll", "transpose_tiles", "hoist_guards",
-        "depthwise_order", "winograd", "yield_count",
+        "attention", "chunks", "prefetch", "small_m_gemm", "fold_limit_bytes", "alias_buffers",
+        "layouts", "partial_sums", "opt_level", "recognize", "cache_blocks", "scale_weights",
+        "sink_reshapes", "spin_count", "stack_limit_bytes", "k_unroll",
+        "transpose_tiles", "hoist_guards", "depthwise_order", "winograd", "yield_count",
     }  # fmt: skip
     with knobs.override(opt_level=0):
         assert knobs.fingerprint() != base

@@ -13,7 +13,7 @@ from importlib import metadata
 
 import numpy as np
 
-from ingot import api, dtypes
+from ingot import api, backends, dtypes
 from ingot.cli.peers.task import GEMM_SIZE, READ_BYTES, Task
 from ingot.codegen import llvm_object
 from ingot.codegen.llvm_probe import COPY_STEP, probe_text
@@ -45,7 +45,7 @@ class BandwidthProbe:
     version = metadata.version("ingot")
 
     def __init__(self, task: Task):
-        target = lazy.load("backends.cpu").target("cpu")
+        target = backends.find("cpu").target("cpu")
         machine = (target.triple, target.cpu, target.feature_string)
         self._code = LoadedObject(llvm_object.compile_text(probe_text(target), *machine, 3))
         pointer = ctypes.c_void_p

@@ -1,9 +1,10 @@
-"""Reshapes as views: when a reshape of a value in another layout needs no copy.
+"""Views: when a reshape or a transpose keeps its operand's bytes in place and needs no kernel.
 
     (n, c, h, w) as n, h, w, c   →  (n, c, h·w) as n, h·w, c
     (n, g·c, h, w) as n, h, w, g·c  →  (n, g, c, h, w) as n, h, w, g, c
 
-Axes that are merged or split together must be contiguous. Used by choose_layouts and fuse.
+Axes that are merged or split together must be contiguous. Used by the passes
+from sink_reshapes on, and by lower.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import replace
 from ingot.arith import expr as arith
 from ingot.graph.ir import Node
 from ingot.graph.layouts import axis_order, channels_last, permutation_layout, same_bytes
-from ingot.graph.types import Layout, TensorType
+from ingot.graph.opdef import defn
+from ingot.graph.types import Layout, TensorType, Type, same_size
 from ingot.ops.movement import matching_groups
 
 
@@ -58,3 +60,32 @@ def is_copy_free(reshape: Node) -> bool:
     assert x is not None
     made = reshape_as_view(x.tensor, out.tensor)
     return made is not None and same_bytes(made, out.tensor.layout)
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node is a view of its operand's bytes, so that it needs no kernel."""
+    if defn(node).permutes:
+        return _is_transpose_view(node)
+    if not defn(node).is_view or node.inputs[0] is None:
+        return False
+    has_layout = any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs))
+    if has_layout and not is_copy_free(node):
+        return False
+    before, after = numel(node.inputs[0].type), numel(node.outputs[0].type)
+    return before is not None and after is not None and same_size(before, after)
+
+
+def _is_transpose_view(transpose: Node) -> bool:
+    """Whether a transpose keeps the bytes in place, given the layouts of operand and output."""
+    source, (out,) = transpose.inputs[0], transpose.outputs
+    assert source is not None
+    before, after = axis_order(source.tensor), axis_order(out.tensor)
+    if before is None or after is None:
+        return False
+    perm = transpose.attr("perm")
+    return tuple(perm[axis] for axis in after) == before
+
+
+def numel(type: Type) -> arith.Expr | None:
+    """The number of elements of a tensor; None for another type."""
+    return type.numel if isinstance(type, TensorType) else None

@@ -1,0 +1,60 @@
+"""Target text → back end. In: "cpu", "x86-64-v3+avx512f", "c", "acme:v2". Out: a `Backend`.
+
+A target's text is `name`, `name:variant` or either with `+feature`s. If `name` is that of a back
+end, the target is its own; any other name is a CPU (x86-64-v3, aarch64 …) and belongs to the
+default back end, which reports unknown names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingot.support import plugins
+from ingot.support.errors import IngotError
+from ingot.support.plugins import Plugin
+
+if TYPE_CHECKING:
+    from ingot.backends.base import Backend
+
+GROUP = "ingot.backends"
+BUILT_IN = {"cpu": "ingot.backends.cpu:BACKEND"}
+DEFAULT = "cpu"
+
+
+def find(target: str) -> Backend:
+    """The back end that a target belongs to; it is loaded now."""
+    return _plugin(target).load()
+
+
+def identity(target: str) -> tuple[str, str, str]:
+    """Name, version and source digest of a target's back end, for cache keys."""
+    return _plugin(target).identity
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A back end that some package declares; `error` says why it cannot be loaded."""
+
+    plugin: Plugin
+    backend: Backend | None
+    error: str = ""
+
+
+def installed() -> list[Installed]:
+    """Every back end; one that fails to load does not hide the others."""
+    found = []
+    for plugin in plugins.all_of(GROUP, BUILT_IN):
+        try:
+            found.append(Installed(plugin, plugin.load()))
+        except IngotError as error:
+            found.append(Installed(plugin, None, error.why or error.what))
+    return found
+
+
+def _plugin(target: str) -> Plugin:
+    name = re.split(r"[:+]", target.strip(), maxsplit=1)[0]
+    found = plugins.find(GROUP, BUILT_IN, name) or plugins.find(GROUP, BUILT_IN, DEFAULT)
+    assert found is not None, "the default back end is built in"
+    return found
