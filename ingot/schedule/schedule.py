@@ -210,7 +210,7 @@ class Schedule:
         self.trace, self._consumed, self.plans = trace.copy(), dict(consumed), dict(plans)
 
     @contextmanager
-    def attempt(self, block: BlockRef | None = None) -> Iterator[None]:
+    def attempt(self, block: BlockRef | None = None, about: str = STEP) -> Iterator[None]:
         """If a step inside is illegal, undo all steps made inside and continue after the block; why
         is a remark on the `block` of the kernel."""
         before = self.save()
@@ -220,7 +220,7 @@ class Schedule:
             if error.code != "bad-schedule":
                 raise
             self.restore(before)
-            self.remark(block, STEP, error.what + (f": {error.why}" if error.why else ""))
+            self.remark(block, about, error.what + (f": {error.why}" if error.why else ""))
 
     def remark(self, block: BlockRef | None, about: str, why: str) -> None:
         """Record why a block is serial or scalar, or a step was refused; undoing keeps it."""

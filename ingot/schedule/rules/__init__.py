@@ -8,8 +8,9 @@ names or known shapes.
 
 from __future__ import annotations
 
-from ingot.loops.ir import Kernel
+from ingot.loops.ir import SCALAR_CODE, SERIAL_LOOPS, Kernel
 from ingot.schedule.rules.base import Rules
+from ingot.schedule.rules.explain import explain
 from ingot.schedule.rules.table import CPU_RULES
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
@@ -20,9 +21,9 @@ def schedule_kernel(
 ) -> Schedule:
     """The kernel under its family's default schedule."""
     sch = Schedule(kernel)
-    if family in rules.as_written or not sch.blocks():
+    if family in rules.as_written:
         return sch
-    for rule in rules.of(family or ""):
+    for rule in rules.of(family or "") if sch.blocks() else ():
         with sch.attempt():
             rule.prepare(sch)
             if not sch.plans:
@@ -30,6 +31,7 @@ def schedule_kernel(
             rule.apply(sch, target, rules)
             break
         sch.plans.clear()  # the next rule decides anew
+    explain(sch)
     return sch
 
 
@@ -40,6 +42,8 @@ def schedule_minimal(kernel: Kernel, rules: Rules = CPU_RULES) -> Schedule:
         for outermost in sch.loops(block)[:1]:
             with sch.attempt(block):
                 sch.parallel(outermost)
+    for about in (SERIAL_LOOPS, SCALAR_CODE):
+        sch.remark(None, about, "a minimal schedule: a compile-time limit was reached")
     return sch
 
 

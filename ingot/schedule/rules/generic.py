@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ingot.loops.ir import AxisKind
+from ingot.loops.ir import SERIAL_LOOPS, AxisKind
 from ingot.schedule.handles import BlockRef
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import BlockInfo, loop_of, own_loops, top_nests
@@ -47,5 +47,5 @@ def _parallelize_outer(sch: Schedule, info: BlockInfo) -> None:
         leading.append(loop)
     if not leading:
         return
-    with sch.attempt():
+    with sch.attempt(info.ref, SERIAL_LOOPS):
         sch.parallel(sch.fuse(*leading) if len(leading) > 1 else leading[0])

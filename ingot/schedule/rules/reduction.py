@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ingot.arith import expr as arith
 from ingot.cost.contraction import PARALLEL_WORK
 from ingot.cost.plan import PLAIN, ContractionPlan
+from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.analysis import column_sum_of, contraction_of
 from ingot.schedule.rules.base import Rules
@@ -23,7 +24,8 @@ from ingot.schedule.rules.block_info import (
     loop_of,
     own_loops,
 )
-from ingot.schedule.rules.roles import is_column_reduction
+from ingot.schedule.rules.explain import too_small
+from ingot.schedule.rules.roles import is_column_reduction, why_scalar
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -39,7 +41,7 @@ def plan_column_sum(
     sch: Schedule, target: Target, info: BlockInfo, rules: Rules
 ) -> ContractionPlan | None:
     """The plan of one array that is reduced to one row, its rows split between threads."""
-    if not is_column_reduction(info) or not _has_work(sch, info):
+    if not is_column_reduction(info) or not _is_big(elements(sch, info)):
         return None
     return next(iter(rules.decide(column_sum_of(sch, info), target)), None)
 
@@ -54,11 +56,11 @@ def schedule_reduction(
     parallel_loop = None
     for plan in _plans(sch, target, info, rules, eager):
         with sch.attempt(info.ref):
-            parallel_loop = _apply(sch, target, info, rules, plan, consumer)
+            parallel_loop = _apply(sch, target, info, rules, eager, plan, consumer)
             sch.plans[info.block.name] = plan
             break
     if parallel_loop is not None and is_big:
-        with sch.attempt(info.ref):
+        with sch.attempt(info.ref, ir.SERIAL_LOOPS):
             sch.parallel(parallel_loop)
 
 
@@ -70,7 +72,7 @@ def schedule_column_sum(sch: Schedule, target: Target, info: BlockInfo, rules: R
     with sch.attempt(info.ref):
         rule = rules.algorithm(plan.algorithm)
         parallel_loop = rule.apply(sch, target, info, plan, _consumer(sch, info))
-        with sch.attempt(info.ref):
+        with sch.attempt(info.ref, ir.SERIAL_LOOPS):
             sch.parallel(parallel_loop)
         return True
     del sch.plans[info.block.name]
@@ -89,17 +91,29 @@ def _plans(
 
 
 def _apply(
-    sch: Schedule, target: Target, info: BlockInfo, rules: Rules, plan: ContractionPlan,
-    consumer: BlockRef | None,
+    sch: Schedule, target: Target, info: BlockInfo, rules: Rules, eager: bool,
+    plan: ContractionPlan, consumer: BlockRef | None,
 ) -> LoopRef | None:  # fmt: skip
     if plan == PLAIN:
+        sch.remark(info.ref, ir.SCALAR_CODE, why_scalar(info, eager))
         return _scalar_nest(sch, target, block_info_of(sch, info.ref), consumer)
     return rules.algorithm(plan.algorithm).apply(sch, target, info, plan, consumer)
 
 
 def _has_work(sch: Schedule, info: BlockInfo) -> bool:
+    """Is there enough work for several threads? A remark says if there is not."""
     count = elements(sch, info)
+    if count is not None and not _is_big(count):
+        sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))
+    return _is_big(count)
+
+
+def _is_big(count: int | None) -> bool:
     return count is None or count >= 2 * PARALLEL_WORK
+
+
+def _one_result(info: BlockInfo) -> str:
+    return f"one result: {min(info.outputs)} takes every step"
 
 
 def _consumer(sch: Schedule, info: BlockInfo) -> BlockRef | None:
@@ -122,6 +136,7 @@ def _scalar_nest(
     outer = [x for x in (loop_of(sch, info, a) for a in info.spatial) if x is not None]
     own = own_loops(sch, info.ref)
     if not outer or own[: len(outer)] != outer:
+        sch.remark(info.ref, ir.SERIAL_LOOPS, _one_result(info))
         return None
     count = arith.as_int(arith.product([sch.at_loop(x).extent for x in outer[:-1]]))
     keep_last = count is None or count >= 4 * target.cores

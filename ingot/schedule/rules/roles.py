@@ -41,6 +41,20 @@ def find_roles(info: BlockInfo, eager: bool) -> Roles | None:
     return Roles(lanes, _rows_axis(spatial[:-1], loads, vector_loads))
 
 
+def why_scalar(info: BlockInfo, eager: bool) -> str:
+    """Why a reduction has no lanes: what `find_roles` found, or that each plan was refused."""
+    spatial = [a for a in info.spatial if a.extent != 1]
+    if not spatial or not info.loads:
+        return f"one result: {min(info.outputs)} takes every step"
+    gathered = [x.buffer.name for x in info.loads if _gathers(x, spatial[-1])]
+    if gathered:
+        return f"data-dependent index into {gathered[0]}"
+    if find_roles(info, eager) is None:
+        loads = [x for x in info.loads if varies_by_lane(info, x, spatial[-1])] or info.loads
+        return f"strided access to {loads[0].buffer.name}"
+    return "every plan was refused"
+
+
 def is_contraction(info: BlockInfo) -> bool:
     """Is it a GEMM or convolution: is each element of some operand used by many outputs?"""
     spatial = {a.var for a in info.spatial if a.extent != 1}
