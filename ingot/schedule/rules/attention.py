@@ -290,3 +290,5 @@ def _row_block(
         vectorize_final_reduction(sch, target, info, reduced[0])
     elif loops and info.is_elementwise and is_matrix:
         vectorize_loop(sch, target, info, loops[-1])
+    else:
+        sch.remark(ref, ir.SCALAR_CODE, "one value per row")

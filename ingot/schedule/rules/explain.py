@@ -29,6 +29,8 @@ def explain(sch: Schedule) -> None:
         blocks = [s for s in visit.walk_stmts(nest) if isinstance(s, Block)]
         names = [block.name for block in blocks] or [""]
         is_parallel = isinstance(nest, ir.For) and nest.kind in PARALLEL
+        if is_parallel and isinstance(nest, ir.For) and arith.is_const(nest.extent, 1):
+            sch.remark(_ref(blocks), SERIAL_LOOPS, "one iteration of the parallel loop")
         if not is_parallel and not any((name, SERIAL_LOOPS) in known for name in names):
             sch.remark(_ref(blocks), SERIAL_LOOPS, _why(sch, nest, blocks[:1]))
         for block, is_vector in _vectorised(nest):
@@ -44,23 +46,26 @@ def _ref(blocks: list[Block]) -> BlockRef | None:
 
 def _nests(s: ir.Stmt) -> Iterator[ir.Stmt]:
     """The top-level nests: they become kernels of their own."""
-    match s:
-        case ir.Alloc(body=body) | ir.Let(body=body):
-            yield from _nests(body)
-        case ir.Seq(stmts=stmts):
-            for each in stmts:
-                yield from _nests(each)
-        case _:
-            yield s
+    todo = [s]
+    while todo:
+        match todo.pop():
+            case ir.Alloc(body=body) | ir.Let(body=body):
+                todo.append(body)
+            case ir.Seq(stmts=stmts):
+                todo.extend(reversed(stmts))
+            case nest:
+                yield nest
 
 
-def _vectorised(s: ir.Stmt, inside: bool = False) -> Iterator[tuple[Block, bool]]:
+def _vectorised(nest: ir.Stmt) -> Iterator[tuple[Block, bool]]:
     """Every block, and whether it is in a vector loop."""
-    if isinstance(s, Block):
-        yield s, inside
-    here = inside or (isinstance(s, ir.For) and s.kind is LoopKind.VECTOR)
-    for child in visit.sub_stmts(s):
-        yield from _vectorised(child, here)
+    todo = [(nest, False)]
+    while todo:
+        s, inside = todo.pop()
+        if isinstance(s, Block):
+            yield s, inside
+        here = inside or (isinstance(s, ir.For) and s.kind is LoopKind.VECTOR)
+        todo.extend((child, here) for child in visit.sub_stmts(s))
 
 
 def _why(sch: Schedule, nest: ir.Stmt, blocks: list[Block]) -> str:

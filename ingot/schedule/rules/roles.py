@@ -15,6 +15,7 @@ from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.loops import visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.rules.block_info import BlockInfo, index_vars, plain_index, value_vars
+from ingot.support.stack import segmented
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def varies_by_lane(info: BlockInfo, load: Load, lanes: Axis) -> bool:
     return any(_index_varies(i, lanes, panel) for i in load.indices)
 
 
+@segmented
 def _index_varies(index: arith.Expr, lanes: Axis, panel: int | None) -> bool:
     match index:
         case arith.FloorDiv(a=arith.Var(), b=arith.Const(value=size)) if panel:

@@ -241,6 +241,7 @@ def _vectorize_in_row(
     loops = [x for x in own if x != row_loop and extent(sch, x) != 1] or own[-1:]
     info = block_info_of(sch, info.ref)
     if not loops:
+        sch.remark(info.ref, ir.SCALAR_CODE, "one value per row")
         return
     has_lanes = has_lanes or any(a.kind is ir.AxisKind.SPATIAL for a in _inner_axes(info, loops))
     if info.is_elementwise:
@@ -272,6 +273,7 @@ def vectorize_final_reduction(
     """Reduce the partial results as lanes of one wide vector, in a tree."""
     count, lanes = extent(sch, loop), target.lanes(info.dtype)
     if count is None or count % lanes or count > lanes * PARTIAL_VECTORS:
+        sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return
     with sch.attempt(info.ref, ir.SCALAR_CODE):
         sch.vectorize(loop)

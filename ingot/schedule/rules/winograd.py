@@ -24,6 +24,7 @@ from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import block_info_of, block_infos, extent, own_loops
 from ingot.schedule.rules.elementwise import has_work, vectorize_and_unroll
+from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.reduction import plan_reduction, schedule_reduction
@@ -142,6 +143,7 @@ def _unfused(sch: Schedule, target: Target, blocks: WinogradBlocks, rules: Rules
     for ref, parallel_loop in ((blocks.input_transform, tiles), (blocks.output_transform, rows)):
         if has_work(sch, block_info_of(sch, ref)):
             sch.parallel(parallel_loop)
+    schedule_generic(sch, target, rules)  # packing of weights that are no constant
 
 
 # --- the transforms -----------------------------------------------------------------------------

@@ -1,16 +1,22 @@
-"""Statements of a legal kernel with the loops around them, for the report's estimates."""
+"""The work of a legal kernel: its statements with the loops around them, and its float operations.
+
+In: a kernel without blocks. Out: how often each statement runs, and an estimate of the arithmetic,
+in terms of the kernel's sizes. Called by program/estimate.py and by the report.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 
 ASSUMED_SIZE = 64  # of a dynamic dimension, to compare trip counts; heuristic
+_ARITHMETIC = ("add", "sub", "mul", "div", "min", "max")
+_UNARY_ARITHMETIC = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
 
 
 @dataclass(frozen=True)
@@ -24,10 +30,6 @@ class NestedStmt:
     @cached_property
     def values(self) -> list[ir.Expr]:
         return [e for own in visit.own_exprs(self.stmt) for e in visit.walk_exprs(own)]
-
-    @cached_property
-    def loads(self) -> list[ir.Load]:
-        return [e for e in self.values if isinstance(e, ir.Load)]
 
     @property
     def lanes(self) -> int:
@@ -61,15 +63,49 @@ class NestedStmt:
         return arith.evaluate(self.trips, sizes), len(self.loops), self.lanes
 
 
-def nested_stmts(
-    s: ir.Stmt, loops: tuple[ir.For | ir.While, ...] = (), is_tail: bool = False
-) -> Iterator[NestedStmt]:
+def nested_stmts(body: ir.Stmt) -> Iterator[NestedStmt]:
     """Every statement with an effect, and the loops around it, outermost first."""
-    match s:
-        case ir.Store() | ir.Let() | ir.Fail():
+    todo: list[tuple[ir.Stmt, tuple[ir.For | ir.While, ...], bool]] = [(body, (), False)]
+    while todo:
+        s, loops, is_tail = todo.pop()
+        if isinstance(s, ir.Store | ir.Let | ir.Fail):
             yield NestedStmt(s, loops, is_tail)
-    for child in visit.sub_stmts(s):
         inside = (*loops, s) if isinstance(s, ir.For | ir.While) else loops
-        # the else branch is the masked tail of the then branch: estimates count only one
-        tail = is_tail or (isinstance(s, ir.If) and child is s.orelse)
-        yield from nested_stmts(child, inside, tail)
+        for child in reversed(visit.sub_stmts(s)):
+            # the else branch is the masked tail of the then branch: estimates count only one
+            tail = is_tail or (isinstance(s, ir.If) and child is s.orelse)
+            todo.append((child, inside, tail))
+
+
+@lru_cache(maxsize=512)
+def kernel_flops(kernel: ir.Kernel) -> arith.Expr | None:
+    """Float operations, an FMA counted as two; None where a trip count is data-dependent."""
+    return _flops(list(nested_stmts(kernel.body)))
+
+
+def _flops(stmts: Sequence[NestedStmt]) -> arith.Expr | None:
+    total: arith.Expr = arith.Const(0)
+    for nested in stmts:
+        work = 0 if nested.is_tail else sum(map(_operations, nested.values))
+        if work == 0:
+            continue
+        trips = nested.trips
+        if trips is None:
+            return None
+        total = total + trips * work
+    return simplify(total)
+
+
+def _operations(e: ir.Expr) -> int:
+    if not e.dtype.is_float:
+        return 0
+    match e:
+        case ir.Fma():
+            return 2 * e.lanes
+        case ir.Binary(op=op) if op in _ARITHMETIC:
+            return e.lanes
+        case ir.Unary(op=op) if op in _UNARY_ARITHMETIC:
+            return e.lanes
+        case ir.LaneReduce(a=a):
+            return a.lanes - 1
+    return 0
