@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ingot.arith import expr as arith
+from ingot.loops.frame import scratch_layout
 from ingot.program import ir
 
 CONSTANTS = "constants"  # the arena name of constants
@@ -56,3 +58,15 @@ def walk(s: ir.Stmt):
             children = ()
     for child in children:
         yield from walk(child)
+
+
+def scratch_bytes(program: ir.Program, stack_limit_bytes: int) -> arith.Expr:
+    """The most scratch bytes that any launch needs for a thread."""
+    total: arith.Expr = arith.Const(0)
+    for s in walk(program.body):
+        if isinstance(s, ir.Launch):
+            kernel = program.kernel_map[s.kernel]
+            sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
+            need = scratch_layout(kernel, stack_limit_bytes).size_bytes
+            total = arith.maximum(total, arith.substitute(need, sizes))
+    return total

@@ -1,0 +1,79 @@
+"""The C back end: one C99 file a model, for any machine with a C compiler.
+
+Kernels keep the loops that lower made: no vectors, no threads, no layouts of weights. Loaded through
+backends/registry.py when a target needs it.
+"""
+
+from __future__ import annotations
+
+from ingot.backends import shared
+from ingot.backends.base import Stage
+from ingot.codegen.c_helpers import Helpers
+from ingot.codegen.c_kernel import print_kernel
+from ingot.codegen.c_program import print_program
+from ingot.legalize.program import legalize_program
+from ingot.loops.ir import Kernel
+from ingot.program import ir
+from ingot.schedule.rules.families import AS_WRITTEN
+from ingot.schedule.rules.inline import inline_elementwise
+from ingot.schedule.schedule import Schedule
+from ingot.support import knobs
+from ingot.support.errors import IngotError
+from ingot.target import DEFAULT_CACHES, Target
+
+SCALAR = Target(
+    name="c", triple="", cpu="", features=(), vector_bits=8, vector_registers=16,
+    caches=DEFAULT_CACHES, cores=1, max_alignment=8, printer="c",
+)  # fmt: skip
+
+
+class CBackend:
+    name, device, forms = "c", "c", ("c",)
+
+    def target(self, text: str) -> Target:
+        if text.strip() != self.name:
+            what = f"the target {self.name!r} has no variants: {text!r}"
+            raise IngotError("bad-target", what, hint="target c: the C compiler knows the machine")
+        return SCALAR
+
+    def why_not_here(self, target: Target) -> str:
+        return ""
+
+    def stages(self, target: Target) -> tuple[Stage, ...]:
+        return STAGES
+
+    def source(self, kernel: Kernel, form: str, target: Target) -> str:
+        helpers = Helpers()
+        text = print_kernel(kernel, "kernel", helpers, knobs.current().stack_limit_bytes)
+        return "\n".join(filter(None, [helpers.text(), text]))
+
+
+def schedule_serial(program: ir.Program) -> ir.Program:
+    """Inline element-wise producers; all loops stay serial."""
+    return ir.replace(program, kernels=tuple((n, _inlined(k)) for n, k in program.kernels))
+
+
+def _inlined(kernel: Kernel) -> Kernel:
+    schedule = Schedule(kernel)
+    if kernel.family not in AS_WRITTEN:
+        inline_elementwise(schedule)
+    return schedule.kernel
+
+
+STAGES = (
+    shared.FUSE,
+    shared.LOWER,
+    shared.DEDUPE_KERNELS,
+    Stage("schedule", lambda p, s: schedule_serial(p), "program", "program",
+          "inline element-wise producers; loops stay as they are"),
+    shared.SPLIT_KERNELS,
+    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
+          "flat buffers, one lane, math functions as polynomials"),
+    shared.DEDUPE_LEGAL_KERNELS,
+    shared.PLAN_MEMORY,
+    shared.BARRIERS,
+    Stage("codegen", lambda p, s: print_program(p, knobs.current().stack_limit_bytes),
+          "program", "package", "emit one C99 file and the tables that the runtime reads"),
+)  # fmt: skip
+
+BACKEND = CBackend()
