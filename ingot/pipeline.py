@@ -9,9 +9,7 @@ the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T`
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -103,7 +101,6 @@ COMMON: tuple[Stage, ...] = (
           "sink reshapes below element-wise operators, which then fuse into the GEMM epilogue"),
 )  # fmt: skip
 
-RECURSION_LIMIT = 20_000  # Python frames: passes recurse over expression trees; heuristic
 CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from
 
 
@@ -118,9 +115,8 @@ def run_stages(
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
     session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
-        with _deep_recursion():
-            for stage in stages[first : last + 1]:
-                value = _run_stage(stage, value, session)
+        for stage in stages[first : last + 1]:
+            value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
             session.store.save(session.dump.folder / CONSTANTS_FILE)
@@ -153,16 +149,6 @@ def _constants(value: Any) -> Iterator[ConstRef]:
             yield value
 
 
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
 def position(stages: tuple[Stage, ...], name: str) -> int:
     """The index of the stage of that name."""
     names = [stage.name for stage in stages]
@@ -185,7 +171,7 @@ def show(value: Any) -> str:
         return graph_text.show(value)
     if isinstance(value, program_ir.Program):
         return program_text.show(value)
-    return f"package {value.name}: {len(value.kernel_objects)} kernels\n"
+    return f"package {value.name}: {len(value.kernel_names)} kernels\n"
 
 
 def parse(text: str, kind: str) -> Any:

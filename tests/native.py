@@ -26,7 +26,7 @@ from ingot.legalize.split_kernels import SplitKernel, split_kernel
 from ingot.loops import ir
 from ingot.loops.frame import scratch_layout
 from ingot.loops.interp_memory import poisoned
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu.loader import LoadedObject
 from ingot.target import Target
 
 STACK_BYTES = 1 << 14

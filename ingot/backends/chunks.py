@@ -1,8 +1,8 @@
 """Chunk sizes for work stealing. In: a planned program. Out: the same, with `chunks` on launches.
 
 Each thread's range of a launch is split into chunks, so that an idle thread can steal from a busy
-one (codegen/llvm_work_stealing.py). A chunk costs a call and an atomic update of a shared counter,
-so it must not be too short: backends/report.py estimates how long a launch takes.
+one (runtime/cpu/native/work_stealing.py). A chunk costs a call and an atomic update of a shared
+counter, so it must not be too short: backends/report.py estimates how long a launch takes.
 """
 
 from __future__ import annotations

@@ -109,18 +109,18 @@ def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:
     )
 
 
-def nested_stmts(
-    s: ir.Stmt, loops: tuple[ir.For | ir.While, ...] = (), is_tail: bool = False
-) -> Iterator[NestedStmt]:
+def nested_stmts(body: ir.Stmt) -> Iterator[NestedStmt]:
     """Every statement with an effect, and the loops around it, outermost first."""
-    match s:
-        case ir.Store() | ir.Let() | ir.Fail():
+    todo: list[tuple[ir.Stmt, tuple[ir.For | ir.While, ...], bool]] = [(body, (), False)]
+    while todo:
+        s, loops, is_tail = todo.pop()
+        if isinstance(s, ir.Store | ir.Let | ir.Fail):
             yield NestedStmt(s, loops, is_tail)
-    for child in visit.sub_stmts(s):
         inside = (*loops, s) if isinstance(s, ir.For | ir.While) else loops
-        # the else branch is the masked tail of the then branch: estimates count only one
-        tail = is_tail or (isinstance(s, ir.If) and child is s.orelse)
-        yield from nested_stmts(child, inside, tail)
+        for child in reversed(visit.sub_stmts(s)):
+            # the else branch is the masked tail of the then branch: estimates count only one
+            tail = is_tail or (isinstance(s, ir.If) and child is s.orelse)
+            todo.append((child, inside, tail))
 
 
 def _is_parallel(body: ir.Stmt) -> bool:

@@ -80,11 +80,13 @@ def why_serial(kernel: ir.Kernel, stmts: Sequence[NestedStmt]) -> str:
 
 
 def _outermost(s: ir.Stmt) -> Iterator[ir.For]:
-    if isinstance(s, ir.For):
-        yield s
-        return
-    for child in visit.sub_stmts(s):
-        yield from _outermost(child)
+    todo = [s]
+    while todo:
+        s = todo.pop()
+        if isinstance(s, ir.For):
+            yield s
+        else:
+            todo.extend(reversed(visit.sub_stmts(s)))
 
 
 def _too_small(stmts: Sequence[NestedStmt]) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from ingot import dtypes
@@ -24,6 +25,7 @@ from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.reader import Reader, bad_text, tokens
 from ingot.graph.types import Layout, OptionalType, Quant, SequenceType, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 _SUMS = {"+": arith.Add, "-": arith.Sub}
 _PRODUCTS = {"*": arith.Mul, "//": arith.FloorDiv, "%": arith.Mod}
@@ -244,6 +246,7 @@ def _integer(r: Reader) -> int:
     return sign * int(r.kind("int"))
 
 
+@segmented
 def _size(r: Reader) -> arith.Expr:
     left = _product(r)
     while r.now.text in _SUMS:
@@ -269,13 +272,8 @@ def _atom(r: Reader) -> arith.Expr:
     if token.kind == "word" and token.text in _EXTREMES:
         r.take()
         r.expect("(")
-        a, b = _pair(r)
-        return _EXTREMES[token.text](a, b)
+        items = r.many(_size, ")")
+        if len(items) < 2:
+            raise r.error("min and max take two sizes or more")
+        return reduce(_EXTREMES[token.text], items)
     return arith.Var(_symbol_name(r))
-
-
-def _pair(r: Reader) -> tuple[arith.Expr, arith.Expr]:
-    items = r.many(_size, ")")
-    if len(items) != 2:
-        raise r.error("min and max take two sizes")
-    return items[0], items[1]

@@ -123,19 +123,14 @@ WORDS = frozenset(dtypes.TABLE) | {
 }  # fmt: skip
 
 
-def show_dim(dim: DimLike, outer: int = 0) -> str:
+def show_dim(dim: DimLike) -> str:
     """Text of a dimension: as `arith.show`, with names quoted that are not identifiers."""
-    match dim:
-        case arith.Var(name=name):
-            plain = name.isidentifier() and name.isascii() and name not in WORDS
-            return name if plain else "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
-        case arith.Min() | arith.Max():
-            return f"{dim.symbol}({show_dim(dim.a)}, {show_dim(dim.b)})"
-        case arith.Binary(a=a, b=b):
-            level = 2 if isinstance(dim, arith.Mul | arith.FloorDiv | arith.Mod) else 1
-            text = f"{show_dim(a, level)} {dim.symbol} {show_dim(b, level + 1)}"
-            return f"({text})" if level < outer else text
-    return arith.show(dim, outer=outer)
+    return arith.show(dim, name_text=_show_name)
+
+
+def _show_name(name: str) -> str:
+    plain = name.isidentifier() and name.isascii() and name not in WORDS
+    return name if plain else "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
 
 
 def _show_list(items: object) -> str:

@@ -19,6 +19,7 @@ from ingot.legalize.place_allocs import is_private
 from ingot.loops import ir, visit
 from ingot.loops.dependences import accesses_are_disjoint
 from ingot.loops.ir import Alloc, Buffer, For, Kernel, LoopKind, Stmt
+from ingot.support.stack import segmented
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def split_kernel(kernel: Kernel) -> SplitKernel:
     return SplitKernel(kernels, tuple(temporaries))
 
 
+@segmented
 def _collect_nests(s: Stmt, allocs: list[Buffer], nests: list[Stmt]) -> None:
     match s:
         case Alloc(buffer=buffer, body=body):

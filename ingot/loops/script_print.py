@@ -18,6 +18,7 @@ from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.ir import AxisKind, Expr, LoopKind, Stmt
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 # Operator symbols with Python's precedence, lowest first; comparisons are lower than all.
 INFIX: dict[str, tuple[str, int]] = {
@@ -68,6 +69,7 @@ def show(n: ir.Kernel | Stmt | Expr | arith.Expr) -> str:
 # --- expressions --------------------------------------------------------------------------------
 
 
+@segmented
 def value(e: Expr, expect: DType | None = None, outer: int = 0) -> str:
     """`e` as source; `expect` is the type of an untyped number here, `outer` the precedence."""
     match e:
@@ -134,6 +136,7 @@ def reference(operands: Iterable[Expr], expect: DType | None) -> DType | None:
     return next((e.dtype for e in operands if not isinstance(e, ir.Lit)), expect)
 
 
+@segmented
 def index(i: arith.Expr) -> str:
     """An index expression; a load or Let is printed as it is, any other value as `value(…)`."""
     return arith.show(i, _opaque)
@@ -327,6 +330,7 @@ class _Printer:
                     return
             s = last.body
 
+    @segmented
     def stmt(self, s: Stmt) -> None:
         match s:
             case ir.For():

@@ -19,6 +19,7 @@ from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
+from ingot.support.stack import segmented
 
 DEEP = 128  # terms of a sum that amortise the division of the merged index (heuristic)
 Pair = tuple[str, int]  # a buffer, and the first of two adjacent dimensions
@@ -44,6 +45,7 @@ def _find(kernel: Kernel) -> set[Pair] | None:
     return None
 
 
+@segmented
 def _is_plain(s: Stmt) -> bool:
     """Nests of one block each, as the builder makes them, with only loads and stores inside. No
     axis has extent 0, so that extents can be divisors."""
@@ -120,6 +122,7 @@ def _is_deep(block: Block) -> bool:
     return terms is None or terms >= DEEP
 
 
+@segmented
 def _follows(index: arith.Expr, axis: Axis) -> bool:
     """Does the index change within a group of the axis (is it more than axis // group size)?"""
     match index:
@@ -227,6 +230,7 @@ def _merged_dims(dims: tuple[arith.Expr, ...], positions: list[int]) -> tuple[ar
     return tuple(out)
 
 
+@segmented
 def _stmt(s: Stmt, by_name: dict[str, list[int]], buffers: dict[str, Buffer]) -> Stmt:
     match s:
         case ir.Seq() | ir.Alloc():

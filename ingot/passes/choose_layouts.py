@@ -28,6 +28,7 @@ from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
 from ingot.support import knobs
 from ingot.target import Target
+from ingot.support.stack import segmented
 
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
@@ -81,6 +82,7 @@ class PreferredLayouts:
         self.edit, self._uses = edit, edit.graph.uses()
         self._known: dict[str, Layout | None] = {}
 
+    @segmented
     def of(self, value: Value) -> Layout | None:
         if value.name not in self._known:
             self._known[value.name] = None  # ends the recursion through its readers

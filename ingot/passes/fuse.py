@@ -38,6 +38,7 @@ from ingot.ops.relayout import packs_constant
 from ingot.ops.views import is_view, numel
 from ingot.passes.edit import constant_ref, map_subgraphs, same_shape
 from ingot.passes.match_attention import AttentionLimits, GraphIndex, match_attention
+from ingot.support.stack import segmented
 
 POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE)
 ANCHORS = (Kind.REDUCTION, Kind.CONTRACTION)
@@ -90,6 +91,7 @@ class _Fusion:
         self.visible = [any(v.name in outputs for v in n.outputs) for n in graph.nodes]
         self.kinds = [_fusion_kind(n) for n in graph.nodes]
         self.groups_of: dict[int, list[_GroupBuilder]] = {}
+        self.from_constants: dict[int, bool] = {}  # cache of `_is_from_constants`
 
     def fused_nodes(self) -> list[Node]:
         """The graph's nodes, each group where its final node was."""
@@ -278,7 +280,13 @@ class _Fusion:
         is_costly = self.kinds[i] is Kind.ELEMENTWISE and not defn(self.nodes[i]).cheap
         return self.policy.costly_work if is_costly else 1
 
+    @segmented
     def _is_from_constants(self, i: int) -> bool:
+        if i not in self.from_constants:
+            self.from_constants[i] = self._reads_constants_only(i)
+        return self.from_constants[i]
+
+    def _reads_constants_only(self, i: int) -> bool:
         inputs = [v for v in self.nodes[i].inputs if v is not None]
         producers = [self.producer.get(v.name) for v in inputs]
         return bool(producers) and all(

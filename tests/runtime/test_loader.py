@@ -13,9 +13,9 @@ import pytest
 
 from ingot import IngotError
 from ingot.codegen import llvm_object
-from ingot.runtime import loader
-from ingot.runtime.elf import ObjectFile, undefined_symbols
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu import loader
+from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
+from ingot.runtime.cpu.loader import LoadedObject
 from tests.refusal import Fact, refused
 from tests.runtime.common import exe, feeds
 
@@ -148,7 +148,8 @@ def test_nothing_is_writeable_and_executable():
     assert mapped(loaded.address("shown")) == "r--"
     compiled = exe("residual_cnn", 2)
     compiled.run(None, feeds("residual_cnn"))
-    codes = [*compiled._code, compiled._entry_code, compiled._services._loaded]
+    code = compiled._loaded._code
+    codes = [*code.objects, code.services._loaded]
     assert {mapped(code._base) for code in codes} == {"r-x"}
 
 

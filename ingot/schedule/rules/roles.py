@@ -14,6 +14,7 @@ from ingot.cost import contraction as cost
 from ingot.loops import visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.rules.block_info import BlockInfo, index_vars, plain_index, value_vars
+from ingot.support.stack import segmented
 
 MIN_ROWS_TO_PACK = 24  # rows (M) from which packing the other operand into panels pays; heuristic
 
@@ -118,6 +119,7 @@ def varies_by_lane(info: BlockInfo, load: Load, lanes: Axis) -> bool:
     return any(_index_varies(i, lanes, panel) for i in load.indices)
 
 
+@segmented
 def _index_varies(index: arith.Expr, lanes: Axis, panel: int | None) -> bool:
     match index:
         case arith.FloorDiv(a=arith.Var(), b=arith.Const(value=size)) if panel:

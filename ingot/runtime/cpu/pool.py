@@ -16,7 +16,7 @@ import os
 import threading
 from pathlib import Path
 
-from ingot.runtime.services import Services, permanent
+from ingot.runtime.cpu.services import Services, permanent
 from ingot.support.abi import POOL, WORKER, WORKER_BYTES
 
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from ingot.codegen import llvm_object
-from ingot.codegen.llvm_work_stealing import UNPUBLISHED, barrier_text, next_chunk_text
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu.loader import LoadedObject
+from ingot.runtime.cpu.native.work_stealing import UNPUBLISHED, barrier_text, next_chunk_text
 from ingot.support.abi import FAILED, QUEUE_BYTES, SERVICES_BYTES, SYNC_BYTES
 
 Chunk = tuple[int, int]

@@ -1,8 +1,8 @@
-"""The machine's roofline, by a short measurement. In: a package's probe, a thread count. Out: peak
+"""The machine's roofline, by a short measurement. In: a module's probe, a thread count. Out: peak
 f32 FLOP/s, and the copy bandwidth of each cache and of main memory.
 
 It takes tens of milliseconds, once per process and thread count. All threads run at once, so they
-share memory bandwidth, clock and cores as in a run of the model. Called by executable.profile.
+share memory bandwidth, clock and cores as in a run of the model. Called by loaded.py.
 """
 
 from __future__ import annotations
@@ -11,50 +11,19 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from ingot.runtime.arrays import address_of
-from ingot.runtime.loader import LoadedObject
-from ingot.runtime.package import Probe
+from ingot.runtime.cpu.loader import LoadedObject
+from ingot.runtime.cpu.module import Probe
+from ingot.runtime.profile import Level, Peak
 
 ROUNDS = 5  # repetitions; the fastest counts
 FLOPS = 1e8  # per thread and round; heuristic
 MIN_COPIED_BYTES = 32 << 20  # per thread and round; heuristic
 MAX_ARRAY_BYTES = 128 << 20  # of one array of all threads together, for the memory bandwidth
-
-
-@dataclass(frozen=True)
-class Level:
-    """A level of the memory hierarchy: its size per thread (None: main memory), its bandwidth."""
-
-    name: str
-    bytes: int | None
-    bytes_per_us: float  # of a copy: bytes read plus bytes written
-
-
-@dataclass(frozen=True)
-class Peak:
-    threads: int
-    flops_per_us: float
-    levels: tuple[Level, ...]  # L1, L2 …, main memory
-
-    def bound(self, flops: int | None, moved_bytes: int) -> tuple[str, float]:
-        """The roofline model: what bounds a kernel ("fma" or a memory level), and its least time in
-        µs. Its arrays move once, from the nearest level that holds each thread's part of them."""
-        bytes_per_thread = moved_bytes / self.threads
-        level = next(x for x in self.levels if x.bytes is None or bytes_per_thread <= x.bytes)
-        compute_us, move_us = (flops or 0) / self.flops_per_us, moved_bytes / level.bytes_per_us
-        return ("fma", compute_us) if compute_us > move_us else (level.name, move_us)
-
-    def __str__(self) -> str:
-        copies = ", ".join(f"{x.name} {x.bytes_per_us / 1e3:.1f}" for x in self.levels)
-        return (
-            f"measured peak: {self.flops_per_us / 1e3:.1f} GFLOP/s (f32 FMA); "
-            f"copy bandwidth in GB/s: {copies}"
-        )
 
 
 @lru_cache(maxsize=16)

@@ -1,5 +1,5 @@
-"""The native runtime support as LLVM IR: parking, memory, the thread pool (llvm_thread_pool.py) and
-the native fast path (llvm_fast_path.py).
+"""The native runtime support as LLVM IR: parking, memory, the thread pool (thread_pool.py) and
+the native fast path (fast_path.py).
 
 One closed object, the same for every model. It calls the operating system through function pointers
 that the runtime puts in the services table (support/abi.py), so it has no undefined symbol.
@@ -7,9 +7,9 @@ that the runtime puts in the services table (support/abi.py), so it has no undef
 
 from __future__ import annotations
 
-from ingot.codegen.llvm_fast_path import fast_path_text
-from ingot.codegen.llvm_thread_pool import field_at as _at
-from ingot.codegen.llvm_thread_pool import pool_run_text, pool_text, worker_text
+from ingot.runtime.cpu.native.fast_path import fast_path_text
+from ingot.runtime.cpu.native.thread_pool import field_at as _at
+from ingot.runtime.cpu.native.thread_pool import pool_run_text, pool_text, worker_text
 from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, SYSTEM
 
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129

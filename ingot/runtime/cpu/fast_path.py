@@ -2,8 +2,8 @@
 
 Most calls are like the one before: the same shapes, plain numpy arrays, new output arrays. Python
 code for such a call takes longer than a small model, even more so when the model has just evicted
-that code from L1 and L2. The fast path is native code (codegen/llvm_fast_path.py), wrapped as a
-Python builtin. It returns None for any call that it cannot handle. Used by executable.py.
+that code from L1 and L2. The fast path is native code (native/fast_path.py), wrapped as a Python
+builtin. It returns None for any call that it cannot handle. Used by loaded.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ingot.runtime.context import Context
-from ingot.runtime.pool import Pool
-from ingot.runtime.services import Services
+from ingot.runtime.cpu.context import Context
+from ingot.runtime.cpu.pool import Pool
 from ingot.runtime.sizes import Shape
 from ingot.support.abi import ARRAY, ARRAY_IS_PLAIN, FAST_PATH, FAST_PATH_PORT, FAST_PATH_PORT_BYTES
 
@@ -54,7 +53,7 @@ class FastPath:
     thread may call it at a time, and the object must outlive the call."""
 
     def __init__(
-        self, services: Services, workers: Pool, context: Context,
+        self, workers: Pool, context: Context,
         inputs: Sequence[tuple[int, np.dtype, Shape]],
         outputs: Sequence[tuple[int, np.dtype, Shape]],
     ):  # fmt: skip
@@ -68,7 +67,7 @@ class FastPath:
         for name, value in {**_python_addresses(), **own}.items():
             self._record[FAST_PATH[name] // 8] = value
         self.call: Callable[..., Any] = _new_builtin()(
-            ctypes.addressof(_method(services.fast_path)), self._record, None
+            ctypes.addressof(_method(context.code.services.fast_path)), self._record, None
         )
 
 

@@ -1,4 +1,4 @@
-"""The thread pool as LLVM IR: part of the support object (llvm_support.py).
+"""The thread pool as LLVM IR: part of the support object (support.py).
 
 `pool_run` leases free workers, runs the entry on all of them and releases them, without Python in
 between: an interrupt cannot lose a worker, and no call waits for a worker that another call has.

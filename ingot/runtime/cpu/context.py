@@ -1,6 +1,6 @@
 """The memory of one call: a ctx for each thread, tables, arenas, scratch. No two calls share it.
 
-In: a Package. Out: addresses that emitted code reads (support/abi.py). An executable keeps unused
+In: a Package. Out: addresses that emitted code reads (support/abi.py). loaded.py keeps unused
 contexts in a free list.
 """
 
@@ -10,8 +10,10 @@ import ctypes
 import sys
 from typing import Any
 
+from ingot.runtime.cpu.code import Code
+from ingot.runtime.cpu.module import CpuModule
+from ingot.runtime.cpu.services import aligned_alloc, free
 from ingot.runtime.package import Package
-from ingot.runtime.services import Services, aligned_alloc, free
 from ingot.runtime.sizes import Sizes
 from ingot.support import abi
 
@@ -31,19 +33,18 @@ class Context:
 
     _has_memory = False
 
-    def __init__(
-        self, package: Package, services: Services, kernels: int, entry: int, threads: int
-    ):
-        self.threads = threads
+    def __init__(self, package: Package, module: CpuModule, code: Code, threads: int):
+        self.threads, self.code = threads, code
         self._package = package
+        self._dynamic_count = module.dynamic_count
         arenas, symbols = len(package.arenas), len(package.symbols)
-        counted = len(package.launches) if package.is_profiled else 0
+        counted = len(package.launches) if module.probe is not None else 0
         self._profile_stride = _round(abi.PROFILE_BYTES * counted)
         sizes = {
             "sync": abi.SYNC_BYTES + abi.QUEUE_BYTES * threads,
-            "buffers": 8 * package.slot_count,
+            "buffers": 8 * module.slot_count,
             "arenas": 16 * arenas,
-            "dynamics": abi.DYNAMIC_BYTES * package.dynamic_count,
+            "dynamics": abi.DYNAMIC_BYTES * module.dynamic_count,
             "ctx": abi.CTX_BYTES * threads,
             "error": abi.ERROR_BYTES * threads,
             "symbols": _round(8 * symbols) * threads,
@@ -57,9 +58,9 @@ class Context:
             at[name], address = address, address + _round(size)
         self._at = at
         self.pool_run = at["pool_run"]
-        self.buffers = _words(at["buffers"], package.slot_count)
+        self.buffers = _words(at["buffers"], module.slot_count)
         self._arenas = _words(at["arenas"], 2 * arenas)
-        self._dynamics = _words(at["dynamics"], 3 * package.dynamic_count)
+        self._dynamics = _words(at["dynamics"], 3 * module.dynamic_count)
         self._pool_run = _words(at["pool_run"], abi.POOL_RUN["workers"] // 8)
         self._symbols = [
             _words(at["symbols"] + i * _round(8 * symbols), symbols) for i in range(threads)
@@ -68,15 +69,15 @@ class Context:
         self._scratch_bytes = 0
         self._sizes: Sizes | None = None
         self._has_memory = True
-        self._fill(services.address, kernels, entry)
+        self._fill()
 
-    def _fill(self, services: int, kernels: int, entry: int) -> None:
-        at = self._at
-        self._pool_run[abi.POOL_RUN["entry"] // 8] = entry
+    def _fill(self) -> None:
+        at, code = self._at, self.code
+        self._pool_run[abi.POOL_RUN["entry"] // 8] = code.entry
         self._pool_run[abi.POOL_RUN["ctx"] // 8] = at["ctx"]
         fields = {name: at[name] for name in ("buffers", "arenas", "sync", "dynamics")}
-        fields |= {"constants": self._package.constants.ctypes.data, "kernels": kernels}
-        fields |= {"services": services, "arena_count": len(self._package.arenas)}
+        fields |= {"constants": self._package.constants.ctypes.data, "kernels": code.kernels}
+        fields |= {"services": code.services.address, "arena_count": len(self._package.arenas)}
         for i, ctx in enumerate(self._ctx):
             own = {
                 "thread": i,
@@ -157,7 +158,7 @@ class Context:
             free(self._arenas[i])
         for ctx in self._ctx:
             free(ctx[_SCRATCH])
-        for i in range(self._package.dynamic_count):
+        for i in range(self._dynamic_count):
             free(self.dynamic(i))
 
 

@@ -4,13 +4,12 @@
     void probe_copy(ptr to, ptr from, i64 bytes, i64 rounds)         bytes: a multiple of COPY_STEP
     void probe_read(ptr sums, ptr from, i64 bytes)               the same; SUMS vectors accumulate
 
-Compiled with a profiled program, for the same target; runtime/peak.py runs them, so that a profile
-can report each kernel's fraction of the peak.
+Compiled with a profiled program, for the same target; runtime/cpu/peak.py runs them, so that a
+profile can report each kernel's fraction of the peak.
 """
 
 from __future__ import annotations
 
-from ingot.codegen.llvm_text import vector
 from ingot.dtypes import f32
 from ingot.target import FMA, Target
 
@@ -25,6 +24,10 @@ def flops_per_iteration(target: Target) -> int:
     return 2 * CHAINS * target.lanes(f32)
 
 
+def _vector(lanes: int) -> str:
+    return "float" if lanes == 1 else f"<{lanes} x float>"
+
+
 def probe_text(target: Target) -> str:
     functions = [_fma_text(target), _copy_text(target), _read_text(target)]
     return "\n".join(functions).replace("nounwind {", 'nounwind "no-builtins" {')
@@ -33,7 +36,7 @@ def probe_text(target: Target) -> str:
 def _fma_text(target: Target) -> str:
     """Operands are loaded from memory, so that LLVM cannot fold them."""
     lanes = target.lanes(f32)
-    wide, step = vector("float", lanes), 4 * lanes
+    wide, step = _vector(lanes), 4 * lanes
     is_fused = any(target.has(feature) for feature in FMA)
     name = "llvm.fma.f32" if lanes == 1 else f"llvm.fma.v{lanes}f32"
     lines = ["define void @probe_fma(ptr %work, i64 %rounds) nounwind {", "entry:"]
@@ -61,7 +64,7 @@ def _fma_text(target: Target) -> str:
 
 def _copy_text(target: Target) -> str:
     lanes = target.lanes(f32)
-    wide, step = vector("float", lanes), 4 * lanes
+    wide, step = _vector(lanes), 4 * lanes
     lines = [
         "define void @probe_copy(ptr %to, ptr %from, i64 %bytes, i64 %rounds) nounwind {",
         "entry:",
@@ -97,7 +100,7 @@ def _copy_text(target: Target) -> str:
 
 def _read_text(target: Target) -> str:
     lanes = target.lanes(f32)
-    wide, step = vector("float", lanes), 4 * lanes
+    wide, step = _vector(lanes), 4 * lanes
     lines = [
         "define void @probe_read(ptr %sums, ptr %from, i64 %bytes) nounwind {",
         "entry:",

@@ -1,4 +1,4 @@
-"""The native fast path, a whole call as LLVM IR: part of the support object (llvm_support.py).
+"""The native fast path, a whole call as LLVM IR: part of the support object (support.py).
 
 `fast_path` has the signature of a CPython builtin function with vectorcall arguments
 (METH_FASTCALL). It checks the input arrays, allocates the output arrays, runs the thread pool and
@@ -9,7 +9,7 @@ functions through addresses in the record, so the object has no undefined symbol
 
 from __future__ import annotations
 
-from ingot.codegen.llvm_thread_pool import field_at as _at
+from ingot.runtime.cpu.native.thread_pool import field_at as _at
 from ingot.support.abi import (
     ARRAY,
     ARRAY_IS_PLAIN,

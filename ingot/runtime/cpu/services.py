@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import platform
 
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu.loader import LoadedObject
 from ingot.support.abi import ALIGNMENT, SERVICES, SERVICES_BYTES, SYSTEM
 
 # number of the futex system call in Linux, by machine

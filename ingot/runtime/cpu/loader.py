@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ingot.runtime.elf import SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, ObjectFile, Relocation
+from ingot.runtime.cpu.elf import SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, ObjectFile, Relocation
 from ingot.support.errors import IngotError
 
 _libc = ctypes.CDLL(None, use_errno=True)
