@@ -13,9 +13,9 @@ from ingot.arith.bounds import Interval, prove
 from ingot.backends.report import work_ns
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
-from ingot.loops.frame import reasons, scratch_layout
+from ingot.loops.frame import reasons
 from ingot.program import ir
-from ingot.program.tables import Tables, tables
+from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
     LaunchInfo,
@@ -60,7 +60,7 @@ def package(
             for a in program.arenas
         ),
         constants=_blob(program, store),
-        scratch_bytes=_scratch(program, table),
+        scratch_bytes=scratch_bytes(program, knobs.current().stack_limit_bytes),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
@@ -112,19 +112,6 @@ def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
         store.move(constant, blob, starts)
     blob.flags.writeable = False
     return blob
-
-
-def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
-    """The most scratch bytes that any launch needs for a thread."""
-    total: arith.Expr = arith.Const(0)
-    limit = knobs.current().stack_limit_bytes
-    for s in table.launches:
-        if isinstance(s, ir.Launch):
-            kernel = program.kernel_map[s.kernel]
-            sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-            need = scratch_layout(kernel, limit).size_bytes
-            total = arith.maximum(total, arith.substitute(need, sizes))
-    return total
 
 
 def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:

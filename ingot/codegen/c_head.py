@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 from ingot.arith import expr as arith
 from ingot.codegen.c_text import comment, memory_type
 from ingot.program import ir
-from ingot.program.tables import Tables, tables, walk
+from ingot.program.tables import Tables, number, tables, walk
 
 CONDITIONS = """\
 #include <float.h>
@@ -35,7 +35,7 @@ CONDITIONS = """\
 DECLARATIONS = """\
 struct ingot_error {
     int64_t launch;    /* number of the step that failed */
-    int64_t reason;    /* above 0: of the kernel; -1: a computed size is out of range; -2: no memory */
+    int64_t reason;    /* above 0: the kernel's; -1: a computed size is invalid; -2: no memory */
     int64_t values[2]; /* for {} in `why` */
     const char *where; /* the model's node */
     const char *why;
@@ -87,8 +87,8 @@ class Layout:
     def blocks(self) -> dict[str, int]:
         """DYNAMIC buffers, then arenas that a run reserves."""
         reserved = {s.arena for s in walk(self.program.body) if isinstance(s, ir.Reserve)}
-        names = [*self.tables.dynamics, *(a.name for a in self.program.arenas if a.name in reserved)]
-        return {name: i for i, name in enumerate(names)}
+        arenas = (a.name for a in self.program.arenas if a.name in reserved)
+        return number([*self.tables.dynamics, *arenas])
 
     @cached_property
     def arena_offsets(self) -> dict[str, arith.Expr]:
@@ -104,8 +104,9 @@ class Layout:
     @property
     def arena_bytes(self) -> arith.Expr:
         """Of all arenas that the caller provides; scratch follows them."""
-        own = (a.size_bytes for a in self.program.arenas if a.name in self.arena_offsets)
-        return reduce(arith.add, own, arith.Const(0))
+        own = [a.size_bytes for a in self.program.arenas if a.name in self.arena_offsets]
+        total: arith.Expr = arith.Const(0)
+        return reduce(arith.add, own, total)
 
 
 def head(layout: Layout, arena_bytes: arith.Expr) -> str:
@@ -115,9 +116,9 @@ def head(layout: Layout, arena_bytes: arith.Expr) -> str:
         "INGOT_SIZES": len(layout.program.symbols),
         "INGOT_BLOCKS": len(layout.blocks),
     }
-    number = arith.as_int(arena_bytes)
-    if number is not None:
-        macros["INGOT_ARENA_BYTES"] = number
+    static_bytes = arith.as_int(arena_bytes)
+    if static_bytes is not None:
+        macros["INGOT_ARENA_BYTES"] = static_bytes
     lines = [f"#define {name} {value}" for name, value in macros.items()]
     return "\n".join([_manual(layout), CONDITIONS, *lines, "", DECLARATIONS])
 
@@ -125,15 +126,15 @@ def head(layout: Layout, arena_bytes: arith.Expr) -> str:
 def _manual(layout: Layout) -> str:
     program = layout.program
     rows = [
-        f"{program.name}, compiled by Ingot: C99, needs no library. Calls may run at the same time,",
-        "each with its own struct ingot_call.",
+        f"{program.name}, compiled by Ingot: C99 without a library. Calls may run at the same",
+        "time, each with its own struct ingot_call.",
         "",
     ]
     rows += [f"buffers[{n}]: {_buffer(program, name)}" for name, n in layout.buffers.items()]
-    for number, s in enumerate(program.symbols):
+    for i, s in enumerate(program.symbols):
         high = "" if s.high is None else f" to {s.high}"
         source = "set by the caller" if s.source == "input" else "set by the run"
-        rows.append(f"sizes[{number}]: {s.name}, from {s.low}{high}; {source}")
+        rows.append(f"sizes[{i}]: {s.name}, from {s.low}{high}; {source}")
     if layout.blocks:
         rows.append("The run allocates: set `blocks` and `resize`.")
     return "\n".join(["/*", *(f" * {comment(row)}".rstrip() for row in rows), " */"])

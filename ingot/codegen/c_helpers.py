@@ -1,4 +1,4 @@
-"""Functions that printed C calls: operations that C leaves undefined, or that it has no operator for.
+"""Functions that printed C calls: what C leaves undefined, or has no operator for.
 
 A helper is a template over element types; `Helpers.use` gives its name, and the file gets those in
 use, each before its first caller. Every one is total: overflow wraps, a shift by the width gives 0,
@@ -166,9 +166,7 @@ class Helpers:
         kind = "float" if dtype.is_float else "int" if dtype.is_signed else "uint"
         op = {"floordiv": "div", "mod": "rem"}.get(op, op) if kind == "uint" else op
         head, body = _TEMPLATES[op, kind]
-        return self.add(
-            f"ingot_{op}_{dtype}", _fill(f"{head}\n{{\n    {body}\n}}\n", dtype, op=op)
-        )
+        return self.add(f"ingot_{op}_{dtype}", _fill(f"{head}\n{{\n    {body}\n}}\n", dtype, op=op))
 
     def bits(self, source: DType, target: DType) -> str:
         """The function that reads the bits of `source` as `target`."""

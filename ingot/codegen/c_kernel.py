@@ -27,6 +27,7 @@ from ingot.codegen.c_values import ValuePrinter
 from ingot.loops import ir, visit
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 INITIALIZED = 16  # elements: smaller arrays start as zero, so that no compiler warns of garbage
 
@@ -82,6 +83,7 @@ class _Printer:
 
     # --- statements ---------------------------------------------------------------------------
 
+    @segmented
     def scope(self, s: ir.Stmt) -> None:
         """The statements of a C block that has just begun: declarations are visible to the end."""
         while isinstance(s, ir.Let | ir.Alloc):
@@ -97,6 +99,7 @@ class _Printer:
             name = self.values.lets[s.name] = self.names[s.name]
             self.out.add(f"const {value_type(s.value.dtype)} {name} = {bare(value)};")
 
+    @segmented
     def stmt(self, s: ir.Stmt) -> None:
         match s:
             case ir.Seq(stmts=stmts):

@@ -1,8 +1,8 @@
 """A planned program → one C99 file. Called by backends/c.py.
 
 In: Program. Out: `Source`, in three parts, because the constants in the middle are either arrays in
-the file or places in memory that the caller gives (c_weights.py). `ingot_run` executes the program's
-statements one after another on one thread, so barriers print nothing. c_head.py has the interface.
+the file or places in memory that the caller gives (c_weights.py). `ingot_run` executes the
+statements in order on one thread, so barriers print nothing. c_head.py has the interface.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from ingot.arith import expr as arith
-from ingot.codegen import c_weights
 from ingot.codegen.c_head import Layout, head
 from ingot.codegen.c_helpers import COPY, Helpers
 from ingot.codegen.c_kernel import needs_scratch, print_kernel
@@ -24,6 +23,7 @@ from ingot.program import ir
 from ingot.program.tables import CONSTANTS, scratch_bytes, walk
 from ingot.support.abi import BAD_SIZE, NO_MEMORY
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,6 @@ class Source:
     head: str
     constants: list[Constant]
     body: str
-
-    def text(self) -> str:
-        """The file, with its constants in memory that the caller gives."""
-        return self.head + c_weights.external(self.constants) + "\n" + self.body
 
 
 def print_program(program: ir.Program, stack_limit_bytes: int) -> Source:
@@ -58,6 +54,7 @@ class _Index(ValuePrinter):
 
     is_checked = False
 
+    @segmented
     def index(self, e: arith.Expr) -> str:
         if self.is_checked and isinstance(e, arith.Add | arith.Sub | arith.Mul):
             name, text = checked(e.symbol)
@@ -177,6 +174,7 @@ class _Entry:
 
     # --- statements ---------------------------------------------------------------------------
 
+    @segmented
     def stmt(self, s: ir.Stmt) -> None:
         match s:
             case ir.Seq(stmts=stmts):
@@ -243,7 +241,8 @@ class _Entry:
         self.latest = self.numbers[id(s)]
         symbol = next(x for x in self.program.symbols if x.name == s.symbol)
         with self.out.block():
-            self.out.add(f"const int64_t size = ((const int64_t *){self.pointer(s.buffer)})[{s.index}];")
+            source = f"((const int64_t *){self.pointer(s.buffer)})[{s.index}]"
+            self.out.add(f"const int64_t size = {source};")
             bad = f"size < {index_literal(symbol.low)}"
             if symbol.high is not None:
                 bad += f" || size > {index_literal(symbol.high)}"
@@ -263,7 +262,8 @@ class _Entry:
         name, copy = self.helpers.add("ingot_grow", GROW), self.helpers.add("ingot_copy", COPY)
         row = bare(self.values.index(self.buffers[s.src].size_bytes))
         with self.out.block():
-            self.out.add(f"struct ingot_block *const rows = &call->blocks[{self.layout.blocks[s.dst]}];")
+            block = f"&call->blocks[{self.layout.blocks[s.dst]}]"
+            self.out.add(f"struct ingot_block *const rows = {block};")
             self.out.add(f"const int64_t row = {row};")
             bad = f"!{name}(call, rows, row)"
             self.fail_if(bad, NO_MEMORY, "0", "", "out of memory")

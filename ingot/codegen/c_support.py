@@ -1,5 +1,5 @@
-"""Functions that the entry of a C file calls: pointers, failures, memory from the caller's `resize`,
-and sums that report an overflow. Used by c_program.py.
+"""Functions that the entry of a C file calls: pointers, failures, memory from the caller, and
+arithmetic that reports an overflow. Used by c_program.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FAIL = """static int32_t ingot_fail(struct ingot_error *error, int64_t launch, i
 """
 
 # At least one byte, so that a pointer is never null.
-RESERVE = """static bool ingot_reserve(struct ingot_call *call, struct ingot_block *block, int64_t bytes)
+RESERVE = """static bool ingot_reserve(struct ingot_call *call, struct ingot_block *block,
+                          int64_t bytes)
 {
     const int64_t need = bytes == 0 ? 1 : bytes;
     void *data;

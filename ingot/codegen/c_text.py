@@ -16,11 +16,13 @@ from ingot.support.errors import IngotError
 _FLOATS = {"f32": "float", "f64": "double"}
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # words that a variable cannot have as its name: C99's own, the headers' and a kernel's parameters
-RESERVED = frozenset(
-    """auto bool break case char const continue default do double else enum error extern false
-    float for goto if inline int long main register restrict return scratch short signed sizeof
-    static struct switch true typedef union unsigned void volatile while call""".split()
-)
+RESERVED = frozenset({
+    "auto", "bool", "break", "call", "case", "char", "const", "continue", "default", "do", "double",
+    "else", "enum", "error", "extern", "false", "float", "for", "goto", "if", "inline", "int",
+    "long", "main", "register", "restrict", "return", "scratch", "short", "signed", "sizeof",
+    "static", "struct", "switch", "true", "typedef", "union", "unsigned", "void", "volatile",
+    "while",
+})  # fmt: skip
 MAX_STRING = 1000  # characters of a string literal; a C99 compiler need not take more than 4095
 
 
@@ -74,7 +76,7 @@ def int_literal(value: int, dtype: DType) -> str:
     if not dtype.is_signed:
         return f"UINT64_C({value})" if dtype.bits == 64 else f"{value}u"
     if dtype.bits == 64 or value == -(1 << 31):
-        return index_literal(value) if -(1 << 63) == value else f"INT64_C({value})"
+        return index_literal(value) if value == -(1 << 63) else f"INT64_C({value})"
     return f"({value})" if value < 0 else str(value)
 
 

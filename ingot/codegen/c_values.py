@@ -1,6 +1,6 @@
 """Loop expressions → C99 expressions, one method for each node. Used by c_kernel.py, c_program.py.
 
-Every value is a scalar: legalize for one lane has left no vector. Nothing printed is undefined in C:
+Every value is a scalar: legalize for one lane leaves no vector. Nothing printed is undefined in C:
 integers compute in unsigned types and wrap, and what C leaves open is a function (c_helpers.py).
 """
 
@@ -25,10 +25,12 @@ from ingot.codegen.c_text import (
 from ingot.dtypes import DType
 from ingot.loops import ir
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}
 _BITWISE = {"and": "&", "or": "|", "xor": "^"}
+_LOGICAL = {"and": "&&", "min": "&&", "or": "||", "max": "||", "xor": "!="}
 _FUNCTIONS = ("min", "max", "div", "floordiv", "mod", "rem", "shl", "shr")
 
 
@@ -44,6 +46,7 @@ class ValuePrinter:
 
     # --- indices ------------------------------------------------------------------------------
 
+    @segmented
     def index(self, e: arith.Expr) -> str:
         match e:
             case arith.Const(value=value):
@@ -78,6 +81,7 @@ class ValuePrinter:
 
     # --- values -------------------------------------------------------------------------------
 
+    @segmented
     def value(self, e: ir.Expr) -> str:
         if e.lanes != 1:
             raise unprintable(f"vector of {e.lanes} lanes")
@@ -154,9 +158,8 @@ class ValuePrinter:
     def _binary(self, e: ir.Binary) -> str:
         dtype, a, b = e.dtype, self.value(e.a), self.value(e.b)
         if dtype.is_bool:
-            symbol = _BITWISE.get({"min": "and", "max": "or"}.get(e.op, e.op))
-            if symbol is not None:
-                return f"({a} {symbol} {b})"
+            if e.op in _LOGICAL:
+                return f"({a} {_LOGICAL[e.op]} {b})"
         elif dtype.is_float:
             if e.op in ("min", "max"):
                 return f"{self.helpers.use(e.op, dtype)}({a}, {b})"

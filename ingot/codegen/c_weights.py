@@ -1,4 +1,4 @@
-"""The constants of a C file: typed arrays in the file, or offsets into a block that the caller gives.
+"""The constants of a C file: arrays in the file, or places in a block that the caller gives.
 
 In: `Constant`s and the block that holds them. Out: the part of the file that defines c0, c1, …
 """
@@ -28,11 +28,11 @@ class Constant:
     count: int
 
 
-def to_json(constants: list[Constant]) -> bytes:
-    return json.dumps([asdict(c) for c in constants]).encode()
+def to_json(constants: list[Constant]) -> str:
+    return json.dumps([asdict(c) for c in constants])
 
 
-def from_json(data: bytes) -> list[Constant]:
+def from_json(data: str) -> list[Constant]:
     return [Constant(**row) for row in json.loads(data)]
 
 
@@ -43,12 +43,12 @@ def external(constants: list[Constant]) -> str:
         type = memory_type(dtypes.of(c.dtype))
         place = f"(const void *)((const unsigned char *)call->weights + {c.offset})"
         lines.append(f"#define {c.name} ((const {type} *){place})")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", ""])
 
 
 def embedded(constants: list[Constant], block: np.ndarray) -> str:
     """The constants as arrays of their own types."""
-    return "\n".join([_array(c, block) for c in constants]) + "\n"
+    return "\n".join([*(_array(c, block) for c in constants), "", ""])
 
 
 def _array(c: Constant, block: np.ndarray) -> str:
@@ -77,5 +77,3 @@ def _items(values: np.ndarray, dtype: DType) -> str:
     items = [literal(v, dtype) for v in values] or ["0"]
     rows = (", ".join(items[i : i + PER_LINE]) for i in range(0, len(items), PER_LINE))
     return "{\n    " + ",\n    ".join(rows) + "\n}"
-
-
