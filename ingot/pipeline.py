@@ -36,6 +36,7 @@ from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
 from ingot.support import knobs, lazy
+from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
 
 assert _ops.__all__  # importing them fills the operator table
@@ -166,16 +167,17 @@ def last_program_stage(stages: tuple[Stage, ...]) -> str:
 
 
 def show(value: Any) -> str:
-    """The text form of a stage's result."""
+    """The text form of a stage's result, with a version line where it can be parsed back."""
     if isinstance(value, Graph):
-        return graph_text.show(value)
+        return with_version("graph", graph_text.show(value))
     if isinstance(value, program_ir.Program):
-        return program_text.show(value)
+        return with_version("program", program_text.show(value))
     return f"package {value.name}: {len(value.kernel_names)} kernels\n"
 
 
 def parse(text: str, kind: str) -> Any:
     """The IR of a dumped text; `kind` is "graph" or "program"."""
+    check_version(kind, text)
     return graph_text.parse(text) if kind == "graph" else program_text.parse(text)
 
 

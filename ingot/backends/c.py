@@ -108,7 +108,9 @@ def _inlined(kernel: Kernel) -> Kernel:
 
 STAGES = (
     shared.FUSE,
+    shared.ALIAS_BUFFERS,
     shared.LOWER,
+    shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
     Stage("schedule", lambda p, s: schedule_serial(p), "program", "program",
           "inline element-wise producers; loops stay as they are"),

@@ -12,7 +12,6 @@ from ingot import dtypes
 from ingot import target as targets
 from ingot.backends import shared
 from ingot.backends.base import Stage
-from ingot.backends.chunks import chunk_launches
 from ingot.backends.packaging import package
 from ingot.backends.report import report, summarize_kernels
 from ingot.codegen import llvm, llvm_object
@@ -72,7 +71,6 @@ def build(
     """A planned program → package; `profile` compiles cycle counters in."""
     limits = limits or Limits()
     summaries = summarize_kernels(program)
-    program = chunk_launches(program, summaries)
     objects = llvm.compile_program(program, target, jobs, profile, limits)
     modules = (_module(program, objects, target),)
     made = package(program, store, modules, report(program, summaries))
@@ -123,7 +121,9 @@ STAGES = (
     Stage("separate_pads", lambda g, s: separate_pads(g, s.store, s.target), "graph", "graph",
           "make zero padding a node, where the producer can write into the padded buffer"),
     shared.FUSE,
+    shared.ALIAS_BUFFERS,
     shared.LOWER,
+    shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
     Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
@@ -133,6 +133,7 @@ STAGES = (
     shared.DEDUPE_LEGAL_KERNELS,
     shared.PLAN_MEMORY,
     shared.BARRIERS,
+    shared.CHUNK_LAUNCHES,
     Stage("codegen",
           lambda p, s: build(p, s.store, s.target, s.jobs, s.profile, s.limits),
           "program", "package",

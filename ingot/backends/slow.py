@@ -8,56 +8,15 @@ found again in what the code does; where none fits, the reason says that the sch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
-from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
+from ingot.loops.work import NestedStmt
 from ingot.schedule.rules.elementwise import PARALLEL_WORK
 
 MIN_LANES = 4  # a shorter loop gains nothing from vectorisation; heuristic
 ASSUMED_SIZE = 64  # of a dynamic dimension, to compare trip counts; heuristic
-
-
-@dataclass(frozen=True)
-class NestedStmt:
-    """A statement with an effect and the loops around it; `is_tail`: the masked tail of another."""
-
-    stmt: ir.Store | ir.Let | ir.Fail
-    loops: tuple[ir.For | ir.While, ...]
-    is_tail: bool
-
-    @cached_property
-    def values(self) -> list[ir.Expr]:
-        return [e for own in visit.own_exprs(self.stmt) for e in visit.walk_exprs(own)]
-
-    @cached_property
-    def loads(self) -> list[ir.Load]:
-        return [e for e in self.values if isinstance(e, ir.Load)]
-
-    @property
-    def lanes(self) -> int:
-        if isinstance(self.stmt, ir.Fail):
-            return 1
-        reduced = [e.a.lanes for e in self.values if isinstance(e, ir.LaneReduce)]
-        return max([self.stmt.value.lanes, *reduced])
-
-    @cached_property
-    def trips(self) -> arith.Expr | None:
-        """How often it runs, an inner extent that depends on an outer loop taken at its largest."""
-        total: arith.Expr = arith.Const(1)
-        last: dict[str, arith.IntLike] = {}
-        for loop in self.loops:
-            if isinstance(loop, ir.While):
-                return None
-            stop, start = (arith.substitute(e, last) for e in (loop.stop, loop.start))
-            if any(visit.opaque_values(e) for e in (stop, start)):
-                return None
-            last[loop.var] = stop - 1
-            total = total * (stop - start)
-        return simplify(total)
 
 
 # --- parallel -----------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from ingot.ops.views import layout_of_view, reshape_as_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
 from ingot.support import knobs
-from ingot.target import Target
 from ingot.support.stack import segmented
+from ingot.target import Target
 
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:

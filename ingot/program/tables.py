@@ -1,10 +1,12 @@
 """Table indices shared by the generated code and the runtime: buffers, arenas, symbols, kernels.
 
-They are derived from the program alone, so that codegen and the package agree.
+They are derived from the program alone, so that codegen and the package agree. `walk` visits the
+statements of a program, `map_launches` rewrites its launches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
@@ -70,3 +72,19 @@ def scratch_bytes(program: ir.Program, stack_limit_bytes: int) -> arith.Expr:
             need = scratch_layout(kernel, stack_limit_bytes).size_bytes
             total = arith.maximum(total, arith.substitute(need, sizes))
     return total
+
+
+def map_launches(s: ir.Stmt, fn: Callable[[ir.Launch], ir.Stmt]) -> ir.Stmt:
+    """Rewrite every launch of a statement."""
+    match s:
+        case ir.Launch():
+            return fn(s)
+        case ir.Seq(stmts=stmts):
+            return ir.seq(*(map_launches(x, fn) for x in stmts))
+        case ir.If(then=then, orelse=orelse):
+            return ir.replace(s, then=map_launches(then, fn), orelse=map_launches(orelse, fn))
+        case ir.Loop(body=body):
+            return ir.replace(s, body=map_launches(body, fn))
+        case ir.Par(branches=branches):
+            return ir.replace(s, branches=tuple(map_launches(b, fn) for b in branches))
+    return s

@@ -7,8 +7,6 @@ from onnx import TensorProto, helper
 
 import ingot
 from ingot import api, pipeline
-from ingot.backends.chunks import chunk_launches
-from ingot.backends.report import summarize_kernels
 from ingot.program import ir
 from ingot.program.tables import tables
 from ingot.program.text import parse, show
@@ -31,8 +29,7 @@ def matmul(rows: int | str, depth: int = 256, columns: int = 256) -> onnx.ModelP
 
 def chunked(model: onnx.ModelProto) -> ir.Program:
     session = api.make_session("cpu", {}, jobs=1)
-    program = pipeline.run_stages(model, session, stop_after="barriers")
-    return chunk_launches(program, summarize_kernels(program))
+    return pipeline.run_stages(model, session, stop_after="chunk_launches")
 
 
 def chunks_of(program: ir.Program) -> list[int]:

@@ -2,29 +2,28 @@
 
 Each thread's range of a launch is split into chunks, so that an idle thread can steal from a busy
 one (runtime/cpu/native/work_stealing.py). A chunk costs a call and an atomic update of a shared
-counter, so it must not be too short: backends/report.py estimates how long a launch takes.
+counter, so it must not be too short: program/estimate.py estimates how long a launch takes. A stage
+of back ends whose threads steal work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ingot.arith import expr as arith
-from ingot.backends.report import KernelSummary, report, work_ns
-from ingot.legalize.program import map_launches
 from ingot.program import ir
+from ingot.program.estimate import launch_work, total_ns
+from ingot.program.tables import map_launches
 from ingot.support import knobs
 
 CHUNK_NS = 4000  # least duration of a chunk; the overhead of a chunk is about 1/50 of it
 DYNAMIC_CHUNKS = 8  # for launches with dynamic dimensions; heuristic
 
 
-def chunk_launches(program: ir.Program, summaries: Mapping[str, KernelSummary]) -> ir.Program:
+def chunk_launches(program: ir.Program) -> ir.Program:
     """Set the chunks of every launch, for two threads."""
-    rows = iter(report(program, summaries))
+    kernels, buffers = program.kernel_map, program.buffer_map
 
     def chunked(s: ir.Launch) -> ir.Stmt:
-        estimate = work_ns([next(rows)])
+        estimate = total_ns([launch_work(kernels[s.kernel], buffers, s)])
         return ir.replace(s, chunks=_chunks(s.extent, estimate))
 
     return ir.replace(program, body=map_launches(program.body, chunked))

@@ -1,4 +1,4 @@
-"""Aliased concat, pad and slice: offsets of the views, fallbacks to a copy, and equal outputs."""
+"""alias_buffers: offsets of the views, fallbacks to a copy, what lower makes, and equal outputs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,47 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ingot
+from ingot.graph.interp import run as interpret
+from ingot.graph.ir import Graph, replace
 from ingot.graph.store import ConstantStore
+from ingot.graph.text import parse, show
+from ingot.graph.verify import verify
 from ingot.lower.lower import lower
+from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.fuse import fuse
 from ingot.program import ir
 from ingot.program.tables import walk
 from ingot.support import knobs
 from tests.graph.graphs import graph
+from tests.refusal import refused
 
 
-def launches(text: str, state: tuple = ()) -> list[str]:
+def launches(text: str, state: tuple = (), is_on: bool = True) -> list[str]:
     """Every launch of a graph: kernel(buffers; sizes)."""
     g = graph(text)
-    program = lower(fuse(ir.replace(g, state=state)), ConstantStore())
+    fused = fuse(ir.replace(g, state=state))
+    program = lower(aliased(fused) if is_on else fused, ConstantStore())
     found = [s for s in walk(program.body) if isinstance(s, ir.Launch)]
     return [f"{s.kernel}({' '.join(s.args)};{' '.join(map(str, s.sizes))})" for s in found]
+
+
+def aliased(fused: Graph) -> Graph:
+    """The graph with views: valid, not changed by a second run, and with the same outputs."""
+    made = alias_buffers(fused)
+    verify(made)
+    assert alias_buffers(made) == made
+    if not fused.symbols:
+        rng, store = np.random.default_rng(1), ConstantStore()
+        arrays = [rng.normal(size=v.tensor.static_shape).astype(np.float32) for v in fused.inputs]
+        for a, b in zip(interpret(fused, store, arrays), interpret(made, store, arrays)):
+            np.testing.assert_array_equal(a, b)
+    return made
+
+
+def views(text: str) -> list[str]:
+    """The lines of the views in the text of a graph."""
+    lines = show(aliased(fuse(graph(text)))).splitlines()
+    return [line.strip() for line in lines if line.strip().startswith("view")]
 
 
 TWO = """
@@ -38,8 +64,7 @@ graph g(%x: f32[40, 5], %y: f32[40, 3]) {
 
 def test_concat_operands_are_written_in_place():
     assert launches(TWO) == ["softmax(x c;)", "softmax.1(y c;5)"]
-    with knobs.override(alias_buffers=False):
-        assert launches(TWO) == ["softmax(x a;)", "softmax.1(y b;)", "concat(a b c;)"]
+    assert launches(TWO, is_on=False) == ["softmax(x a;)", "softmax.1(y b;)", "concat(a b c;)"]
 
 
 def test_other_readers_read_the_aliased_view():
@@ -137,6 +162,122 @@ graph g(%s: f32[40, 6], %x: f32[40, 6]) {
 }
 """
     assert any(name.startswith("slice") for name in launches(text, (("s", "t"),)))
+
+
+PAD = """
+graph g(%x: f32[2, 3, 4]) {
+  %a: f32[2, 3, 4] = softmax(%x) {axis=2}
+  %y: f32[2, 6, 5] = pad(%a) {after=[0, 1, 0], before=[0, 2, 1], mode="constant"}
+  return %y
+}
+"""
+
+
+def test_a_pad_is_concats_of_zeros():
+    assert views(PAD) == [
+        "view %a = %y[0, 2, 1]",
+        "view %y_border = %y[0, 0, 0]",
+        "view %y_border.1 = %y[0, 5, 0]",
+        "view %y_border.2 = %y[0, 2, 0]",
+        "view %y_inner = %y[0, 2, 0]",
+    ]
+    assert [n.op for n in aliased(fuse(graph(PAD))).nodes] == ["fused"] * 4 + ["concat"] * 2
+    assert [name.split("(")[0] for name in launches(PAD)] == [
+        "softmax", "pad_border", "pad_border.1", "pad_border.2",
+    ]  # fmt: skip
+    assert [n.split("(")[0] for n in launches(PAD, is_on=False)] == ["softmax", "pad"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shape"),
+    [([0, 0, 0], [0, 1, 0], [2, 4, 4]), ([0, 0, 0], [0, 0, 0], [2, 3, 4]),
+     ([1, 0, 2], [1, 0, 3], [4, 3, 9])],
+)  # fmt: skip
+def test_other_pads(before: list[int], after: list[int], shape: list[int]):
+    text = PAD.replace("[0, 2, 1]", str(before)).replace("[0, 1, 0]", str(after))
+    assert f"view %a = %y{before}" in views(text.replace("[2, 6, 5]", str(shape)))
+
+
+def test_views_are_in_physical_axes():
+    last = "{layout=[[0, 0], [2, 0], [1, 0]]}"
+    text = TWO.replace("[40, ", "[7, 40, ").replace("axis=1", "axis=2")
+    for name in "abc":
+        text = text.replace(f"  %{name}: f32[7, 40, ", f"  %{name}: f32@[7, 40, ")
+    for size in (5, 3, 8):
+        text = text.replace(f"f32@[7, 40, {size}]", f"f32[7, 40, {size}]{last}")
+    text = text.replace("return %c", "%d: f32[7, 40, 8] = softmax(%c) {axis=2}\n  return %d")
+    assert views(text) == ["view %a = %c[0, 0, 0]", "view %b = %c[0, 5, 0]"]
+
+
+def test_sub_graphs_have_views_of_their_own():
+    inner = TWO.replace("graph g(", "then_branch=graph t(").replace(
+        "f32[40, 3]) {", "f32[40, 3]) {"
+    )
+    text = f"""
+graph g(%f: bool[], %x: f32[40, 5], %y: f32[40, 3]) {{
+  %z: f32[40, 8] = if(%f, %x, %y) {{else_branch=graph e(%x: f32[40, 5], %y: f32[40, 3]) {{
+    %c: f32[40, 8] = concat(%x, %y) {{axis=1}}
+    return %c
+  }}, {inner.strip()}}}
+  return %z
+}}"""
+    made = alias_buffers(fuse(graph(text)))
+    verify(made)
+    (node,) = made.nodes
+    assert len(node.attr("then_branch").views) == 2 and not node.attr("else_branch").views
+
+
+# --- the verifier -------------------------------------------------------------------------------
+
+
+def kernel(name: str, type: str, source: str) -> str:
+    return f"""  %{name}: {type} = fused(%{source}) {{anchor=none, body=graph exp(%x0: {type}) {{
+    %exp: {type} = exp(%x0)
+    return %exp
+  }}, family="elementwise"}}
+"""
+
+
+VIEWED = f"""graph g(%x: f32[4, 5], %y: f32[4, 3]) {{
+{kernel("a", "f32[4, 5]", "x")}{kernel("b", "f32[4, 3]", "y")}\
+  %c: f32[4, 8] = concat(%a, %b) {{axis=1}}
+  %s: f32[4, 3] = slice(%c) {{sizes=[4, 3], starts=[0, 5], steps=[1, 1]}}
+{kernel("z", "f32[4, 3]", "s")}\
+  view %a = %c[0, 0]
+  view %b = %c[0, 5]
+  view %s = %c[0, 5]
+  return %z
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "facts"),
+    [
+        ("view %b = %c[0, 5]", "view %b = %c[0, 6]", ["'b'", "'c'"]),
+        ("view %b = %c[0, 5]", "view %b = %c[5]", ["'b'"]),
+        ("view %b = %c[0, 5]", "view %b = %c[0, 4]", ["'a'", "'b'"]),
+        ("view %b = %c[0, 5]", "view %b = %d[0, 5]", ["'b'", "'d'"]),
+        ("view %b = %c[0, 5]", "view %b = %s[0, 0]", ["'b'", "'s'"]),
+        ("view %s = %c[0, 5]", "view %s = %c[0, 4]", ["'s'"]),
+        ("view %s = %c[0, 5]", "view %s = %c[0, 5]\n  view %z = %c[0, 5]", ["'z'"]),
+        ("view %s = %c[0, 5]", "view %s = %c[0, 5]\n  view %x = %c[0, 0]", ["'x'"]),
+        ("return %z", "return %z, %b", ["'b'"]),
+        ("slice(%c) {sizes=[4, 3], starts=[0, 5], steps=[1, 1]}", "relu(%b)", ["'s'"]),
+    ],
+)
+def test_wrong_views_are_refused(old: str, new: str, facts: list[str]):
+    verify(parse(VIEWED))
+    assert old in VIEWED
+    with refused("bad-graph", *facts, where="view"):
+        verify(parse(VIEWED.replace(old, new, 1)))
+
+
+def test_a_concat_that_is_not_in_place_is_a_kernel():
+    g = parse(VIEWED.replace("  view %b = %c[0, 5]\n", "").replace("  view %s = %c[0, 5]\n", ""))
+    g = replace(g, views=())
+    found = [s for s in walk(lower(g, ConstantStore()).body) if isinstance(s, ir.Launch)]
+    assert [s.kernel for s in found] == ["exp", "exp.1", "concat", "slice", "exp.1"]
 
 
 # --- random graphs ------------------------------------------------------------------------------
