@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.models.test_hard_kinds import LIMITS
 from tests.refusal import refused
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
+PAGE = Path(__file__).parents[2] / "docs" / "c.md"
 DIGITS = EXAMPLE / "digits.onnx"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1")
 
@@ -84,6 +86,20 @@ def test_digits_in_a_c_program(digits: ingot.Executable, tmp_path: Path) -> None
     done = subprocess.run([tmp_path / "run"], input=images.tobytes(), capture_output=True)
     assert done.returncode == 0
     assert done.stdout == digits(images)[0].tobytes()
+
+
+def test_the_example_of_the_page(digits: ingot.Executable, tmp_path: Path) -> None:
+    blocks = re.findall(r"```c\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = (block for block in blocks if "int main" in block)
+    save(digits.package, tmp_path / "digits.c")
+    (tmp_path / "caller.c").write_text(example)
+    compile_c(*STRICT, tmp_path / "digits.c", tmp_path / "caller.c", "-o", tmp_path / "run")
+    done = subprocess.run([tmp_path / "run"], capture_output=True, text=True, check=True)
+    (want,) = digits(np.zeros((5, 1, 8, 8), np.float32))
+    assert float(done.stdout) == pytest.approx(want[0, 0], abs=1e-5)
+    listed = [line for block in blocks for line in block.splitlines() if "buffers[" in line]
+    made = (tmp_path / "digits.c").read_text().splitlines()
+    assert {line for line in listed if "]: " in line} <= set(made)
 
 
 @pytest.mark.parametrize("name", ["digits", "loop", "nonzero_gather", "lstm"])
