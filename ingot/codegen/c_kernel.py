@@ -23,7 +23,7 @@ from ingot.codegen.c_text import (
     unprintable,
     value_type,
 )
-from ingot.codegen.c_values import ValuePrinter
+from ingot.codegen.c_values import ValuePrinter, has_loaded_data
 from ingot.loops import ir, visit
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.support.errors import IngotError
@@ -44,8 +44,8 @@ def needs_scratch(kernel: ir.Kernel, stack_limit_bytes: int) -> bool:
 class _Printer:
     def __init__(self, kernel: ir.Kernel, helpers: Helpers, stack_limit_bytes: int):
         self.kernel, self.scratch = kernel, scratch_layout(kernel, stack_limit_bytes)
-        self.values = ValuePrinter(helpers)
-        self.names = Names()
+        self.values = ValuePrinter(helpers, self.variable)
+        self.names, self.variables = Names(), 0
         self.out = Lines()
         self.reasons = reasons(kernel)
         self.reads = visit.read(kernel.body)
@@ -111,7 +111,9 @@ class _Printer:
             case ir.For():
                 self.loop(s)
             case ir.While(cond=cond, body=body):
-                with self.out.block(f"while ({bare(self.values.value(cond))})"):
+                with self.values.in_place():
+                    test = bare(self.values.value(cond))
+                with self.out.block(f"while ({test})"):
                     self.scope(body)
             case ir.If():
                 self.if_else(s)
@@ -131,8 +133,17 @@ class _Printer:
             case _:
                 assert_never(s)  # type: ignore[arg-type]
 
+    def variable(self, type: str, text: str) -> str:
+        """A new variable of that value, declared here."""
+        self.variables += 1
+        name = self.names[f"part {self.variables}"]
+        self.out.add(f"const {type} {name} = {bare(text)};")
+        return name
+
     def loop(self, s: ir.For) -> None:
         start, stop = self.values.index(s.start), self.values.index(s.stop)
+        if has_loaded_data(s.stop):  # the body may store where it was loaded
+            stop = self.variable("int64_t", stop)
         low = bounds_of(s.start, self.values.ranges).low
         high = bounds_of(s.stop, self.values.ranges).high
         self.values.ranges[s.var] = Interval(low, None if high is None else high - 1)

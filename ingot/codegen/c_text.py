@@ -129,13 +129,19 @@ class Names:
         return found
 
     def _fresh(self, name: str) -> str:
-        plain = bool(_PLAIN_NAME.fullmatch(name)) and not name.startswith(("ingot_", "INT", "UINT"))
-        base = name if plain else "v_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
+        base = name if _is_plain(name) else "v_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
         base = base[:40]  # a C99 compiler need only tell names apart by their first 63 characters
         found, count = base, 1
-        while found in self._taken or re.fullmatch(r"[ck]\d+|u?int\w*_t", found):
+        while found in self._taken:
             found, count = f"{base}_{count}_", count + 1
         return found
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name can stay: not a helper, constant or kernel, nor like a macro or type of C."""
+    if not _PLAIN_NAME.fullmatch(name) or re.fullmatch(r"ingot_\w*|\w+_t|[ck]\d+", name):
+        return False
+    return len(name) == 1 or not name.isupper()
 
 
 class Lines:

@@ -7,6 +7,8 @@ integers compute in unsigned types and wrap, and what C leaves open is a functio
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import assert_never
 
 from ingot import dtypes
@@ -34,11 +36,18 @@ _LOGICAL = {"and": "&&", "min": "&&", "or": "||", "max": "||", "xor": "!="}
 _FUNCTIONS = ("min", "max", "div", "floordiv", "mod", "rem", "shl", "shr")
 
 
+# Nested operations in one expression; a deeper one gets a variable. Each nests up to three
+# parentheses, and a C99 compiler need only take 63.
+MAX_HEIGHT = 12
+
+
 class ValuePrinter:
     """Prints values and indices, given the C names of variables and buffers."""
 
-    def __init__(self, helpers: Helpers):
-        self.helpers = helpers
+    def __init__(self, helpers: Helpers, declare: Callable[[str, str], str] | None = None):
+        """`declare(type, text)` makes a variable before the statement and gives its name."""
+        self.helpers, self.declare = helpers, declare
+        self._heights = [0]  # of the operands printed so far, for each node being printed
         self.variables: dict[str, str] = {}  # loop variables and sizes, int64_t
         self.ranges: dict[str, Interval] = {}
         self.lets: dict[str, str] = {}
@@ -85,6 +94,21 @@ class ValuePrinter:
     def value(self, e: ir.Expr) -> str:
         if e.lanes != 1:
             raise unprintable(f"vector of {e.lanes} lanes")
+        self._heights.append(0)
+        text, height = self._node(e), self._heights.pop() + 1
+        if height >= MAX_HEIGHT and self.declare is not None:
+            text, height = self.declare(value_type(e.dtype), text), 0
+        self._heights[-1] = max(self._heights[-1], height)
+        return text
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Variables may not come before: the value is not always computed, or more than once."""
+        declare, self.declare = self.declare, None
+        yield
+        self.declare = declare
+
+    def _node(self, e: ir.Expr) -> str:
         match e:
             case ir.Lit(value=number, type=dtype):
                 return self._literal(number, dtype)
@@ -131,12 +155,12 @@ class ValuePrinter:
         return literal(number, dtype)
 
     def _load(self, e: ir.Load) -> str:
+        if e.mask is not None and e.other is not None:
+            mask, other = self.value(e.mask), self.value(e.other)
+            with self.in_place():  # the index may be valid under the mask only
+                return f"({mask} ? {self._load(ir.replace(e, mask=None, other=None))} : {other})"
         element = f"{self.pointers[e.buffer.name]}[{self.index(e.indices[0])}]"
-        loaded = f"({element} != 0)" if e.dtype.is_bool else element
-        if e.mask is None:
-            return loaded
-        assert e.other is not None
-        return f"({self.value(e.mask)} ? {loaded} : {self.value(e.other)})"
+        return f"({element} != 0)" if e.dtype.is_bool else element
 
     def _unary(self, e: ir.Unary) -> str:
         dtype, a = e.a.dtype, self.value(e.a)

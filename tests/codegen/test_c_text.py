@@ -28,7 +28,7 @@ INTEGERS = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]
 
 
 def library(text: str) -> ctypes.CDLL:
-    with knobs.override(cc_flags="-O1 -Wextra"):
+    with knobs.override(cc_flags="-O1 -pedantic -Wall -Wextra -Werror"):
         return compiler.load(INCLUDES + text, "a test")
 
 

@@ -22,7 +22,7 @@ from tests.ops.test_compiled import BUILDS, CASES, FAILING, check
 
 @pytest.fixture(autouse=True)
 def strict_compiler() -> Iterator[None]:
-    with knobs.override(cc_flags="-O1 -Wextra"):
+    with knobs.override(cc_flags="-O1 -pedantic -Wall -Wextra -Werror"):
         yield
 
 

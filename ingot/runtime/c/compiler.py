@@ -21,8 +21,7 @@ from ingot.support import knobs
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError
 
-FLAGS = ("-std=c99", "-pedantic", "-Wall", "-Werror")
-SHARED = ("-shared", "-fPIC")
+FLAGS = ("-std=c99", "-shared", "-fPIC")
 ON_PATH = ("cc", "gcc", "clang")
 HINT = "install one (apt install gcc, or pip install ziglang), or set INGOT_CC"
 
@@ -50,7 +49,7 @@ def load(text: str, where: str) -> ctypes.CDLL:
     command = find()
     if command is None:
         raise IngotError("bad-target", "C code cannot run here", where=where, why=why_not())
-    arguments = (*FLAGS, *SHARED, *shlex.split(knobs.current().cc_flags))
+    arguments = (*FLAGS, *shlex.split(knobs.current().cc_flags))
     folder = open_folder("kernels")
     key = _key(text, (*command, *arguments, _version(command)))
     data = None if folder is None else folder.get(key)
