@@ -28,6 +28,7 @@ LEVELS: dict[str, int] = {
 
 # within a level: who may look at whom, and why
 ALLOWED = {
+    ("loops", "cost"): "a kernel carries the plans of its contractions",
     ("cli", "pipeline"): "the command line drives the stage table",
     ("cli", "api"): "the command line uses the same entry points",
 }
