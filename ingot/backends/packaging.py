@@ -6,6 +6,8 @@ Package. Tables, ports, sizes and constants are made alike for every device.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from ingot.arith import expr as arith
@@ -15,6 +17,7 @@ from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.program import ir
+from ingot.program.bounds import unproved
 from ingot.program.tables import Tables, tables
 from ingot.runtime.package import (
     ArenaSpec,
@@ -65,6 +68,7 @@ def package(
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
         maybe_negative_sizes=_maybe_negative_sizes(program),
+        memory_bounds=tuple((b.buffer, b.expr) for b in unproved(program)),
         report=rows,
     )
 
@@ -116,15 +120,14 @@ def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
 
 def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
     """The most scratch bytes that any launch needs for a thread."""
-    total: arith.Expr = arith.Const(0)
     limit = knobs.current().stack_limit_bytes
+    needs = {name: scratch_layout(kernel, limit).size_bytes for name, kernel in program.kernels}
+    found: dict[arith.Expr, None] = {arith.Const(0): None}
     for s in table.launches:
         if isinstance(s, ir.Launch):
-            kernel = program.kernel_map[s.kernel]
-            sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-            need = scratch_layout(kernel, limit).size_bytes
-            total = arith.maximum(total, arith.substitute(need, sizes))
-    return total
+            names = (size.name for size in program.kernel_map[s.kernel].sizes)
+            found[arith.substitute(needs[s.kernel], dict(zip(names, s.sizes)))] = None
+    return reduce(arith.maximum, found)
 
 
 def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:

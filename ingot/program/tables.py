@@ -6,7 +6,7 @@ statements of a program, `map_launches` rewrites its launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ingot.program import ir
@@ -42,22 +42,26 @@ def number(names: list[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(names)}
 
 
-def walk(s: ir.Stmt):
+def walk(s: ir.Stmt) -> Iterator[ir.Stmt]:
     """Every statement in program order, parents before children."""
-    yield s
+    todo = [s]
+    while todo:
+        stmt = todo.pop()
+        yield stmt
+        todo.extend(reversed(_children(stmt)))
+
+
+def _children(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
     match s:
         case ir.Seq(stmts=stmts):
-            children = stmts
+            return stmts
         case ir.If(then=then, orelse=orelse):
-            children = (then, orelse)
+            return (then, orelse)
         case ir.Loop(body=body):
-            children = (body,)
+            return (body,)
         case ir.Par(branches=branches):
-            children = branches
-        case _:
-            children = ()
-    for child in children:
-        yield from walk(child)
+            return branches
+    return ()
 
 
 def map_launches(s: ir.Stmt, fn: Callable[[ir.Launch], ir.Stmt]) -> ir.Stmt:
