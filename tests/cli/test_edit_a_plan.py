@@ -50,9 +50,8 @@ def test_an_edited_tile_is_compiled(dumped: Path, rows: int):
     (row,) = json.loads(printed)["kernels"]
     assert row["tile"] == f"{rows} x 16" and f"tile={rows}x2x8" in row["plan"]
     x = np.random.default_rng(3).normal(size=(48, 40)).astype(np.float32)
-    np.testing.assert_allclose(
-        ingot.load(plan)(x), np.maximum(x @ WEIGHTS, 0), rtol=1e-4, atol=1e-4
-    )
+    (got,) = ingot.load(plan)(x)
+    np.testing.assert_allclose(got, np.maximum(x @ WEIGHTS, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_a_plan_that_is_given_before_the_stage_is_kept(dumped: Path):
