@@ -27,7 +27,7 @@ from ingot.loops import ir as loops
 from ingot.lower.constants import constants_to_allocate
 from ingot.lower.inplace import state_to_update, update_in_place
 from ingot.lower.kernels import bind_kernel, group_kernel, place, sizes_kernel
-from ingot.ops.fused import fused_node
+from ingot.ops.fused import fused_node, parse_plans
 from ingot.ops.views import is_view
 from ingot.program import ir
 
@@ -45,7 +45,7 @@ class Lowering:
         self.symbols: dict[str, Symbol] = dict(graph.symbol_map)
         self.buffers: dict[str, ir.Buffer] = {}
         self.kernels: dict[str, loops.Kernel] = {}
-        self.kernel_names: dict[tuple[str, loops.Kernel], str] = {}  # by family and kernel
+        self.kernel_names: dict[tuple, str] = {}  # by family, kernel and plans
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
         self.views = Views(graph)  # of the graph being lowered
@@ -211,7 +211,11 @@ class Lowering:
             self.buffer_of[group.outputs[0].name] = self.buffer_of[state.name]
             kernel, args = updated, args[:-1]
         made = loops.replace(
-            kernel, name=body.name, origin=node.origin, family=group.attr("family")
+            kernel,
+            name=body.name,
+            origin=node.origin,
+            family=group.attr("family"),
+            plans=parse_plans(group.attr("plans", ())),
         )
         self.launch(made, args, placed.offsets)
 
@@ -228,7 +232,7 @@ class Lowering:
 
     def kernel(self, kernel: loops.Kernel) -> str:
         """The name under which the program has this kernel; equal kernels are one."""
-        key = kernel.family, kernel
+        key = kernel.family, kernel, kernel.plans
         if key not in self.kernel_names:
             name = self.kernel_names[key] = self.fresh(kernel.name, self.kernels)
             self.kernels[name] = loops.replace(kernel, name=name)

@@ -40,7 +40,8 @@ def merge_axes(kernel: Kernel) -> Kernel:
     made = _merged_fully(kernel)
     if made == kernel:
         return kernel
-    return ir.replace(made, name=kernel.name, origin=kernel.origin, family=kernel.family)
+    kept = ("name", "origin", "family", "plans", "remarks")  # equal kernels differ in these
+    return ir.replace(made, **{field: getattr(kernel, field) for field in kept})
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,8 @@
 fused(*operands){body, anchor, family}
     `body` is a graph of plain operators over the operands. `anchor` names the value in it whose
     operator decides the loop nest (a contraction, a reduction, an opaque operator), or is none.
-    `family` is the key of the schedule rules. The node's outputs are the body's.
+    `family` is the key of the schedule rules. The node's outputs are the body's. `plans`, which the
+    back end's planning stage adds, has a "block: plan" for each contraction (cost/plan.py).
 
 Values of a body are named by position (`x0`, `x1`, … and the operators), so that equal groups have
 equal bodies and lower builds one kernel for them. The body's name is the kernel's name. passes/fuse
@@ -12,11 +13,12 @@ makes these nodes, lower turns each into one launch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ingot import dtypes
+from ingot.cost.plan import ContractionPlan, parse_plan
 from ingot.graph.ir import Graph, Node, Value, make_attrs, replace
 from ingot.graph.opdef import (
     TABLE,
@@ -59,6 +61,7 @@ class Fused(OpDef):
         if family not in families():
             hint = f"the families are {', '.join(sorted(families()))}"
             raise type_error(self.name, f"the family {family!r} is unknown", hint)
+        parse_plans(attrs.get("plans", ()))
         return [v.tensor for v in body.outputs]
 
     def check_body(self, body: Graph) -> None:
@@ -100,6 +103,17 @@ class Fused(OpDef):
             Sample((floats(4, 4), floats(4, 4)), fused_node(gemm, (z,), gemm[0]).attr_map),
             Sample((floats(4, 4), floats(4, 4)), fused_node(gemm, (y, z), gemm[0]).attr_map),
         ]
+
+
+def show_plans(plans: Iterable[tuple[str, ContractionPlan]]) -> tuple[str, ...]:
+    """The attribute `plans`."""
+    return tuple(f"{block}: {plan}" for block, plan in plans)
+
+
+def parse_plans(texts: Iterable[str]) -> tuple[tuple[str, ContractionPlan], ...]:
+    """Block → plan, of the attribute `plans`."""
+    pairs = (text.partition(": ") for text in texts)
+    return tuple((block, parse_plan(plan)) for block, _, plan in pairs)
 
 
 def families() -> set[str]:
