@@ -1,6 +1,6 @@
 """The LLVM text of every kernel of the benchmark models: proof that a refactoring changed no code.
 
-    python -m benchmarks.kernel_texts write FILE [--targets x86-64-v3,x86-64-v4] [MODEL …]
+    python -m benchmarks.kernel_texts write FILE [MODEL …] [--targets x86-64-v3,x86-64-v4]
     python -m benchmarks.kernel_texts compare BEFORE AFTER
 
 `write` compiles each model at its fixed sizes as far as the printer, without LLVM, and keeps one

@@ -76,9 +76,10 @@ def simplified() -> str:
 
 def groups() -> str:
     rows = []
-    for group in fuse(after("dce_2")):
-        ops = " + ".join(node.op for node in group.nodes)
-        rows.append(f"{ops:20} family {group.family:12} → {group.outputs[0].name}")
+    for group in fuse(after("dce_2")).nodes:
+        if group.op == "fused":
+            ops = " + ".join(node.op for node in group.attr("body").nodes)
+            rows.append(f"{ops:20} family {group.attr('family'):12} → {group.outputs[0].name}")
     return "\n".join(rows)
 
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from ingot import frontends
 from ingot.runtime import plan_file
+from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Package
-from ingot.runtime.pool import usable_cores
 from ingot.support import cache_folder, identity, knobs
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError

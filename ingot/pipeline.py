@@ -9,9 +9,7 @@ the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T`
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +36,7 @@ from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
 from ingot.support import knobs
+from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
 
 assert _ops.__all__  # importing them fills the operator table
@@ -103,7 +102,6 @@ COMMON: tuple[Stage, ...] = (
           "sink reshapes below element-wise operators, which then fuse into the GEMM epilogue"),
 )  # fmt: skip
 
-RECURSION_LIMIT = 20_000  # Python frames: passes recurse over expression trees; heuristic
 CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from
 
 
@@ -118,9 +116,8 @@ def run_stages(
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
     session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
-        with _deep_recursion():
-            for stage in stages[first : last + 1]:
-                value = _run_stage(stage, value, session)
+        for stage in stages[first : last + 1]:
+            value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
             session.store.save(session.dump.folder / CONSTANTS_FILE)
@@ -153,16 +150,6 @@ def _constants(value: Any) -> Iterator[ConstRef]:
             yield value
 
 
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
 def position(stages: tuple[Stage, ...], name: str) -> int:
     """The index of the stage of that name."""
     names = [stage.name for stage in stages]
@@ -180,16 +167,17 @@ def last_program_stage(stages: tuple[Stage, ...]) -> str:
 
 
 def show(value: Any) -> str:
-    """The text form of a stage's result."""
+    """The text form of a stage's result, with a version line where it can be parsed back."""
     if isinstance(value, Graph):
-        return graph_text.show(value)
+        return with_version("graph", graph_text.show(value))
     if isinstance(value, program_ir.Program):
-        return program_text.show(value)
-    return f"package {value.name}: {len(value.kernel_objects)} kernels\n"
+        return with_version("program", program_text.show(value))
+    return f"package {value.name}: {len(value.kernel_names)} kernels\n"
 
 
 def parse(text: str, kind: str) -> Any:
     """The IR of a dumped text; `kind` is "graph" or "program"."""
+    check_version(kind, text)
     return graph_text.parse(text) if kind == "graph" else program_text.parse(text)
 
 

@@ -63,9 +63,10 @@ def check(
 
 
 def is_told(fact: Fact, text: str) -> bool:
-    """Whether `fact` is in `text`, not as a part of a longer word or number."""
+    """Whether `fact` is in `text`, not as a part of a longer word or of another number."""
     word = str(fact)
     before = r"(?<!\w)(?<!\d\.)" if re.match(r"\w", word) else ""
+    before += "(?<!-)" if re.match(r"\d", word) else ""
     after = r"(?!\w)(?!\.\d)" if re.search(r"\w$", word) else ""
     return re.search(before + re.escape(word) + after, text) is not None
 

@@ -7,14 +7,16 @@ Values are mathematical integers (64-bit at run time; bounds prove that they fit
 floor. `Opaque` is a leaf of unknown value: the loop IR uses it for loaded values, so that the index
 of a gather is an ordinary index expression. Nodes are frozen, slotted and cache their hash.
 
-Operators fold constants and identities as they build; `simplify` does the rest.
+Operators fold constants and identities as they build; `simplify` does the rest. The sizes of a long
+model are deep trees, so every walk here has an explicit stack; `fold` is the general one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
+T = TypeVar("T")
 IntLike = Union[int, "Expr"]
 
 
@@ -38,17 +40,19 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return (
-            type(self) is type(other)
-            and self._hash == other._hash  # type: ignore[attr-defined]
-            and self._key() == other._key()  # type: ignore[attr-defined]
-        )
+        return type(self) is type(other) and _is_equal(self, other)  # type: ignore[arg-type]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("integer expressions are frozen")
 
     def __reduce__(self):
-        return (type(self), self._key())
+        raise TypeError("integer expressions are not pickled: the text form is what is stored")
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
 
     def __repr__(self) -> str:
         return show(self)
@@ -151,7 +155,7 @@ class Binary(Expr):
             return True
         if type(self) is not type(other) or self._hash != other._hash:  # type: ignore[attr-defined]
             return False
-        return self.a == other.a and self.b == other.b  # type: ignore[attr-defined]
+        return _is_equal(self, other)  # type: ignore[arg-type]
 
     __hash__ = Expr.__hash__
 
@@ -306,41 +310,81 @@ FOLD: dict[type[Expr], Callable[[int, int], int]] = {
 }
 
 
+def fold(expr: Expr, on_leaf: Callable[[Expr], T], on_binary: Callable[[Binary, T, T], T]) -> T:
+    """Post-order on an explicit stack: the results of the operands, then of the operation."""
+    if not isinstance(expr, Binary):
+        return on_leaf(expr)
+    done: list[T] = []
+    todo: list[Expr | None] = [expr]
+    waiting: list[Binary] = []  # operations whose operands are not done; None in `todo` ends one
+    while todo:
+        e = todo.pop()
+        if e is None:
+            b = done.pop()
+            done[-1] = on_binary(waiting.pop(), done[-1], b)
+        elif isinstance(e, Binary):
+            waiting.append(e)
+            todo += (None, e.b, e.a)
+        else:
+            done.append(on_leaf(e))
+    return done[0]
+
+
 def evaluate(
     expr: IntLike, env: Mapping[str, int], opaque: Callable[[Any], int] | None = None
 ) -> int:
     """The value of `expr`; KeyError names an unbound variable."""
-    match expr:
-        case int():
-            return expr
-        case Const(value=value):
-            return value
-        case Var(name=name):
-            return env[name]
-        case Opaque(payload=payload):
-            if opaque is None:
-                raise KeyError(f"opaque value {payload}")
-            return int(opaque(payload))
-        case Binary(a=a, b=b):
-            return FOLD[type(expr)](evaluate(a, env, opaque), evaluate(b, env, opaque))
-    raise TypeError(f"not an integer expression: {expr!r}")
+
+    def leaf(e: Expr) -> int:
+        match e:
+            case Const(value=value):
+                return value
+            case Var(name=name):
+                return env[name]
+            case Opaque(payload=payload):
+                if opaque is None:
+                    raise KeyError(f"opaque value {payload}")
+                return int(opaque(payload))
+        raise TypeError(f"not an integer expression: {e!r}")
+
+    if isinstance(expr, int):
+        return expr
+    return fold(expr, leaf, lambda e, a, b: FOLD[type(e)](a, b))
 
 
 def substitute(
     expr: Expr, env: Mapping[str, IntLike], opaque: Callable[[Any], IntLike] | None = None
 ) -> Expr:
     """`expr` with variables replaced; `opaque` maps payloads to new leaves."""
-    match expr:
-        case Const():
-            return expr
-        case Var(name=name):
-            return wrap(env[name]) if name in env else expr
-        case Opaque(payload=payload):
-            return expr if opaque is None else wrap(opaque(payload))
-        case Binary(a=a, b=b):
-            new_a, new_b = substitute(a, env, opaque), substitute(b, env, opaque)
-            return expr if new_a is a and new_b is b else BUILD[type(expr)](new_a, new_b)
-    raise TypeError(f"not an integer expression: {expr!r}")
+
+    def leaf(e: Expr) -> Expr:
+        if isinstance(e, Var):
+            return wrap(env[e.name]) if e.name in env else e
+        if isinstance(e, Opaque):
+            return e if opaque is None else wrap(opaque(e.payload))
+        return e
+
+    return fold(expr, leaf, _rebuilt)
+
+
+def _rebuilt(e: Binary, a: Expr, b: Expr) -> Expr:
+    return e if a is e.a and b is e.b else BUILD[type(e)](a, b)
+
+
+def _is_equal(one: Expr, other: Expr) -> bool:
+    """Structural equality of two nodes of one type."""
+    todo = [(one, other)]
+    while todo:
+        x, y = todo.pop()
+        if x is y:
+            continue
+        if type(x) is not type(y) or x._hash != y._hash:
+            return False
+        if isinstance(x, Binary):
+            todo += ((x.b, y.b), (x.a, y.a))  # type: ignore[attr-defined]
+        elif x._key() != y._key():
+            return False
+    return True
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -370,26 +414,43 @@ def free_vars(expr: IntLike) -> frozenset[str]:
 
 
 _PRECEDENCE = {Add: 1, Sub: 1, Mul: 2, FloorDiv: 2, Mod: 2}
+_ATOM = 3  # precedence of names, numbers and calls
 
 
-def show(expr: IntLike, opaque: Callable[[Any], str] = repr, outer: int = 0) -> str:
-    """Python source for `expr`."""
-    match expr:
-        case int():
-            return str(expr)
-        case Const(value=value):
-            return str(value) if value >= 0 or outer == 0 else f"({value})"
-        case Var(name=name):
-            return name
-        case Opaque(payload=payload):
-            return opaque(payload)
-        case Min() | Max():
-            return f"{expr.symbol}({show(expr.a, opaque)}, {show(expr.b, opaque)})"
-        case Binary(a=a, b=b):
-            level = _PRECEDENCE[type(expr)]
-            text = f"{show(a, opaque, level)} {expr.symbol} {show(b, opaque, level + 1)}"
-            return f"({text})" if level < outer else text
-    raise TypeError(f"not an integer expression: {expr!r}")
+def show(
+    expr: IntLike,
+    opaque: Callable[[Any], str] = repr,
+    outer: int = 0,
+    name_text: Callable[[str], str] = str,
+) -> str:
+    """Python source for `expr`, in parentheses if it binds less than `outer`."""
+
+    def leaf(e: Expr) -> tuple[str, int]:
+        match e:
+            case Const(value=value):
+                return str(value), _ATOM if value >= 0 else 0
+            case Var(name=name):
+                return name_text(name), _ATOM
+            case Opaque(payload=payload):
+                return opaque(payload), _ATOM
+        raise TypeError(f"not an integer expression: {e!r}")
+
+    if isinstance(expr, int):
+        return str(expr)
+    return _enclosed(fold(expr, leaf, _show_binary), outer)
+
+
+def _show_binary(e: Binary, a: tuple[str, int], b: tuple[str, int]) -> tuple[str, int]:
+    if isinstance(e, Min | Max):
+        # max(max(x, y), z) is max(x, y, z): Python reads no more than 200 nested parentheses
+        first = a[0][4:-1] if type(e.a) is type(e) else a[0]
+        return f"{e.symbol}({first}, {b[0]})", _ATOM
+    level = _PRECEDENCE[type(e)]
+    return f"{_enclosed(a, level)} {e.symbol} {_enclosed(b, level + 1)}", level
+
+
+def _enclosed(text: tuple[str, int], outer: int) -> str:
+    return f"({text[0]})" if text[1] < outer else text[0]
 
 
 def solve_var(expr: Expr, value: int) -> tuple[str, int] | None:

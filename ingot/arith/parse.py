@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import reduce
 
 from ingot.arith import expr as ir
 from ingot.arith.expr import Expr
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 OpaqueReader = Callable[[ast.expr], Expr]
 
@@ -31,6 +33,7 @@ def parse(text: str, opaque: OpaqueReader | None = None) -> Expr:
         ) from None
 
 
+@segmented
 def read(tree: ast.expr, opaque: OpaqueReader | None = None) -> Expr:
     """Convert a Python syntax tree; nothing is folded, so that printing gives the same text."""
     match tree:
@@ -44,8 +47,8 @@ def read(tree: ast.expr, opaque: OpaqueReader | None = None) -> Expr:
             return ir.Var(name)
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
             return _OPERATORS[type(operator)](read(left, opaque), read(right, opaque))
-        case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS:
-            return _CALLS[name](read(a, opaque), read(b, opaque))
+        case ast.Call(func=ast.Name(id=name), args=[_, _, *_], keywords=[]) if name in _CALLS:
+            return reduce(_CALLS[name], [read(x, opaque) for x in tree.args])
     if opaque is not None:
         return opaque(tree)
     raise IngotError(

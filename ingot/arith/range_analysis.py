@@ -22,6 +22,7 @@ from ingot.arith import sums
 from ingot.arith.expr import Expr
 from ingot.arith.interval import ANY, INF, End, Interval
 from ingot.arith.sums import Product, Sum
+from ingot.support.stack import segmented
 
 OpaqueRange = Callable[[Any], Interval | None]
 SEARCH_STEPS = 48  # replacements tried for one tight bound; heuristic
@@ -60,6 +61,7 @@ class RangeAnalysis:
             found = self._ranges[expr] = self._range(expr)
         return found
 
+    @segmented
     def _range(self, expr: Expr) -> Interval:
         match expr:
             case ir.Opaque(payload=payload):

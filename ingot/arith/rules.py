@@ -7,7 +7,8 @@ exact over the integers with floor semantics, for nonzero divisors and the range
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from ingot.arith.expr import Const, Expr, as_int
 from ingot.arith.range_analysis import RangeAnalysis
 from ingot.arith.sums import ONE, Product, Sum
 from ingot.support.rewrite import Rule, RuleSet, Variable, op
+
+MAX_COMPARED = 64  # operands of a min or max that are compared in pairs; heuristic
 
 HEADS: dict[type[Expr], str] = {
     ir.Const: "const", ir.Var: "var", ir.Opaque: "opaque", ir.Add: "add", ir.Sub: "sub",
@@ -145,23 +148,36 @@ def mod_inner_mods(x: Expr, d: int, facts: RangeAnalysis) -> Expr | None:
 
 def flatten(term: Expr, facts: RangeAnalysis) -> Expr:
     """Flatten nested min (max): sorted operands, without duplicates and dominated ones."""
-    build = ir.BUILD[type(term)]
-    operands = sorted(set(_operands(term, type(term))), key=sums.order, reverse=True)
+    found = sorted(set(operands(term, type(term))), key=sums.order, reverse=True)
     kept: list[Expr] = []
-    for i, one in enumerate(operands):
-        others = kept + operands[i + 1 :]
+    for i, one in enumerate(found):
+        others = kept + found[i + 1 :]
         if not any(_dominates(type(term), other, one, facts) for other in others):
             kept.append(one)
-    result = kept[0]
-    for one in kept[1:]:
-        result = build(one, result)
+    return chain(kept, type(term))
+
+
+def chain(items: Sequence[Expr], kind: type[Expr]) -> Expr:
+    """[a, b, c]  →  max(c, max(b, a))"""
+    result = items[0]
+    for one in items[1:]:
+        result = ir.BUILD[kind](one, result)
     return result
 
 
-def _operands(term: Expr, kind: type[Expr]) -> list[Expr]:
-    if type(term) is kind and isinstance(term, ir.Binary):
-        return [*_operands(term.a, kind), *_operands(term.b, kind)]
-    return [term]
+def operands(term: Expr, kind: type[Expr]) -> Iterator[Expr]:
+    """max(a, max(b, c))  →  a, b, c"""
+    todo = [term]
+    while todo:
+        one = todo.pop()
+        if type(one) is kind and isinstance(one, ir.Binary):
+            todo += (one.b, one.a)
+        else:
+            yield one
+
+
+def has_many_operands(term: Expr) -> bool:
+    return next(islice(operands(term, type(term)), MAX_COMPARED, None), None) is not None
 
 
 def _dominates(kind: type[Expr], a: Expr, b: Expr, facts: RangeAnalysis) -> bool:

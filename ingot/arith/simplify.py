@@ -17,8 +17,9 @@ from ingot.arith import sums
 from ingot.arith.expr import Expr, IntLike, wrap
 from ingot.arith.interval import Interval
 from ingot.arith.range_analysis import OpaqueRange, RangeAnalysis
-from ingot.arith.rules import RULES, SUM_RULES
+from ingot.arith.rules import RULES, SUM_RULES, chain, has_many_operands, operands
 from ingot.arith.sums import Sum
+from ingot.support.stack import segmented
 
 Env = Mapping[str, Interval]
 SymbolicBounds = Mapping[str, Expr]
@@ -49,6 +50,7 @@ class Simplifier(RangeAnalysis):
             found = self._sums[expr] = self._normal(expr)
         return found
 
+    @segmented
     def _normal(self, expr: Expr) -> Sum:
         match expr:
             case ir.Const(value=value):
@@ -60,6 +62,8 @@ class Simplifier(RangeAnalysis):
                 return self._improve(self._addends(expr))
             case ir.Mul(a=a, b=b):
                 return self._improve(sums.times(self.normal(a), self.normal(b)))
+            case ir.Min() | ir.Max() if has_many_operands(expr):
+                return self._extreme_of_many(expr)
             case ir.FloorDiv() | ir.Mod() | ir.Min() | ir.Max():
                 return self._by_rules(expr)
         raise TypeError(f"not an integer expression: {expr!r}")
@@ -77,13 +81,27 @@ class Simplifier(RangeAnalysis):
                 sums.add_to(total, self.normal(term), sign)
         return total
 
+    def _extreme_of_many(self, expr: ir.Binary) -> Sum:
+        """A long min or max at once: to compare its operands in pairs would take too long."""
+        kind = type(expr)
+        simple = (sums.to_expr(self.normal(x)) for x in operands(expr, kind))
+        each = {y for x in simple for y in operands(x, kind)}
+        kept = sorted(each, key=sums.order, reverse=True)
+        numbers = [x.value for x in kept if isinstance(x, ir.Const)]
+        others = [x for x in kept if not isinstance(x, ir.Const)]
+        if numbers:
+            others.append(ir.Const((min if kind is ir.Min else max)(numbers)))
+        found = chain(others, kind)
+        return sums.atom(found) if type(found) is kind else self.normal(found)
+
     def _improve(self, total: Sum) -> Sum:
-        if len(total) < 2 or not _has_division(total):
-            return total
-        for rule in SUM_RULES:
-            better = rule.apply(total, self)
-            if better is not None:
-                return self._improve(better)
+        better: Sum | None = total
+        while better is not None:
+            total = better
+            if len(total) < 2 or not _has_division(total):
+                return total
+            found = (rule.apply(total, self) for rule in SUM_RULES)
+            better = next((x for x in found if x is not None), None)
         return total
 
     def _by_rules(self, expr: ir.Binary) -> Sum:

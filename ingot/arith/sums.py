@@ -9,11 +9,12 @@ An atom is a variable, an opaque leaf, or a `//`, `%`, `min` or `max`. Products 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from ingot.arith import expr as ir
 from ingot.arith.expr import Const, Expr
+from ingot.support.stack import segmented
 
 Product = tuple[Expr, ...]
 Sum = dict[Product, int]
@@ -138,16 +139,33 @@ def _by_atoms(product: Product) -> list[tuple[int, str]]:
 
 def of(expr: Expr) -> Sum:
     """The sum of an expression, without rules; canonical if the expression is."""
-    match expr:
-        case Const(value=value):
-            return constant(value)
-        case ir.Add(a=a, b=b):
-            return plus(of(a), of(b))
-        case ir.Sub(a=a, b=b):
-            return plus(of(a), of(b), -1)
-        case ir.Mul(a=a, b=b):
-            return times(of(a), of(b))
-    return atom(expr)
+    total: Sum = {}
+    for term, sign in addends(expr):
+        add_to(total, _of_addend(term), sign)
+    return total
+
+
+def addends(expr: Expr) -> Iterator[tuple[Expr, int]]:
+    """The terms of a tree of + and - with their signs, from left to right."""
+    todo: list[tuple[Expr, int]] = [(expr, 1)]
+    while todo:
+        term, sign = todo.pop()
+        if isinstance(term, ir.Add | ir.Sub):
+            todo.append((term.b, sign if isinstance(term, ir.Add) else -sign))
+            todo.append((term.a, sign))
+        else:
+            yield term, sign
+
+
+def _of_addend(term: Expr) -> Sum:
+    if isinstance(term, Const):
+        return constant(term.value)
+    return _of_product(term) if isinstance(term, ir.Mul) else atom(term)
+
+
+@segmented
+def _of_product(term: ir.Mul) -> Sum:
+    return times(of(term.a), of(term.b))
 
 
 def to_expr(total: Mapping[Product, int]) -> Expr:

@@ -20,7 +20,7 @@ import numpy as np
 from ingot import api, backends, cache, frontends
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
-from ingot.runtime.pool import cgroup_quota, usable_cores
+from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 

@@ -10,6 +10,7 @@ from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.llvm_text import Function, splat, vector
 from ingot.loops import ir
+from ingot.support.stack import segmented
 
 
 class IndexPrinter:
@@ -27,6 +28,7 @@ class IndexPrinter:
         """An opaque value inside an index; llvm_values.py prints it."""
         raise NotImplementedError
 
+    @segmented
     def index(self, e: arith.Expr) -> str:
         match e:
             case arith.Const(value=value):

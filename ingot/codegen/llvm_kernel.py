@@ -18,6 +18,7 @@ from ingot.loops import ir, visit
 from ingot.loops.emit import parse as parse_emit
 from ingot.loops.frame import Scratch, reasons, scratch_layout
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 CACHE_LINE = 64  # bytes; alignment of stack buffers
 
@@ -52,6 +53,7 @@ class _Printer:
         head = f'define i32 @{symbol}({", ".join(params)}) nounwind "no-builtins"'
         return self.fn.text(head) + "\n".join([*self.fn.declares, *self.metadata]) + "\n"
 
+    @segmented
     def stmt(self, s: ir.Stmt) -> None:
         match s:
             case ir.Seq(stmts=stmts):

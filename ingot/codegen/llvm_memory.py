@@ -12,6 +12,7 @@ from ingot.codegen.llvm_indices import IndexPrinter, has_loaded_data
 from ingot.codegen.llvm_text import intrinsic_suffix, memory_type, splat, value_type, vector
 from ingot.dtypes import DType
 from ingot.loops import ir, visit
+from ingot.support.stack import segmented
 
 
 class LoadPrinter(IndexPrinter):
@@ -154,6 +155,7 @@ def _split_by_loop(index: arith.Expr, innermost: list[str]) -> list[arith.Expr]:
     return [e for e in sums if not arith.is_const(e, 0)]
 
 
+@segmented
 def _terms(e: arith.Expr) -> list[arith.Expr]:
     return _terms(e.a) + _terms(e.b) if isinstance(e, arith.Add) else [e]
 

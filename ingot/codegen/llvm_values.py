@@ -21,6 +21,7 @@ from ingot.codegen.llvm_text import (
 from ingot.dtypes import DType
 from ingot.loops import ir
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -31,6 +32,7 @@ _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round
 class ValuePrinter(LoadPrinter):
     """Emits values into a Function, given the LLVM values of variables and buffers."""
 
+    @segmented
     def value(self, e: ir.Expr) -> str:
         fn = self.fn
         match e:
@@ -302,6 +304,7 @@ class ValuePrinter(LoadPrinter):
         return self.fn.call(value_type(target, lanes), name, [(value_type(source, lanes), a)])
 
 
+@segmented
 def _is_non_nan_constant(e: ir.Expr) -> bool:
     """A constant that is not NaN."""
     if isinstance(e, ir.Broadcast):

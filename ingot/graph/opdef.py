@@ -66,7 +66,9 @@ class OpDef:
     zero_padded: bool = False  # the first operand is zero-padded by the attribute `pads`
     is_slice: bool = False  # a strided slice of the operand: `starts`, `sizes`, `steps`
     channels_last: bool = False  # prefers channels-last layout for (batch, channels, *space)
+    infers_layouts: bool = False  # `infer` gives exact types, layouts included
     python_reference: bool = False  # loops over elements in Python instead of calling numpy
+    family: str = "by_structure"  # schedule rule of the groups that it anchors
     cheap: bool = False  # cheaper to recompute than to store (transposes, casts, adds)
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

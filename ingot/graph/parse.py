@@ -1,10 +1,13 @@
 """The parser: text → Graph. In: text from `text.show` or a person. Out: an unverified Graph.
 Called through `graph.text.parse`. The grammar, with `*` for repetition:
 
-    graph  ::= "graph" word "(" (value ":" type)* ")" "{" symbol* node* state* "return" value* "}"
+    graph  ::= "graph" word "(" (value ":" type)* ")"
+               "{" symbol* node* state* view* "return" value* "}"
     symbol ::= "symbol" name ":" low ".." [high] ["step" int] ["from" word]
     node   ::= (value ":" type)* "=" ( "@" digest | op "(" (value | "_")* ")" ["{" attrs "}"] )
     type   ::= dtype "[" size* "]" ["{" layout; device; quant "}"] | seq "<" type ">" | opt …
+    state  ::= "state" value "->" value
+    view   ::= "view" value "=" value "[" int* "]"
     size   ::= integers, symbols, + - * // %, min, max, parentheses
     attr   ::= none | true | false | int | float | "string" | dtype | @digest:dtype[dims] | graph
              | size | "[" attr* "]"
@@ -16,14 +19,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
+from ingot.graph.ir import ConstRef, Graph, Node, Value, View, make_attrs
 from ingot.graph.reader import Reader, bad_text, tokens
 from ingot.graph.types import Layout, OptionalType, Quant, SequenceType, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 _SUMS = {"+": arith.Add, "-": arith.Sub}
 _PRODUCTS = {"*": arith.Mul, "//": arith.FloorDiv, "%": arith.Mod}
@@ -61,13 +66,25 @@ def _graph(r: Reader) -> Graph:
         first = _name(r)
         r.expect("->")
         state.append((first, _name(r)))
+    views = []
+    while r.accept("view"):
+        views.append(_view(r))
     r.expect("return")
     outputs = r.many(lambda r: _known(r, scope), "}")
-    return Graph(name, tuple(inputs), tuple(outputs), tuple(nodes), tuple(symbols), tuple(state))
+    given = (inputs, outputs, nodes, symbols, state, views)
+    return Graph(name, *map(tuple, given))  # type: ignore[arg-type]
+
+
+def _view(r: Reader) -> View:
+    value = _name(r)
+    r.expect("=")
+    base = _name(r)
+    r.expect("[")
+    return View(value, base, tuple(r.many(_integer, "]")))
 
 
 def _is_tail(r: Reader) -> bool:
-    return r.now.text in ("state", "return") and r.tokens[r.at + 1].text != "("
+    return r.now.text in ("state", "view", "return") and r.tokens[r.at + 1].text != "("
 
 
 def _symbol(r: Reader) -> Symbol:
@@ -244,6 +261,7 @@ def _integer(r: Reader) -> int:
     return sign * int(r.kind("int"))
 
 
+@segmented
 def _size(r: Reader) -> arith.Expr:
     left = _product(r)
     while r.now.text in _SUMS:
@@ -269,13 +287,8 @@ def _atom(r: Reader) -> arith.Expr:
     if token.kind == "word" and token.text in _EXTREMES:
         r.take()
         r.expect("(")
-        a, b = _pair(r)
-        return _EXTREMES[token.text](a, b)
+        items = r.many(_size, ")")
+        if len(items) < 2:
+            raise r.error("min and max take two sizes or more")
+        return reduce(_EXTREMES[token.text], items)
     return arith.Var(_symbol_name(r))
-
-
-def _pair(r: Reader) -> tuple[arith.Expr, arith.Expr]:
-    items = r.many(_size, ")")
-    if len(items) != 2:
-        raise r.error("min and max take two sizes")
-    return items[0], items[1]

@@ -11,6 +11,7 @@ from dataclasses import field, replace
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
 from ingot.dtypes import DType
 from ingot.support.node import Node, node
 
@@ -111,25 +112,25 @@ def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> 
     return replace(type, shape=tuple(arith.wrap(d) for d in shape))
 
 
+def same_size(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are known to be equal, for every value of the symbols."""
+    return a == b or (bool(arith.free_vars(a)) and simplify(a) == simplify(b))
+
+
 # Keywords of the text format; a symbol with such a name is quoted.
 WORDS = frozenset(dtypes.TABLE) | {
     "none", "true", "false", "inf", "nan", "min", "max", "graph",
 }  # fmt: skip
 
 
-def show_dim(dim: DimLike, outer: int = 0) -> str:
+def show_dim(dim: DimLike) -> str:
     """Text of a dimension: as `arith.show`, with names quoted that are not identifiers."""
-    match dim:
-        case arith.Var(name=name):
-            plain = name.isidentifier() and name.isascii() and name not in WORDS
-            return name if plain else "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
-        case arith.Min() | arith.Max():
-            return f"{dim.symbol}({show_dim(dim.a)}, {show_dim(dim.b)})"
-        case arith.Binary(a=a, b=b):
-            level = 2 if isinstance(dim, arith.Mul | arith.FloorDiv | arith.Mod) else 1
-            text = f"{show_dim(a, level)} {dim.symbol} {show_dim(b, level + 1)}"
-            return f"({text})" if level < outer else text
-    return arith.show(dim, outer=outer)
+    return arith.show(dim, name_text=_show_name)
+
+
+def _show_name(name: str) -> str:
+    plain = name.isidentifier() and name.isascii() and name not in WORDS
+    return name if plain else "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
 
 
 def _show_list(items: object) -> str:

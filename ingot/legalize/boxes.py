@@ -11,6 +11,7 @@ from ingot.arith import expr as arith
 from ingot.legalize import terms
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir
+from ingot.support.stack import segmented
 
 Span = tuple[arith.Expr, arith.Expr]
 
@@ -23,6 +24,7 @@ def span_of(index: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges) -> S
     return ranges.simplify(found[0]), ranges.simplify(found[1])
 
 
+@segmented
 def _span(e: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges) -> Span | None:
     if not terms.index_vars(e) & inner.keys() and not is_loaded(e):
         return e, e

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ingot.arith import expr as arith
 from ingot.legalize.context import FreshNames
 from ingot.loops import ir, visit
+from ingot.support.stack import segmented
 
 
 def copy_stmt(s: ir.Stmt, env: Mapping[str, arith.IntLike], names: FreshNames) -> ir.Stmt:
@@ -24,6 +25,7 @@ class _Copy:
     def index(self, i: arith.Expr) -> arith.Expr:
         return arith.substitute(i, self.vars, lambda payload: ir.index_of(self.expr(payload)))
 
+    @segmented
     def expr(self, e: ir.Expr) -> ir.Expr:
         match e:
             case ir.Lit():
@@ -42,6 +44,7 @@ class _Copy:
         shape = tuple(self.index(d) for d in buffer.shape)
         return ir.replace(buffer, name=self.names.fresh(buffer.name), shape=shape)
 
+    @segmented
     def stmt(self, s: ir.Stmt) -> ir.Stmt:
         match s:
             case ir.For(var=var):

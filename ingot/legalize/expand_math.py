@@ -21,6 +21,7 @@ from ingot.legalize.math import narrow, table
 from ingot.legalize.math.code import Code, V, rounded, select
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Kernel, Stmt
+from ingot.support.stack import segmented
 from ingot.target import FMA
 
 _ROUNDINGS = ("floor", "ceil", "trunc", "round")
@@ -38,6 +39,7 @@ class _Expand:
         self.has_half = ctx.has_any(HALF_CASTS)
         self.has_all = self.has_fma and self.has_rounding
 
+    @segmented
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, ir.While) and self.must_change(s.cond):
             return self.loop_on_flag(s)
@@ -65,6 +67,7 @@ class _Expand:
     def must_change(self, e: Expr) -> bool:
         return _is_special(e, self.has_half) or (not self.has_all and _may_lack_instruction(e))
 
+    @segmented
     def expr(self, e: Expr, code: Code) -> Expr:
         if not self.must_change(e):
             return e
@@ -181,6 +184,7 @@ def _is_narrow(dtype: DType) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
+@segmented
 def _is_special(e: Expr, has_half: bool) -> bool:
     """Does `e` contain Math, or arithmetic of a narrow type?"""
     match e:
@@ -198,6 +202,7 @@ def _is_special(e: Expr, has_half: bool) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
+@segmented
 def _may_lack_instruction(e: Expr) -> bool:
     """Does `e` contain an operation that older targets have no instruction for?"""
     if isinstance(e, ir.Fma) or (isinstance(e, ir.Unary) and e.op in _ROUNDINGS):

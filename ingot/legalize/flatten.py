@@ -20,6 +20,7 @@ from ingot.legalize.ranges import Ranges
 from ingot.legalize.terms import EMPTY, TRUE
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Kernel, Stmt
+from ingot.support.stack import segmented
 
 
 def flatten(kernel: Kernel, ctx: PassContext) -> Kernel:
@@ -58,6 +59,7 @@ class _Flatten:
             arith.substitute(i, {}, lambda payload: ir.index_of(self.expr(payload)))
         )
 
+    @segmented
     def expr(self, e: ir.Expr) -> ir.Expr:
         if isinstance(e, ir.Lit | ir.Ref):
             return e
@@ -79,6 +81,7 @@ class _Flatten:
             return fold(e, self.ranges)
         return fold(visit.rebuild_expr(e, self.expr, self.index), self.ranges)
 
+    @segmented
     def stmt(self, s: Stmt) -> Stmt:
         match s:
             case ir.Store():

@@ -15,6 +15,7 @@ from ingot.legalize import boxes, terms
 from ingot.legalize.boxes import Span
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
+from ingot.support.stack import segmented
 
 _FLIP = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
@@ -50,6 +51,7 @@ class _Collect:
                 self.is_hidden |= x.width != 1
                 self.found.append(BufferAccess(x.indices, loops, masks, False, certain))
 
+    @segmented
     def stmt(self, s: ir.Stmt, loops: tuple, guards: tuple, certain: bool) -> None:
         for e in visit.own_exprs(s):
             self.reads(e, loops, guards, certain)

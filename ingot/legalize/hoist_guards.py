@@ -19,6 +19,7 @@ from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.ir import For, If, Kernel, LoopKind, Stmt
 from ingot.support import knobs
+from ingot.support.stack import segmented
 
 MAX_STMTS = 128  # statements of a body that is duplicated, after unrolling; heuristic
 EXPANDED_KINDS = (LoopKind.VECTOR, LoopKind.UNROLL)
@@ -61,6 +62,7 @@ def _masked(s: Stmt) -> Stmt:
     return ir.replace(s, annotations=(*s.annotations, ir.MASKED))
 
 
+@segmented
 def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
     """Conjuncts that depend on `var` and not on some loop in between; of the inner loops, they
     depend on VECTOR and UNROLL loops only."""
@@ -132,6 +134,7 @@ def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
     return visit.map_stmt(s, on_stmt, on_expr)
 
 
+@segmented
 def _count(s: Stmt) -> int:
     """The number of statements after unrolling."""
     match s:

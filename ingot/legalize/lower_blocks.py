@@ -17,6 +17,7 @@ from ingot.legalize import terms
 from ingot.legalize.context import FreshNames, PassContext
 from ingot.loops import ir, visit
 from ingot.loops.ir import AxisKind, Block, For, If, Kernel, LoopKind, Seq, Stmt
+from ingot.support.stack import segmented
 
 Path = tuple[Stmt, ...]
 
@@ -42,6 +43,7 @@ class _Lower:
         self.names = names
         self.before: dict[int, list[Stmt]] = {}  # id of a loop → inits to insert before it
 
+    @segmented
     def stmt(self, s: Stmt, path: Path) -> Stmt:
         if isinstance(s, Block):
             return self.block(s, path)

@@ -15,6 +15,7 @@ from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.alignment import Align
 from ingot.loops.ir import Alloc, Buffer, For, If, Kernel, Let, LoopKind, Seq, Stmt
+from ingot.support.stack import segmented
 
 
 def place_allocs(kernel: Kernel, ctx: PassContext) -> Kernel:
@@ -54,6 +55,7 @@ class _Sink:
         self.buffer, self.ranges, self.ctx = buffer, ranges, ctx
         self.align = align or ctx.aligned.get(buffer.name)
 
+    @segmented
     def stmt(self, s: Stmt) -> Stmt:
         match s:
             case Seq(stmts=stmts):

@@ -11,6 +11,7 @@ from ingot.legalize.context import PassContext
 from ingot.legalize.terms import EMPTY
 from ingot.loops import ir, visit
 from ingot.loops.ir import Kernel, LoopKind, Stmt
+from ingot.support.stack import segmented
 
 
 def simplify_stmts(kernel: Kernel, ctx: PassContext) -> Kernel:
@@ -26,9 +27,11 @@ class _Simplify:
             return i
         return arith.substitute(i, self.once, lambda payload: ir.index_of(self.expr(payload)))
 
+    @segmented
     def expr(self, e: ir.Expr) -> ir.Expr:
         return visit.rebuild_expr(e, self.expr, self.index) if self.once else e
 
+    @segmented
     def stmt(self, s: Stmt) -> Stmt:
         match s:
             case ir.For():

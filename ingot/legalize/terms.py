@@ -15,39 +15,18 @@ EMPTY = ir.Seq(())
 @lru_cache(maxsize=1 << 16)
 def index_vars(i: arith.Expr) -> frozenset[str]:
     """Loop variables and sizes that an index uses, also inside its opaque values."""
-    match i:
-        case arith.Var(name=name):
-            return frozenset((name,))
-        case arith.Opaque(payload=payload):
-            return value_vars(payload)
-        case arith.Binary(a=a, b=b):
-            return index_vars(a) | index_vars(b)
-    return frozenset()
+    return frozenset(visit.index_vars(i))
 
 
 @lru_cache(maxsize=1 << 16)
 def value_vars(e: ir.Expr) -> frozenset[str]:
     """Loop variables and sizes that a value uses."""
-    found: set[str] = set()
-
-    def on_expr(x: ir.Expr) -> ir.Expr:
-        found.update(value_vars(x))
-        return x
-
-    def on_index(i: arith.Expr) -> arith.Expr:
-        found.update(index_vars(i))
-        return i
-
-    visit.rebuild_expr(e, on_expr, on_index)
-    return frozenset(found)
+    return frozenset(visit.value_vars(e))
 
 
 def stmt_vars(s: ir.Stmt) -> set[str]:
     """Loop variables and sizes that a statement uses, its own loop variables included."""
     found: set[str] = set()
-
-    def stmt(x: ir.Stmt) -> ir.Stmt:
-        return visit.rebuild_stmt(x, stmt, expr, index)
 
     def expr(e: ir.Expr) -> ir.Expr:
         found.update(value_vars(e))
@@ -57,7 +36,8 @@ def stmt_vars(s: ir.Stmt) -> set[str]:
         found.update(index_vars(i))
         return i
 
-    stmt(s)
+    for each in visit.walk_stmts(s):
+        visit.rebuild_stmt(each, lambda x: x, expr, index)
     return found
 
 

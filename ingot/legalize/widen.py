@@ -14,6 +14,7 @@ from ingot.legalize.widen_values import NotVector, WidenValues, masked
 from ingot.loops import ir, visit
 from ingot.loops.build import identity
 from ingot.loops.ir import Stmt
+from ingot.support.stack import segmented
 
 __all__ = ["NotVector", "Widen"]
 
@@ -25,6 +26,7 @@ class Widen(WidenValues):
     def body(self) -> Stmt:
         return self.stmt(self.loop.body)
 
+    @segmented
     def stmt(self, s: Stmt) -> Stmt:
         match s:
             case ir.Store():

@@ -15,6 +15,7 @@ from ingot.legalize.conditions import as_index
 from ingot.legalize.context import FreshNames
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
+from ingot.support.stack import segmented
 
 
 class NotVector(Exception):
@@ -77,6 +78,7 @@ class WidenValues:
         new = arith.substitute(index, env, lambda p: ir.index_of(self.value_at(p, lane)))
         return self.ranges.simplify(new)
 
+    @segmented
     def value_at(self, e: ir.Expr, lane: int) -> ir.Expr:
         """The scalar that lane `lane` computes for `e`."""
         if isinstance(e, ir.Ref) and e.name in self.wide_lets:
@@ -100,6 +102,7 @@ class WidenValues:
 
     # --- all lanes -----------------------------------------------------------------------------
 
+    @segmented
     def wide(self, e: ir.Expr) -> ir.Expr:
         """`e` for all lanes: a vector, or a scalar if it is uniform."""
         match e:

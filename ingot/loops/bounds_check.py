@@ -17,6 +17,7 @@ from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Stmt
 from ingot.loops.verify_values import InvariantError, show_access
+from ingot.support.stack import segmented
 
 Env = Mapping[str, Interval]
 
@@ -74,6 +75,7 @@ class _Walk:
         self.loops: dict[str, ir.For] = {}
         self.axes: dict[str, arith.Expr] = {}
 
+    @segmented
     def stmt(self, s: Stmt) -> Iterator[Found]:
         if isinstance(s, ir.If | ir.While) or (isinstance(s, ir.Block) and s.where is not None):
             return
@@ -103,7 +105,9 @@ class _Walk:
 
 def _unconditional_loads(e: Expr) -> Iterator[ir.Load]:
     """Loads of a value that do not depend on a select's condition."""
-    if isinstance(e, ir.Load) and e.mask is None and e.width == 1:
-        yield e
-    for operand in [e.cond] if isinstance(e, ir.Select) else visit.sub_exprs(e):
-        yield from _unconditional_loads(operand)
+    todo = [e]
+    while todo:
+        e = todo.pop()
+        if isinstance(e, ir.Load) and e.mask is None and e.width == 1:
+            yield e
+        todo += [e.cond] if isinstance(e, ir.Select) else reversed(visit.sub_exprs(e))

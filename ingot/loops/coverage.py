@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.affine import affine
 from ingot.arith.bounds import Interval, prove
@@ -37,30 +36,25 @@ def _stores(
     s: Stmt, stops: Stops, axes: Mapping[str, arith.Expr], guards: tuple[Expr, ...]
 ) -> Iterator[Found]:
     """Scalar stores with indices over loop variables only, and the guards around them."""
-    match s:
-        case ir.Seq() | ir.Let() | ir.Alloc():
-            for inner in visit.sub_stmts(s):
-                yield from _stores(inner, stops, axes, guards)
-        case ir.For(var=var, start=start, stop=stop, body=body) if arith.is_const(start, 0):
-            yield from _stores(body, {**stops, var: arith.substitute(stop, axes)}, axes, guards)
-        case ir.Block(axes=own, where=where, init=init, body=body):
-            bound = {**axes, **{a.var: arith.substitute(a.binding, axes) for a in own}}
-            inner_guards = (*guards, *(visit.substitute(t, bound) for t in _terms(where)))
-            yield from _stores(body, stops, bound, inner_guards)
-            if init is not None:
-                yield from _stores(init, stops, bound, inner_guards)
-        case ir.Store(mask=None) if s.value.lanes == 1:
-            yield _over_loops(s, axes), stops, guards
+    todo = [(s, stops, axes, guards)]
+    while todo:
+        s, stops, axes, guards = todo.pop()
+        match s:
+            case ir.Seq() | ir.Let() | ir.Alloc():
+                todo += [(x, stops, axes, guards) for x in reversed(visit.sub_stmts(s))]
+            case ir.For(var=var, start=start, stop=stop, body=body) if arith.is_const(start, 0):
+                todo.append((body, {**stops, var: arith.substitute(stop, axes)}, axes, guards))
+            case ir.Block(axes=own, where=where):
+                bound = {**axes, **{a.var: arith.substitute(a.binding, axes) for a in own}}
+                terms = [] if where is None else visit.conjuncts(where)
+                inner = (*guards, *(visit.substitute(t, bound) for t in terms))
+                todo += [(x, stops, bound, inner) for x in visit.sub_stmts(s)]  # the body first
+            case ir.Store(mask=None) if s.value.lanes == 1:
+                yield _over_loops(s, axes), stops, guards
 
 
 def _over_loops(s: ir.Store, axes: Mapping[str, arith.Expr]) -> ir.Store:
     return ir.replace(s, indices=tuple(arith.substitute(i, axes) for i in s.indices))
-
-
-def _terms(where: Expr | None) -> list[Expr]:
-    if isinstance(where, ir.Binary) and where.op == "and" and where.dtype is dtypes.bool_:
-        return _terms(where.a) + _terms(where.b)
-    return [] if where is None else [where]
 
 
 def _fills(

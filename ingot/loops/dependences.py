@@ -14,6 +14,7 @@ from ingot.arith.sums import Product
 from ingot.loops import ir, regions, visit
 from ingot.loops.ir import AxisKind, Block, Stmt
 from ingot.loops.regions import Env, RegionAccess
+from ingot.support.stack import segmented
 
 
 def top_blocks(root: Stmt) -> list[Block]:
@@ -175,6 +176,7 @@ def _digit(dim: regions.Dim, var: str, env: Env) -> tuple[int, int | None] | Non
     return _digit_of(product, var)
 
 
+@segmented
 def _digit_of(product: Product, var: str) -> tuple[int, int | None] | None:
     """A variable's digit as (divisor, modulus); a quotient has no modulus."""
     match product[0]:
@@ -194,6 +196,7 @@ def _digit_of(product: Product, var: str) -> tuple[int, int | None] | None:
     return None
 
 
+@segmented
 def _determines(divisor: int, digits: set[tuple[int, int | None]]) -> bool:
     """Whether the digits determine var // divisor."""
     if (divisor, None) in digits:

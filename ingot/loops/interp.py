@@ -30,6 +30,7 @@ from ingot.loops.interp_memory import (
 from ingot.loops.interp_values import STATE, Frame, Value, ValueCompiler
 from ingot.loops.ir import LoopKind, Stmt
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 CompiledStmt = Callable[[Frame], None]
 ThreadBody = Callable[[Frame], Iterator[None]]
@@ -116,6 +117,7 @@ class _Program(ValueCompiler):
 
     # --- statements ---
 
+    @segmented
     def stmt(self, s: Stmt) -> CompiledStmt:
         compiled = self.flat(s)
         if len(compiled) == 1:

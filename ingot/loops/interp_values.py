@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 import numpy as np
 
@@ -17,12 +17,15 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, numeric
 from ingot.loops.interp_memory import out_of_range
 from ingot.loops.ir import Expr
+from ingot.support.stack import on_new_stack, segmented
 
 Frame = list[Any]
 Value = Callable[[Frame], Any]
 Number = Callable[[Frame], int]
 
 STATE = 0  # the slot of the RunState
+RUN_LEVELS = 64  # nested closures of one stack: the closure of a deeper value runs on its own
+C = TypeVar("C", bound=Callable[[Frame], Any])
 
 
 class ValueCompiler:
@@ -30,6 +33,7 @@ class ValueCompiler:
 
     def __init__(self) -> None:
         self.slots: dict[str, int] = {"": STATE}
+        self.nesting = 0
 
     def slot(self, name: str) -> int:
         return self.slots.setdefault(name, len(self.slots))
@@ -37,6 +41,19 @@ class ValueCompiler:
     # --- indices ---
 
     def index(self, i: arith.Expr) -> Number:
+        return self._nested(self._index, i)
+
+    def value(self, e: Expr) -> Value:
+        return self._nested(self._value, e)
+
+    @segmented
+    def _nested(self, compile_: Callable[[Any], C], e: Any) -> C:
+        self.nesting += 1
+        made = compile_(e)
+        self.nesting -= 1
+        return made if (self.nesting + 1) % RUN_LEVELS else on_new_stack(made)
+
+    def _index(self, i: arith.Expr) -> Number:
         match i:
             case arith.Const(value=number):
                 return lambda frame: number
@@ -115,7 +132,7 @@ class ValueCompiler:
 
     # --- values ---
 
-    def value(self, e: Expr) -> Value:
+    def _value(self, e: Expr) -> Value:
         match e:
             case ir.Lit(value=number, type=dtype):
                 made = numeric.constant(number, dtype)

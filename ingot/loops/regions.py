@@ -18,6 +18,7 @@ from ingot.arith.bounds import Interval, bounds_of, prove
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Expr, Stmt
+from ingot.support.stack import segmented
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -164,6 +165,7 @@ def _ranges(inner: Loops, env: Env) -> dict[str, Interval]:
     return found
 
 
+@segmented
 def _end(e: arith.Expr, var: str, ends: Span, upper: bool, env: Env) -> arith.Expr | None:
     """The greatest (or least) value of `e` over the range of `var`."""
     if var not in arith.free_vars(e):
@@ -236,6 +238,7 @@ class _Walk:
         self.block: ir.Block | None = None
         self.guards = 0
 
+    @segmented
     def stmt(self, s: Stmt) -> Iterator[RegionAccess]:
         if not isinstance(s, ir.Block):  # a block's `where` uses its axes
             yield from self.loads(visit.own_exprs(s))

@@ -13,6 +13,7 @@ from typing import Any
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.ir import Buffer, Expr, Stmt
+from ingot.support.stack import segmented
 
 NameMap = Mapping[str, str]
 
@@ -66,6 +67,7 @@ class Renamer:
                 return type(i)(self.index(a), self.index(b))
         return i
 
+    @segmented
     def value(self, e: Expr) -> Expr:
         new = visit.rebuild_expr(e, self.value, self.index)
         match new:
@@ -84,6 +86,7 @@ class Renamer:
     def box(self, box: ir.Slice) -> ir.Slice:
         return ir.replace(box, buffer=self.buffer(box.buffer))
 
+    @segmented
     def stmt(self, s: Stmt) -> Stmt:
         """Children first, without flattening a Seq, then the names that `s` binds."""
         if isinstance(s, ir.Seq):

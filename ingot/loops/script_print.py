@@ -18,6 +18,7 @@ from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.ir import AxisKind, Expr, LoopKind, Stmt
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 # Operator symbols with Python's precedence, lowest first; comparisons are lower than all.
 INFIX: dict[str, tuple[str, int]] = {
@@ -68,6 +69,7 @@ def show(n: ir.Kernel | Stmt | Expr | arith.Expr) -> str:
 # --- expressions --------------------------------------------------------------------------------
 
 
+@segmented
 def value(e: Expr, expect: DType | None = None, outer: int = 0) -> str:
     """`e` as source; `expect` is the type of an untyped number here, `outer` the precedence."""
     match e:
@@ -134,6 +136,7 @@ def reference(operands: Iterable[Expr], expect: DType | None) -> DType | None:
     return next((e.dtype for e in operands if not isinstance(e, ir.Lit)), expect)
 
 
+@segmented
 def index(i: arith.Expr) -> str:
     """An index expression; a load or Let is printed as it is, any other value as `value(…)`."""
     return arith.show(i, _opaque)
@@ -267,7 +270,19 @@ class _Printer:
         options = [] if named else [f"name={_text(k.name)}"]
         options += [f"origin={_text(k.origin)}"] if k.origin else []
         options += [f"family={_text(k.family)}"] if k.family else []
-        self.line("@ingot.kernel" + (f"({', '.join(options)})" if options else ""))
+        if k.plans:
+            plans = ", ".join(f"{_text(block)}: {_text(str(plan))}" for block, plan in k.plans)
+            options.append(f"plans={{{plans}}}")
+        if k.remarks:
+            rows = (f"({', '.join(map(_text, (r.block, r.about, r.why)))})" for r in k.remarks)
+            options.append(f"remarks=[{', '.join(rows)}]")
+        if len(", ".join(options)) <= 80:
+            self.line("@ingot.kernel" + (f"({', '.join(options)})" if options else ""))
+        else:
+            self.line("@ingot.kernel(")
+            for option in options:
+                self.line(f"    {option},")
+            self.line(")")
         self.function(k.name if named else "kernel", k)
 
     def function(self, name: str, k: ir.Kernel) -> None:
@@ -327,6 +342,7 @@ class _Printer:
                     return
             s = last.body
 
+    @segmented
     def stmt(self, s: Stmt) -> None:
         match s:
             case ir.For():

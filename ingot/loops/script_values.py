@@ -12,6 +12,7 @@ import ast
 import operator
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 from ingot import dtypes
@@ -21,6 +22,7 @@ from ingot.loops import ir, script_print
 from ingot.loops.ir import Expr
 from ingot.loops.script_helpers import Scoped
 from ingot.loops.script_scope import MISSING, Variable, dtype_of, number_of
+from ingot.support.stack import segmented
 
 _INFIX: dict[type[ast.operator], str] = {
     ast.BitOr: "or", ast.BitXor: "xor", ast.BitAnd: "and", ast.LShift: "shl", ast.RShift: "shr",
@@ -48,6 +50,7 @@ class Values(Scoped):
 
     # --- values ---
 
+    @segmented
     def value(self, node: ast.expr, expect: DType | None = None) -> Expr:
         if (alias := self.alias(node)) is not None:
             with self.within(alias.env):
@@ -185,6 +188,7 @@ class Values(Scoped):
     def is_number(self, node: ast.expr) -> bool:
         return self.number(node) is not None
 
+    @segmented
     def number(self, node: ast.expr) -> int | float | None:
         """An untyped number with its sign, including nan and inf; None if `node` is not one."""
         if (alias := self.alias(node)) is not None:
@@ -220,8 +224,13 @@ class Values(Scoped):
         return number_of(holder[at])
 
     def folded(self, node: ast.BinOp) -> int | float | None:
-        """Constant folding with Python's arithmetic. The right operand is folded first: in a long
-        sum it is the short one."""
+        """Constant folding with Python's arithmetic. The first operand of a long sum is looked at
+        first: it is rarely a number, and then nothing else is."""
+        first: ast.expr = node
+        while isinstance(first, ast.BinOp):
+            first = first.left
+        if self.number(first) is None:
+            return None
         right = self.number(node.right)
         left = self.number(node.left) if right is not None else None
         if left is None:
@@ -251,6 +260,7 @@ class Values(Scoped):
 
     # --- indices ---
 
+    @segmented
     def index(self, node: ast.expr) -> arith.Expr:
         if (alias := self.alias(node)) is not None:
             with self.within(alias.env):
@@ -275,9 +285,9 @@ class Values(Scoped):
                 with self.inlined(node, helper) as result:
                     return self.index(result)
             case ast.Call() if self.head(node) in ("min", "max"):
-                args, _ = self.call(node, self.head(node), (2, 2))
+                args, _ = self.call(node, self.head(node), (2, None))
                 make = arith.Min if self.head(node) == "min" else arith.Max
-                return self.combine(make, self.index(args[0]), self.index(args[1]))
+                return reduce(partial(self.combine, make), [self.index(a) for a in args])
             case ast.Call() if self.head(node) == "value":
                 args, _ = self.call(node, "value", (1, 1))
                 return arith.Opaque(self.value(args[0]))

@@ -115,18 +115,44 @@ class Expr(Node):
 
 
 class LikeOperand(Expr):
-    """A value with its operand's type and width, unless a subclass overrides them."""
+    """A value with its operand's type and width, unless a subclass overrides them. Each is looked
+    up once, down to the operand that knows it: a property of a property would recurse."""
 
-    __slots__ = ()
+    __slots__ = ("_dtype", "_lanes")
     a: Expr
+    _dtype: DType
+    _lanes: int
+
+    @property
+    def gives_flag(self) -> bool:
+        """Is the type bool, whatever the operand's is?"""
+        return False
+
+    @property
+    def operand(self) -> Expr:
+        return self.a
 
     @property
     def dtype(self) -> DType:
-        return self.a.dtype
+        try:
+            return self._dtype
+        except AttributeError:
+            e: Expr = self
+            while type(e).dtype is LikeOperand.dtype and not hasattr(e, "_dtype"):
+                e = _FLAG if e.gives_flag else e.operand  # type: ignore[attr-defined]
+            object.__setattr__(self, "_dtype", e.dtype)
+            return self._dtype
 
     @property
     def lanes(self) -> int:
-        return self.a.lanes
+        try:
+            return self._lanes
+        except AttributeError:
+            e: Expr = self
+            while type(e).lanes is LikeOperand.lanes and not hasattr(e, "_lanes"):
+                e = e.operand  # type: ignore[attr-defined]
+            object.__setattr__(self, "_lanes", e.lanes)
+            return self._lanes
 
 
 # docs/loops.md and interp.py define each operator. Integers wrap; min and max propagate
@@ -159,6 +185,9 @@ class Lit(Expr):
         if self.type.is_float:
             return (struct.pack("<d", float(self.value)), self.type)
         return (int(self.value), self.type)
+
+
+_FLAG = Lit(True, dtypes.bool_)
 
 
 @node
@@ -195,8 +224,8 @@ class Unary(LikeOperand):
     a: Expr
 
     @property
-    def dtype(self) -> DType:
-        return dtypes.bool_ if self.op == "isnan" else self.a.dtype
+    def gives_flag(self) -> bool:
+        return self.op == "isnan"
 
 
 @node
@@ -218,19 +247,15 @@ class Compare(LikeOperand):
 
 
 @node
-class Math(Expr):
+class Math(LikeOperand):
     """A function that legalize expands: `MATH` gives its name and arity."""
 
     fn: str
     args: tuple[Expr, ...]
 
     @property
-    def dtype(self) -> DType:
-        return self.args[0].dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.args[0].lanes
+    def operand(self) -> Expr:
+        return self.args[0]
 
 
 @node
@@ -318,13 +343,9 @@ class Ramp(Expr):
 
 
 @node
-class Broadcast(Expr):
+class Broadcast(LikeOperand):
     a: Expr
     width: int
-
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
 
     @property
     def lanes(self) -> int:
@@ -332,14 +353,14 @@ class Broadcast(Expr):
 
 
 @node
-class Lanes(Expr):
+class Lanes(LikeOperand):
     """A vector built from scalars, one for each lane."""
 
     items: tuple[Expr, ...]
 
     @property
-    def dtype(self) -> DType:
-        return self.items[0].dtype
+    def operand(self) -> Expr:
+        return self.items[0]
 
     @property
     def lanes(self) -> int:
@@ -347,7 +368,7 @@ class Lanes(Expr):
 
 
 @node
-class Shuffle(Expr):
+class Shuffle(LikeOperand):
     """Lanes `picks` of the concatenation of `a` and `b`."""
 
     a: Expr
@@ -355,24 +376,20 @@ class Shuffle(Expr):
     picks: tuple[int, ...]
 
     @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
     def lanes(self) -> int:
         return len(self.picks)
 
 
 @node
-class LaneReduce(Expr):
+class LaneReduce(LikeOperand):
     """Horizontal reduction of the lanes by add, mul, min, max, and, or, as a balanced tree."""
 
     op: str
     a: Expr
 
     @property
-    def dtype(self) -> DType:
-        return self.a.dtype
+    def lanes(self) -> int:
+        return 1
 
 
 # --- small constructors -------------------------------------------------------------------------

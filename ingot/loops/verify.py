@@ -18,6 +18,7 @@ from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.ir import AxisKind, LoopKind, Stmt
 from ingot.loops.verify_values import ValueVerifier
+from ingot.support.stack import segmented
 
 HOOKS: list[Callable[[ir.Kernel], None]] = []
 
@@ -85,6 +86,7 @@ class _Verifier(ValueVerifier):
 
     # --- statements ---
 
+    @segmented
     def stmt(self, s: Stmt) -> None:
         with self.scope():
             while isinstance(s, ir.Let | ir.Alloc):  # not recursive: chains are long

@@ -14,6 +14,7 @@ from ingot.loops import ir
 from ingot.loops.ir import Expr, Stmt
 from ingot.loops.script_print import show
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 _LINES_SHOWN = 8
 _BITWISE = ("and", "or", "xor")
@@ -171,6 +172,7 @@ class ValueVerifier:
         widths = sorted({e.lanes for e in items})
         self.require(len(widths) == 1, f"operands of {what} differ in lanes: {widths}")
 
+    @segmented
     def value(self, e: Expr) -> None:
         match e:
             case ir.Lit():

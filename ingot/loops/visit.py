@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from ingot.arith import expr as arith
 from ingot.loops import ir
 from ingot.loops.ir import Buffer, Expr, Stmt
+from ingot.support.stack import segmented
 
 ExprFn = Callable[[Expr], Expr]
 StmtFn = Callable[[Stmt], Stmt]
@@ -109,6 +110,7 @@ def map_index(index: arith.Expr, on_expr: ExprFn) -> arith.Expr:
     return arith.substitute(index, {}, lambda payload: ir.index_of(map_expr(payload, on_expr)))
 
 
+@segmented
 def map_expr(e: Expr, fn: ExprFn) -> Expr:
     """Rewrite an expression bottom-up."""
     return fn(rebuild_expr(e, lambda x: map_expr(x, fn), lambda i: map_index(i, fn)))
@@ -117,17 +119,23 @@ def map_expr(e: Expr, fn: ExprFn) -> Expr:
 def map_stmt(s: Stmt, on_stmt: StmtFn | None = None, on_expr: ExprFn | None = None) -> Stmt:
     """Rewrite a statement bottom-up, and its expressions if `on_expr` is given."""
 
-    def stmt(x: Stmt) -> Stmt:
-        new = rebuild_stmt(x, stmt, expr, index)
-        return on_stmt(new) if on_stmt else new
+    return _Map(on_stmt, on_expr).stmt(s)
 
-    def expr(x: Expr) -> Expr:
-        return map_expr(x, on_expr) if on_expr else x
 
-    def index(i: arith.Expr) -> arith.Expr:
-        return map_index(i, on_expr) if on_expr else i
+class _Map:
+    def __init__(self, on_stmt: StmtFn | None, on_expr: ExprFn | None):
+        self.on_stmt, self.on_expr = on_stmt, on_expr
 
-    return stmt(s)
+    @segmented
+    def stmt(self, s: Stmt) -> Stmt:
+        new = rebuild_stmt(s, self.stmt, self.expr, self.index)
+        return self.on_stmt(new) if self.on_stmt else new
+
+    def expr(self, x: Expr) -> Expr:
+        return map_expr(x, self.on_expr) if self.on_expr else x
+
+    def index(self, i: arith.Expr) -> arith.Expr:
+        return map_index(i, self.on_expr) if self.on_expr else i
 
 
 def substitute(n: N, env: Mapping[str, arith.IntLike]) -> N:
@@ -136,18 +144,21 @@ def substitute(n: N, env: Mapping[str, arith.IntLike]) -> N:
     Names are unique within a kernel, so nothing is captured.
     """
 
-    def index(i: arith.Expr) -> arith.Expr:
-        return arith.substitute(i, env, lambda payload: ir.index_of(expr(payload)))
+    return _Substitute(env).node(n) if env else n  # type: ignore[return-value]
 
-    def expr(e: Expr) -> Expr:
-        return rebuild_expr(e, expr, index)
 
-    def stmt(s: Stmt) -> Stmt:
-        return rebuild_stmt(s, stmt, expr, index)
+class _Substitute:
+    def __init__(self, env: Mapping[str, arith.IntLike]):
+        self.env = env
 
-    if not env:
-        return n
-    return stmt(n) if isinstance(n, Stmt) else expr(n)  # type: ignore[return-value]
+    @segmented
+    def node(self, n: Expr | Stmt) -> Any:
+        if isinstance(n, Stmt):
+            return rebuild_stmt(n, self.node, self.node, self.index)
+        return rebuild_expr(n, self.node, self.index)
+
+    def index(self, i: arith.Expr) -> arith.Expr:
+        return arith.substitute(i, self.env, lambda payload: ir.index_of(self.node(payload)))
 
 
 def replace_buffers(n: N, env: Mapping[str, Buffer]) -> N:
@@ -183,15 +194,17 @@ def replace_stmt(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
     Copies only the path to the root.
     """
 
-    def stmt(s: Stmt) -> Stmt:
-        if s is old:
-            return new if new is not None else ir.Seq(())
-        changed = {id(child): stmt(child) for child in sub_stmts(s)}
-        if all(id(child) == key for key, child in changed.items()):
-            return s
-        return rebuild_stmt(s, lambda child: changed[id(child)], lambda e: e, lambda i: i)
+    return _replace_stmt(root, old, ir.Seq(()) if new is None else new)
 
-    return stmt(root)
+
+@segmented
+def _replace_stmt(s: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if s is old:
+        return new
+    changed = {id(child): _replace_stmt(child, old, new) for child in sub_stmts(s)}
+    if all(id(child) == key for key, child in changed.items()):
+        return s
+    return rebuild_stmt(s, lambda child: changed[id(child)], lambda e: e, lambda i: i)
 
 
 def walk_exprs(e: Expr) -> Iterator[Expr]:
@@ -245,18 +258,19 @@ def index_vars(i: arith.Expr) -> set[str]:
 
 def value_vars(e: Expr) -> set[str]:
     """Names of the variables and sizes a value depends on."""
-    names: set[str] = set()
+    return {name for x in walk_exprs(e) for i in own_indices(x) for name in arith.free_vars(i)}
 
-    def on_expr(x: Expr) -> Expr:
-        names.update(value_vars(x))
-        return x
 
-    def on_index(i: arith.Expr) -> arith.Expr:
-        names.update(index_vars(i))
-        return i
-
-    rebuild_expr(e, on_expr, on_index)
-    return names
+def own_indices(e: Expr) -> tuple[arith.Expr, ...]:
+    """The indices that a value itself has, not those of its operands."""
+    match e:
+        case ir.Index(expr=i):
+            return (i,)
+        case ir.Load(indices=indices, stride=stride):
+            return (*indices, stride)
+        case ir.Ramp(base=base, stride=stride):
+            return (base, stride)
+    return ()
 
 
 def walk_stmts(s: Stmt) -> Iterator[Stmt]:
@@ -431,9 +445,15 @@ def _map_slice(box: ir.Slice, on_index: IndexFn) -> ir.Slice:
 
 def conjuncts(e: ir.Expr) -> list[ir.Expr]:
     """a and b and c  →  [a, b, c]"""
-    if isinstance(e, ir.Binary) and e.op == "and" and e.dtype.is_bool:
-        return conjuncts(e.a) + conjuncts(e.b)
-    return [e]
+    found: list[ir.Expr] = []
+    todo = [e]
+    while todo:
+        term = todo.pop()
+        if isinstance(term, ir.Binary) and term.op == "and" and term.dtype.is_bool:
+            todo += (term.b, term.a)
+        else:
+            found.append(term)
+    return found
 
 
 def conjoin(terms: Iterable[ir.Expr]) -> ir.Expr | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ingot.graph.ir import ConstRef, Graph, Node, Value
+from ingot.ops.relayout import packs_constant
 
 
 def constants_to_allocate(graph: Graph) -> Iterator[tuple[Value, ConstRef, bool]]:
@@ -14,11 +15,10 @@ def constants_to_allocate(graph: Graph) -> Iterator[tuple[Value, ConstRef, bool]
     packings: dict[str, Node] = {}
     read = {value.name for value in graph.outputs}
     for node in graph.nodes:
-        names = [value.name for value in node.inputs if value is not None]
-        if node.op == "relayout" and names[0] in refs and node.outputs[0].tensor.layout:
+        if packs_constant(node, refs):
             packings[node.outputs[0].name] = node
         else:
-            read.update(names)
+            read.update(value.name for value in node.inputs if value is not None)
     for node in graph.nodes:
         out = node.outputs[0]
         if out.name in packings:

@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ingot.arith import expr as arith
-from ingot.graph.ir import Graph, Value
+from ingot.graph.ir import Graph, Node, Value
 from ingot.loops import ir, visit
-from ingot.passes.fuse import Group
 
 
 def state_to_update(
-    graph: Graph, group: Group, later: Sequence[Group], buffer_of: Mapping[str, str]
+    graph: Graph, node: Node, later: Sequence[Node], buffer_of: Mapping[str, str]
 ) -> Value | None:
-    """The state whose successor the group computes, if no later group reads the old state.
+    """The state whose successor the node computes, if no later node reads the old state.
     `buffer_of` maps each value to its buffer."""
-    old = {new: old for old, new in graph.state}.get(group.outputs[0].name)
-    found = [v for v in group.inputs if v.name == old]
-    if not found or len(group.outputs) != 1 or any(found[0] in g.inputs for g in later):
+    old = {new: old for old, new in graph.state}.get(node.outputs[0].name)
+    found = [v for v in node.inputs if v is not None and v.name == old]
+    if not found or len(node.outputs) != 1 or any(found[0] in n.inputs for n in later):
         return None
-    aliased = [v for v in group.inputs if buffer_of[v.name] == buffer_of[found[0].name]]
+    aliased = [v for v in node.inputs if v and buffer_of[v.name] == buffer_of[found[0].name]]
     return found[0] if len(aliased) == 1 else None
 
 

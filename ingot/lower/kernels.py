@@ -6,69 +6,66 @@ always an intermediate: schedules keep it in registers and store finished regist
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.interval import Interval
 from ingot.graph import opdef
-from ingot.graph.ir import Node, Value
+from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.opdef import Kind
 from ingot.graph.types import Symbol
+from ingot.graph.verify import attr_dims, bound_symbols, type_dims
+from ingot.graph.views import Views
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
-from ingot.lower.aliases import AliasedView, Border, PlacedKernel, in_base_buffers
+from ingot.lower.base_buffers import PlacedKernel, in_base_buffers
 from ingot.lower.layouts import realise_layouts
-from ingot.lower.merge_axes import merge_axes
+from ingot.ops.fused import Fused
 
 
 def open_build(name: str, symbols: dict[str, Symbol]) -> Build:
     return Build(name, symbols, {s.name: Interval(s.low, s.high) for s in symbols.values()})
 
 
-def group_kernel(
-    name: str, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value],
-    symbols: dict[str, Symbol], views: Mapping[str, AliasedView],
-) -> PlacedKernel:  # fmt: skip
-    """The kernel of a group. Its parameters are `inputs`, then `outputs`, or the base buffers of
-    those that are aliased views. A group without nodes copies its input."""
-    b = open_build(name, symbols)
-    made: dict[str, ir.Buffer] = {
-        value.name: b.param(value.name, value.dtype, value.shape) for value in inputs
-    }
-    for node in nodes:
-        operands = [made[v.name] if v is not None else None for v in node.inputs]
-        types = [out.tensor for out in node.outputs]
-        results = opdef.defn(node).compute(b, operands, types, node.attr_map)
-        made.update(zip((out.name for out in node.outputs), results))
-    if not nodes:
-        made[outputs[0].name] = made[inputs[0].name]
-    finals = [_final(b, made[v.name], nodes) for v in outputs]
-    origin = "; ".join(dict.fromkeys(n.origin for n in nodes if n.origin))
-    buffers = [*(made[v.name] for v in inputs), *finals]
+def group_kernel(body: Graph, symbols: Mapping[str, Symbol]) -> ir.Kernel:
+    """The kernel of a group. Its parameters are the body's inputs, then its outputs. Equal bodies
+    have the same kernel."""
+    names = {n for d in _dims(body) for n in arith.free_vars(d)}
+    return _group_kernel(body, tuple(s for s in symbols.values() if s.name in names))
+
+
+def _dims(body: Graph) -> Iterator[arith.Expr]:
+    for value in (*body.inputs, *(v for n in body.nodes for v in n.outputs)):
+        yield from type_dims(value.type)
+    for node in body.nodes:
+        yield from attr_dims(node.attrs)
+        yield from map(arith.Var, bound_symbols(node))
+
+
+@lru_cache(maxsize=1024)
+def _group_kernel(body: Graph, symbols: tuple[Symbol, ...]) -> ir.Kernel:
+    by_name = {s.name: s for s in symbols}
+    b = open_build(body.name, by_name)
+    params = [b.param(v.name, v.dtype, v.shape) for v in body.inputs]
+    made = Fused().compute(b, params, [v.tensor for v in body.outputs], {"body": body})
+    producers = body.producers()
+    finals = [_final(b, buffer, producers[v.name]) for buffer, v in zip(made, body.outputs)]
+    kernel = close(b, finals, by_name, "")
     layouts = {
-        buffer.name: value.tensor.layout
-        for buffer, value in zip(buffers, (*inputs, *outputs))
+        param.name: value.tensor.layout
+        for param, value in zip(kernel.params, (*body.inputs, *body.outputs))
         if value.tensor.layout is not None
     }
-    params = {
-        buffer.name: views[value.name]
-        for buffer, value in zip(buffers, (*inputs, *outputs))
-        if value.name in views
-    }
-    kernel = realise_layouts(close(b, finals, symbols, origin), layouts, len(finals))
-    placed = in_base_buffers(kernel, params)
-    return PlacedKernel(merge_axes(placed.kernel), placed.offsets)
+    return realise_layouts(kernel, layouts, len(finals))
 
 
-def zeros_kernel(
-    name: str, dtype: dtypes.DType, border: Border, symbols: dict[str, Symbol]
-) -> PlacedKernel:
-    """The kernel that fills one box of a padded value's border with zeros."""
-    b = open_build(name, symbols)
-    out = b.compute("border", border.shape, lambda *point: ir.value_of(0, dtype))
-    placed = in_base_buffers(close(b, [out], symbols, ""), {out.name: border.view})
-    return PlacedKernel(merge_axes(placed.kernel), placed.offsets)
+def place(kernel: ir.Kernel, values: Sequence[Value], views: Views) -> PlacedKernel:
+    """The kernel over the base buffers of those parameters that are views."""
+    pairs = zip(kernel.params, values)
+    regions = {p.name: views.regions[v.name] for p, v in pairs if v.name in views.regions}
+    return in_base_buffers(kernel, regions)
 
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
@@ -76,7 +73,7 @@ def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     b = open_build(name, symbols)
     operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
-    return close(b, [_final(b, out, [node])], symbols, node.origin)
+    return close(b, [_final(b, out, node)], symbols, node.origin)
 
 
 def sizes_kernel(
@@ -120,10 +117,10 @@ def kernel_symbols(kernel: ir.Kernel) -> set[str]:
     return used - bound
 
 
-def _final(b: Build, buffer: ir.Buffer, nodes: Sequence[Node]) -> ir.Buffer:
+def _final(b: Build, buffer: ir.Buffer, producer: Node) -> ir.Buffer:
     """The buffer that the group stores. A parameter (an operator that returned its operand) or an
     accumulator is copied, so that each output is a separate buffer."""
-    kinds = [opdef.defn(last).kind_of(last) for last in nodes[-1:]]
-    if buffer not in b.params and kinds[0] not in (Kind.CONTRACTION, Kind.REDUCTION):
+    kind = opdef.defn(producer).kind_of(producer)
+    if buffer not in b.params and kind not in (Kind.CONTRACTION, Kind.REDUCTION):
         return buffer
     return b.compute(f"{buffer.name}_out", buffer.shape, lambda *point: buffer[point])

@@ -16,6 +16,7 @@ from ingot.graph.types import Layout, TensorType
 from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import AxisKind, Block, Buffer, Kernel, Stmt
+from ingot.support.stack import segmented
 
 SHORT = 8  # channels; a padded copy of an image with fewer keeps the default layout (heuristic)
 Layouts = Mapping[str, Layout]  # buffer name → layout
@@ -88,6 +89,7 @@ def _stmt(s: Stmt, layouts: Layouts) -> Stmt:
 # --- loop order ---------------------------------------------------------------------------------
 
 
+@segmented
 def _reordered(s: Stmt) -> Stmt:
     match s:
         case ir.For():

@@ -1,6 +1,8 @@
-"""Lowering: fusion groups become launches, views alias buffers, control flow becomes statements.
+"""Lowering: fused nodes become launches, views alias buffers, control flow becomes statements.
 
-In: a graph. Out: an unplanned Program. Called by pipeline.STAGES["lower"].
+In: a graph after `fuse`, whose values may be views of others. Out: an unplanned Program. A fused
+node is one kernel and one launch, a view has its base's buffer, and what is in place needs nothing.
+Called by pipeline.STAGES["lower"].
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.layouts import pack_into, packed_shape, physical_shape
-from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore, LazyConstant
 from ingot.graph.types import Symbol, tensor
+from ingot.graph.verify import bound_symbols
+from ingot.graph.views import Views
 from ingot.loops import ir as loops
-from ingot.lower.aliases import NO_ALIASES, find_aliases
 from ingot.lower.constants import constants_to_allocate
 from ingot.lower.inplace import state_to_update, update_in_place
-from ingot.lower.kernels import bind_kernel, group_kernel, sizes_kernel, zeros_kernel
-from ingot.passes.fuse import Group, fuse, is_view
+from ingot.lower.kernels import bind_kernel, group_kernel, place, sizes_kernel
+from ingot.ops.fused import fused_node
+from ingot.ops.views import is_view
 from ingot.program import ir
-from ingot.support import knobs
 
 
 def lower(graph: Graph, store: ConstantStore) -> ir.Program:
@@ -42,9 +44,10 @@ class Lowering:
         self.symbols: dict[str, Symbol] = dict(graph.symbol_map)
         self.buffers: dict[str, ir.Buffer] = {}
         self.kernels: dict[str, loops.Kernel] = {}
+        self.kernel_names: dict[tuple[str, loops.Kernel], str] = {}  # by family and kernel
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
-        self.aliases = NO_ALIASES  # of the graph being lowered
+        self.views = Views(graph)  # of the graph being lowered
         self.buffer_of: dict[str, str] = {}  # value name → buffer name, in the graph being lowered
         self.output_of: dict[str, str] = {}  # OUTPUT buffer → the graph output allocated in it
 
@@ -148,27 +151,20 @@ class Lowering:
         for symbol in graph.symbols:
             self.symbols[symbol.name] = wider(self.symbols.get(symbol.name, symbol), symbol)
         self.allocate_constants(graph)
-        groups = fuse(graph)
-        self.aliases = find_aliases(graph, groups) if knobs.current().alias_buffers else NO_ALIASES
-        for position, group in enumerate(groups):
-            node = group.nodes[-1]
-            handler = CONTROL.get(node.op) if len(group.nodes) == 1 else None
+        self.views = Views(graph)
+        for position, node in enumerate(graph.nodes):
+            handler, name = CONTROL.get(node.op), node.outputs[0].name
             if handler is not None:
                 handler(self, node)
-            elif node.outputs[0].name in self.aliases.copies:
-                self.elided_concat(node, wanted)
-            elif node.outputs[0].name in self.aliases.borders:
-                self.elided_pad(node, wanted)
-            elif node.outputs[0].name in self.buffer_of:
-                continue  # a packed constant
-            elif is_view(node) and len(group.nodes) == 1:
+            elif name in self.buffer_of or node.op == "constant":
+                continue
+            elif is_view(node):
                 source = next(v for v in node.inputs if v is not None)
-                self.buffer_of[node.outputs[0].name] = self.buffer_of[source.name]
-            elif node.outputs[0].name in self.aliases.slices:
-                base = self.aliases.views[node.outputs[0].name].base
-                self.buffer_of[node.outputs[0].name] = self.buffer_of[base.name]
+                self.buffer_of[name] = self.buffer_of[source.name]
+            elif self.views.is_in_place(node):
+                self.allocate(node.outputs[0], wanted)
             else:
-                self.launch_group(group, wanted, groups[position + 1 :])
+                self.launch_node(node, wanted, graph.nodes[position + 1 :])
 
     def allocate_constants(self, graph: Graph) -> None:
         """Allocate a buffer for each constant that kernels read, plain or packed."""
@@ -193,17 +189,17 @@ class Lowering:
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
 
-    def launch_group(self, group: Group, wanted: dict[str, ir.Storage], later: list[Group]) -> None:
-        for node in group.nodes:
-            if node.attr("symbols"):
-                self.bind_symbols(node)
+    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Sequence[Node]) -> None:
+        """One kernel, and one launch of it. A node outside a group is a group of one."""
+        group = node if node.op == "fused" else fused_node([node], node.outputs, node)
+        if bound_symbols(node):
+            self.bind_symbols(node)
         for value in group.outputs:
             self.allocate(value, wanted)
-        name = self.fresh(kernel_name(group), self.kernels)
-        views = self.aliases.views
-        placed = group_kernel(name, group.nodes, group.inputs, group.outputs, self.symbols, views)
-        kernel = placed.kernel
-        args = tuple(self.buffer_of[value.name] for value in (*group.inputs, *group.outputs))
+        values = [v for v in (*group.inputs, *group.outputs) if v is not None]
+        body = group.attr("body")
+        placed = place(group_kernel(body, self.symbols), values, self.views)
+        kernel, args = placed.kernel, tuple(self.buffer_of[value.name] for value in values)
         state = state_to_update(self.graph, group, later, self.buffer_of)
         updated = None
         if state is not None:
@@ -213,23 +209,33 @@ class Lowering:
             del self.buffers[self.buffer_of[group.outputs[0].name]]
             self.buffer_of[group.outputs[0].name] = self.buffer_of[state.name]
             kernel, args = updated, args[:-1]
-        self.launch(loops.replace(kernel, family=group.family), args, placed.offsets)
+        made = loops.replace(
+            kernel, name=body.name, origin=node.origin, family=group.attr("family")
+        )
+        self.launch(made, args, placed.offsets)
 
     def launch(
         self, kernel: loops.Kernel, args: tuple[str, ...], offsets: Mapping[str, int]
     ) -> None:
         """Launch a kernel. Its sizes are symbols of the program, or offsets in a base buffer."""
-        self.kernels[kernel.name] = kernel
+        name = self.kernel(kernel)
         sizes = tuple(
             arith.Const(offsets[size.name]) if size.name in offsets else arith.Var(size.name)
             for size in kernel.sizes
         )
-        self.stmts.append(ir.Launch(kernel.name, args, sizes, origin=kernel.origin))
+        self.stmts.append(ir.Launch(name, args, sizes, origin=kernel.origin))
+
+    def kernel(self, kernel: loops.Kernel) -> str:
+        """The name under which the program has this kernel; equal kernels are one."""
+        key = kernel.family, kernel
+        if key not in self.kernel_names:
+            name = self.kernel_names[key] = self.fresh(kernel.name, self.kernels)
+            self.kernels[name] = loops.replace(kernel, name=name)
+        return self.kernel_names[key]
 
     def allocate(self, value: Value, wanted: dict[str, ir.Storage]) -> None:
         """Give a value its buffer: a new one, or the base buffer that it aliases."""
-        view = self.aliases.views.get(value.name)
-        base = value if view is None else view.base
+        base = self.views.region(value).base
         if base.name not in self.buffer_of:
             storage = wanted.get(base.name, ir.Storage.TEMP)
             if self.is_data_dependent(base) and storage is ir.Storage.OUTPUT:
@@ -238,31 +244,6 @@ class Lowering:
             if storage is ir.Storage.OUTPUT:
                 self.output_of[name] = base.name
         self.buffer_of[value.name] = self.buffer_of[base.name]
-
-    def elided_concat(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
-        """An aliased concat: copy only the operands that are in other buffers."""
-        (out,) = node.outputs
-        self.allocate(out, wanted)
-        for value, view in self.aliases.copies[out.name]:
-            name = self.fresh(f"{node.op}_copy", self.kernels)
-            type = replace(value.tensor, layout=out.tensor.layout)
-            copy = Value(f"{out.name}_copy", type)
-            views = {**self.aliases.views, copy.name: view}
-            placed = group_kernel(name, (), (value,), (copy,), self.symbols, views)
-            kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
-            self.launch(
-                kernel, (self.buffer_of[value.name], self.buffer_of[out.name]), placed.offsets
-            )
-
-    def elided_pad(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
-        """An aliased pad: the operand is in place already, fill the border with zeros."""
-        (out,) = node.outputs
-        self.allocate(out, wanted)
-        for border in self.aliases.borders[out.name]:
-            name = self.fresh(f"{node.op}_border", self.kernels)
-            placed = zeros_kernel(name, out.dtype, border, self.symbols)
-            kernel = loops.replace(placed.kernel, family="movement", origin=node.origin)
-            self.launch(kernel, (self.buffer_of[out.name],), placed.offsets)
 
     def bind_symbols(self, node: Node) -> None:
         """Launch the kernel that computes a node's data-dependent sizes, then bind the symbols."""
@@ -296,12 +277,12 @@ class Lowering:
 
     def nested(self, graph: Graph, buffer_of: dict[str, str]) -> tuple[ir.Stmt, list[str]]:
         """Lower a sub-graph to a statement; also returns the buffers of its outputs."""
-        outer = self.buffer_of, self.stmts, self.aliases
+        outer = self.buffer_of, self.stmts, self.views
         self.buffer_of, self.stmts = dict(buffer_of), []
         self.walk(graph, {})
         results = [self.buffer_of[value.name] for value in graph.outputs]
         body = ir.seq(*self.stmts)
-        self.buffer_of, self.stmts, self.aliases = outer
+        self.buffer_of, self.stmts, self.views = outer
         return body, results
 
 
@@ -309,14 +290,6 @@ def wider(a: Symbol, b: Symbol) -> Symbol:
     """The union of two symbols' ranges: both branches of an `if` may bind one symbol."""
     high = None if a.high is None or b.high is None else max(a.high, b.high)
     return replace(a, low=min(a.low, b.low), high=high, divisor=gcd(a.divisor, b.divisor))
-
-
-def kernel_name(group: Group) -> str:
-    """A readable name: the group's operators in order; of attention, matmuls and reductions."""
-    heavy = [n.op for n in group.nodes if defn(n).kind in (Kind.CONTRACTION, Kind.REDUCTION)]
-    ops = heavy if group.family == "attention" else [n.op for n in group.nodes]
-    name = "_".join(ops[:4]) + (f"_and_{len(ops) - 4}_more" if len(ops) > 4 else "")
-    return name
 
 
 Handler = Callable[[Lowering, Node], None]

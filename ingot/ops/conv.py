@@ -111,6 +111,7 @@ class ConvBase(OpDef):
     """Type checks and the bias stage, common to all convolutions."""
 
     kind = Kind.CONTRACTION
+    family = "conv"
 
     def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
         return max(1, np.asarray(inputs[1]).size)  # multiplications of an output, at most

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class KernelOp(OpDef):
 
     name = "kernel"
     kind = Kind.OPAQUE
+    family = "kernel"
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         kernel = kernel_of(attrs)
@@ -206,8 +208,7 @@ def _inlined(kernel: ir.Kernel, buffers: Mapping[str, Buffer], sizes: Sizes, b: 
     own = {p.name for p in kernel.params} | {s.name for s in kernel.sizes}
 
     def fresh(base: str) -> str:
-        name = b.fresh(base)
-        return fresh(base) if name in own else name
+        return next(name for _ in count() if (name := b.fresh(base)) not in own)
 
     body = rename.copy_of(kernel.body, fresh)
     allocs = {s.buffer.name: s.buffer for s in visit.walk_stmts(body) if isinstance(s, ir.Alloc)}

@@ -95,6 +95,7 @@ class MatMul(OpDef):
 
     name = "matmul"
     kind = Kind.CONTRACTION
+    family = "matmul"
     reads_axes = True
 
     def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
@@ -159,6 +160,7 @@ class MatMulInteger(OpDef):
 
     name = "matmul_integer"
     kind = Kind.CONTRACTION
+    family = "matmul"
 
     def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
         return matmul_work_per_byte(inputs)

@@ -135,6 +135,7 @@ class RowNorm(OpDef):
     """A row reduction: normalise over the axes from `axis` on, then scale and shift (optional)."""
 
     kind = Kind.REDUCTION
+    family = "norm"
     composite = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
@@ -397,6 +398,7 @@ class LocalResponseNorm(OpDef):
 
     name = "lrn"
     kind = Kind.REDUCTION
+    family = "norm"
     python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

@@ -60,6 +60,7 @@ class Pool(OpDef):
 
     keeps_axes = True
     kind = Kind.REDUCTION
+    family = "pool"
     combine = "add"
     floats_only = True
 

@@ -85,6 +85,7 @@ class Reduction(OpDef):
 
     keeps_axes = True
     kind = Kind.REDUCTION
+    family = "reduce"
     combine = "add"
     floats_only = False
 

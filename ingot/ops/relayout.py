@@ -7,11 +7,12 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ingot.graph.ir import Node
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register
 from ingot.graph.types import Layout, TensorType, Type
 from ingot.loops.build import Build
@@ -46,3 +47,10 @@ class Relayout(OpDef):
     def samples(self) -> list[Sample]:
         # a graph output has no layout: those cases are in tests/passes/test_choose_layouts.py
         return [Sample((floats(2, 3, 4, 5),)), Sample((floats(7),))]
+
+
+def packs_constant(node: Node, constants: Container[str]) -> bool:
+    """Whether a node stores one of these constants in another layout: done when compiling."""
+    if node.op != Relayout.name or node.inputs[0] is None:
+        return False
+    return node.inputs[0].name in constants and node.outputs[0].tensor.layout is not None

@@ -37,6 +37,7 @@ class RowSoftmax(OpDef):
     """A row reduction: the maximum, the sum of exponentials, then the result of each element."""
 
     kind = Kind.REDUCTION
+    family = "softmax"
     composite = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

@@ -51,6 +51,7 @@ class WinogradConv(ConvBase):
     the number of tiles (rows, columns) of an image, if it is to be larger than needed."""
 
     name = "winograd_conv"
+    family = "winograd"
     channels_last = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

@@ -23,10 +23,11 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
 from ingot.ops.matmul import accumulator
+from ingot.ops.views import layout_of_view, reshape_as_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
-from ingot.passes.reshape_views import layout_of_view, reshape_as_view
 from ingot.support import knobs
+from ingot.support.stack import segmented
 from ingot.target import Target
 
 
@@ -81,6 +82,7 @@ class PreferredLayouts:
         self.edit, self._uses = edit, edit.graph.uses()
         self._known: dict[str, Layout | None] = {}
 
+    @segmented
     def of(self, value: Value) -> Layout | None:
         if value.name not in self._known:
             self._known[value.name] = None  # ends the recursion through its readers

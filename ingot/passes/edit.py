@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.arith.simplify import simplify
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
 from ingot.graph.store import ConstantStore
 from ingot.graph.substitute import substitute_node, substitute_type
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import TensorType, Type, same_size
 from ingot.graph.verify import attr_dims, type_dims, without_symbols
 
 
@@ -167,10 +166,6 @@ def same_shape(a: Type, b: Type) -> bool:
     if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.rank != b.rank:
         return False
     return all(same_size(x, y) for x, y in zip(a.shape, b.shape))
-
-
-def same_size(a: arith.Expr, b: arith.Expr) -> bool:
-    return a == b or (bool(arith.free_vars(a)) and simplify(a) == simplify(b))
 
 
 def same_type(a: Type, b: Type) -> bool:

@@ -1,8 +1,9 @@
-"""Operator fusion: graph → groups of nodes, each to become one kernel. In: a graph whose operators
-have loops. Out: a list of `Group`s in topological order. Called by `lower`.
+"""Operator fusion: graph → graph whose kernels are `fused` nodes (ops/fused.py).
 
 A group has one final node; every other member is read only inside the group. So no path leaves a
-group and returns, and sorting by the final node is a topological order. Constants are in no group.
+group and returns, and sorting by the final node is a topological order. A group of one is a `fused`
+node too. What becomes no kernel stays as it is: constants and their packing, views, control flow
+(its sub-graphs are fused), and nodes that bind symbols, which become more than one kernel.
 
 0. Attention: two matmuls with a softmax between them are one group (passes/match_attention.py). A
    transpose after it that keeps the last axis is included. INGOT_ATTENTION=0 switches it off.
@@ -16,61 +17,54 @@ group and returns, and sorting by the final node is a topological order. Constan
    - before a matmul, if it is cheap and elementwise or a transpose: the operand is packed into
      panels in any case, or read once;
    - before either, if it is cheap and computed from constants only (a cast of the weights);
-   and if the group does not grow beyond MAX_WORK.
+   and if the group does not grow beyond `FusionPolicy.max_work`.
 3. Opaque nodes, nodes that bind symbols, nodes with sub-graphs and views are not fused.
+
+The limits and switches are a `FusionPolicy`, which the back end gives. Called by the pipeline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingot.arith import expr as arith
-from ingot.graph.ir import Graph, Node, Value
-from ingot.graph.layouts import axis_order
+from ingot.graph.ir import Graph, Node, replace
 from ingot.graph.opdef import Kind, defn
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Type, same_size
 from ingot.graph.verify import bound_symbols
-from ingot.passes.edit import constant_ref, same_shape, same_size
-from ingot.passes.match_attention import GraphIndex, match_attention
-from ingot.passes.reshape_views import is_copy_free
-from ingot.support import knobs
-
-# All heuristic.
-MAX_COPIES = 8  # how many times a cheap node may be inlined into one kernel
-MAX_COSTLY_COPIES = 2  # the same for a node that is not cheap
-MAX_EPILOGUE = 64  # nodes of an epilogue
-MAX_WORK = 64  # nodes of a group, weighted: a larger one is compute-bound, and compiles slowly
-COSTLY_WORK = 2  # weight of an elementwise node that is not cheap, such as exp; others weigh 1
-TINY_ELEMENTS = 64  # a cheap value of at most this size is recomputed in each group that reads it
+from ingot.ops.fused import fused_node
+from ingot.ops.relayout import packs_constant
+from ingot.ops.views import is_view, numel
+from ingot.passes.edit import constant_ref, map_subgraphs, same_shape
+from ingot.passes.match_attention import AttentionLimits, GraphIndex, match_attention
+from ingot.support.stack import segmented
 
 POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE)
 ANCHORS = (Kind.REDUCTION, Kind.CONTRACTION)
 
 
 @dataclass(frozen=True)
-class Group:
-    """Nodes of one kernel, in topological order. The last one produces the outputs; `anchor` is the
-    reduction, contraction or opaque node, if there is one; of attention, the first matmul."""
+class FusionPolicy:
+    """What may fuse; the default is the CPU's. All numbers are heuristic."""
 
-    nodes: tuple[Node, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    anchor: Node | None
-
-    @property
-    def family(self) -> str:
-        """The key of the schedule rules: the name of the file in ops/ that defines the anchor."""
-        if self.anchor is None:
-            return "elementwise"
-        if sum(defn(n).kind is Kind.CONTRACTION for n in self.nodes) > 1:
-            return "attention"
-        return type(defn(self.anchor)).__module__.rpartition(".")[2]
+    attention: AttentionLimits | None = field(default_factory=AttentionLimits)  # None: off
+    max_epilogue: int = 64  # nodes of an epilogue
+    producers: tuple[Kind, ...] = POINTWISE  # kinds of nodes that may be inlined into a reader
+    fuses_before_anchors: bool = True  # inline producers of a contraction or reduction too
+    max_copies: int = 8  # how many times a cheap node may be inlined into one kernel
+    max_costly_copies: int = 2  # the same for a node that is not cheap
+    max_work: int = 64  # nodes of a group, weighted: a larger one is compute-bound, slow to compile
+    costly_work: int = 2  # weight of an elementwise node that is not cheap, such as exp
+    tiny_elements: int = 64  # a cheap value of this size is recomputed in each group that reads it
 
 
-def fuse(graph: Graph) -> list[Group]:
-    """Fuse all nodes but constants into groups, by the rules at the top of this file."""
-    return _Fusion(graph).groups()
+DEFAULT_POLICY = FusionPolicy()
+
+
+def fuse(graph: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> Graph:
+    """Fuse nodes into groups, by the rules at the top of this file."""
+    return replace(graph, nodes=tuple(_Fusion(graph, policy).fused_nodes()))
 
 
 class _GroupBuilder:
@@ -85,21 +79,24 @@ class _GroupBuilder:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph):
-        self.nodes = graph.nodes
+    def __init__(self, graph: Graph, policy: FusionPolicy):
+        self.nodes, self.policy = graph.nodes, policy
         self.producer = {v.name: i for i, n in enumerate(graph.nodes) for v in n.outputs}
         self.readers: dict[int, list[int]] = {i: [] for i in range(len(graph.nodes))}
         for i, node in enumerate(graph.nodes):
             for j in self._operands(node):
                 self.readers[j].append(i)
+        self.constants = {n.outputs[0].name for n in graph.nodes if constant_ref(n) is not None}
         outputs = {v.name for v in graph.outputs}
         self.visible = [any(v.name in outputs for v in n.outputs) for n in graph.nodes]
         self.kinds = [_fusion_kind(n) for n in graph.nodes]
         self.groups_of: dict[int, list[_GroupBuilder]] = {}
+        self.from_constants: dict[int, bool] = {}  # cache of `_is_from_constants`
 
-    def groups(self) -> list[Group]:
-        if knobs.current().attention:
-            self._start_attention()
+    def fused_nodes(self) -> list[Node]:
+        """The graph's nodes, each group where its final node was."""
+        if self.policy.attention is not None:
+            self._start_attention(self.policy.attention)
         for i, kind in enumerate(self.kinds):
             if kind in ANCHORS and i not in self.groups_of:
                 self._start_group(self._epilogue(i), anchor=i)
@@ -107,13 +104,14 @@ class _Fusion:
             if i not in self.groups_of and constant_ref(self.nodes[i]) is None:
                 self._assign(i)
         found = {m.final: m for members in self.groups_of.values() for m in members}
-        return [self._group(found[final]) for final in sorted(found)]
+        constants = {self.producer[name] for name in self.constants}
+        return [self._node(i, found.get(i)) for i in sorted(found.keys() | constants)]
 
     # --- attention
 
-    def _start_attention(self) -> None:
+    def _start_attention(self, limits: AttentionLimits) -> None:
         operands = [list(self._operands(node)) for node in self.nodes]
-        index = GraphIndex(self.nodes, self.kinds, operands, self.readers, self.visible)
+        index = GraphIndex(self.nodes, self.kinds, operands, self.readers, self.visible, limits)
         for i, kind in enumerate(self.kinds):
             if kind is Kind.CONTRACTION and i not in self.groups_of:
                 inside = match_attention(index, i)
@@ -142,7 +140,7 @@ class _Fusion:
             return [anchor]
         region, best = {anchor: 1}, [anchor]
         for i in range(anchor + 1, len(self.nodes)):
-            if len(region) > MAX_EPILOGUE or self._is_closed(region, i):
+            if len(region) > self.policy.max_epilogue or self._is_closed(region, i):
                 break
             if self._may_fuse(anchor, region, i):
                 region[i] = 1
@@ -175,7 +173,9 @@ class _Fusion:
         if not hidden or any(r not in members for i in inner for r in self.readers[i]):
             return False
         copies = self._copies(members, end)
-        return all(copies[i] <= MAX_COPIES for i in inner[1:])  # the anchor's value is stored
+        return all(
+            copies[i] <= self.policy.max_copies for i in inner[1:]
+        )  # the anchor's value is stored
 
     def _copies(self, members: list[int], end: int) -> dict[int, int]:
         copies = {end: 1}
@@ -198,7 +198,7 @@ class _Fusion:
     def _assign(self, i: int) -> None:
         """Add a node to the groups that read it, or start a new group."""
         groups = self._groups_of_readers(i)
-        may_fuse = bool(groups) and self.kinds[i] in POINTWISE and not self.visible[i]
+        may_fuse = bool(groups) and self.kinds[i] in self.policy.producers and not self.visible[i]
         if not may_fuse or (len(groups) > 1 and not self._is_tiny(i)):
             alone = self.kinds[i] is Kind.OPAQUE
             self._start_group([i], anchor=i if alone else None)
@@ -215,10 +215,10 @@ class _Fusion:
 
     def _accepts(self, group: _GroupBuilder, i: int) -> bool:
         op = defn(self.nodes[i])
-        most = MAX_COPIES if op.cheap else MAX_COSTLY_COPIES
+        most = self.policy.max_copies if op.cheap else self.policy.max_costly_copies
         if self.kinds[group.final] is Kind.OPAQUE or self._copies_in(group, i) > most:
             return False
-        if sum(self._work(j) for j in group.copies) + self._work(i) > MAX_WORK:
+        if sum(self._work(j) for j in group.copies) + self._work(i) > self.policy.max_work:
             return False
         for r in self._readers_in(group, i):
             if r in group.before_anchor:
@@ -230,6 +230,8 @@ class _Fusion:
 
     def _may_precede(self, group: _GroupBuilder, i: int) -> bool:
         assert group.anchor is not None
+        if not self.policy.fuses_before_anchors:
+            return False
         is_pointwise = self.kinds[i] is Kind.ELEMENTWISE
         if self.kinds[group.anchor] is Kind.REDUCTION and is_pointwise:
             return True
@@ -266,7 +268,7 @@ class _Fusion:
             return False
         if same_shape(self._type(reader), self._type(i)):
             return True
-        theirs, mine = _numel(self._type(reader)), _numel(self._type(i))
+        theirs, mine = numel(self._type(reader)), numel(self._type(i))
         if theirs is None or mine is None:
             return False
         bounds = arith.as_int(theirs), arith.as_int(mine)
@@ -276,9 +278,15 @@ class _Fusion:
 
     def _work(self, i: int) -> int:
         is_costly = self.kinds[i] is Kind.ELEMENTWISE and not defn(self.nodes[i]).cheap
-        return COSTLY_WORK if is_costly else 1
+        return self.policy.costly_work if is_costly else 1
 
+    @segmented
     def _is_from_constants(self, i: int) -> bool:
+        if i not in self.from_constants:
+            self.from_constants[i] = self._reads_constants_only(i)
+        return self.from_constants[i]
+
+    def _reads_constants_only(self, i: int) -> bool:
         inputs = [v for v in self.nodes[i].inputs if v is not None]
         producers = [self.producer.get(v.name) for v in inputs]
         return bool(producers) and all(
@@ -291,41 +299,27 @@ class _Fusion:
         return cheap and self._is_from_constants(i)
 
     def _is_tiny(self, i: int) -> bool:
-        numel = _numel(self._type(i))
-        count = None if numel is None else arith.as_int(numel)
-        return defn(self.nodes[i]).cheap and count is not None and count <= TINY_ELEMENTS
+        elements = numel(self._type(i))
+        count = None if elements is None else arith.as_int(elements)
+        return (
+            defn(self.nodes[i]).cheap and count is not None and count <= self.policy.tiny_elements
+        )
 
-    def _group(self, members: _GroupBuilder) -> Group:
-        nodes = tuple(self.nodes[i] for i in sorted(members.copies))
-        made = {v.name for n in nodes for v in n.outputs}
-        reads = (v for n in nodes for v in n.inputs if v is not None and v.name not in made)
+    def _node(self, i: int, members: _GroupBuilder | None) -> Node:
+        """The node that stands for a group, or for a constant."""
+        node = self.nodes[i]
+        if node.op == "fused":
+            return node
+        if members is None or not _becomes_kernel(node) or packs_constant(node, self.constants):
+            return map_subgraphs(node, lambda g: fuse(g, self.policy))
         anchor = None if members.anchor is None else self.nodes[members.anchor]
-        outputs = self.nodes[members.final].outputs
-        return Group(nodes, tuple(dict.fromkeys(reads)), outputs, anchor)
+        return fused_node([self.nodes[j] for j in sorted(members.copies)], node.outputs, anchor)
 
 
-def is_view(node: Node) -> bool:
-    """Whether a node is a view of its operand's bytes, so that it needs no kernel."""
-    if defn(node).permutes:
-        return _is_transpose_view(node)
-    if not defn(node).is_view or node.inputs[0] is None:
-        return False
-    has_layout = any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs))
-    if has_layout and not is_copy_free(node):
-        return False
-    before, after = _numel(node.inputs[0].type), _numel(node.outputs[0].type)
-    return before is not None and after is not None and same_size(before, after)
-
-
-def _is_transpose_view(transpose: Node) -> bool:
-    """Whether a transpose keeps the bytes in place, given the layouts of operand and output."""
-    source, (out,) = transpose.inputs[0], transpose.outputs
-    assert source is not None
-    before, after = axis_order(source.tensor), axis_order(out.tensor)
-    if before is None or after is None:
-        return False
-    perm = transpose.attr("perm")
-    return tuple(perm[axis] for axis in after) == before
+def _becomes_kernel(node: Node) -> bool:
+    """Whether the node is one kernel, if it is alone in its group."""
+    has_graphs = any(True for _ in node.subgraphs)
+    return not (bound_symbols(node) or has_graphs or is_view(node)) and defn(node).has_compute
 
 
 def _fusion_kind(node: Node) -> Kind:
@@ -334,7 +328,3 @@ def _fusion_kind(node: Node) -> Kind:
     alone = bool(bound_symbols(node)) or any(True for _ in node.subgraphs) or not op.has_compute
     kind = Kind.OPAQUE if alone or is_view(node) else op.kind_of(node)
     return Kind.OPAQUE if kind in POINTWISE and len(node.outputs) != 1 else kind
-
-
-def _numel(type: Type) -> arith.Expr | None:
-    return type.numel if isinstance(type, TensorType) else None

@@ -16,14 +16,18 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.graph.ir import Node
 from ingot.graph.opdef import Kind, defn
-from ingot.graph.types import TensorType
-from ingot.passes.edit import same_shape, same_size
+from ingot.graph.types import TensorType, same_size
+from ingot.passes.edit import same_shape
 
-# All heuristic.
-MIN_ROWS = 24  # rows of Q; fewer do not amortise packing K and V into panels
-MAX_KEYS = 8192  # scores in a row; a register tile of rows stays in the L2 cache
-MAX_KV_ELEMENTS = 1 << 19  # of K, and of V; both are read again for each row tile, from cache
-MAX_NODES = 32  # between the two matmuls
+
+@dataclass(frozen=True)
+class AttentionLimits:
+    """Sizes for which one kernel pays; all heuristic."""
+
+    min_rows: int = 24  # rows of Q; fewer do not amortise packing K and V into panels
+    max_keys: int = 8192  # scores in a row; a register tile of rows stays in the L2 cache
+    max_kv_elements: int = 1 << 19  # of K, and of V: both are read for each row tile, from cache
+    max_nodes: int = 32  # between the two matmuls
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class GraphIndex:
     operands: Sequence[Sequence[int]]  # the producers of each node's operands
     readers: Mapping[int, Sequence[int]]
     visible: Sequence[bool]  # whether it produces a graph output
+    limits: AttentionLimits
 
     def type(self, i: int) -> TensorType:
         return self.nodes[i].outputs[0].tensor
@@ -47,7 +52,10 @@ def match_attention(index: GraphIndex, first: int) -> list[int]:
         return []
     region = {first}
     for i in range(first + 1, len(index.nodes)):
-        if all(r < i for j in region for r in index.readers[j]) or len(region) > MAX_NODES:
+        if (
+            all(r < i for j in region for r in index.readers[j])
+            or len(region) > index.limits.max_nodes
+        ):
             return []
         if not any(j in region for j in index.operands[i]):
             continue
@@ -71,7 +79,9 @@ def _is_tileable(index: GraphIndex, first: int) -> bool:
     if len(shape) < 2:
         return False
     rows, keys = arith.as_int(shape[-2]), arith.as_int(shape[-1])
-    return (rows is None or rows >= MIN_ROWS) and (keys is None or 1 < keys <= MAX_KEYS)
+    limits = index.limits
+    enough = rows is None or rows >= limits.min_rows
+    return enough and (keys is None or 1 < keys <= limits.max_keys)
 
 
 def _is_row_wise(index: GraphIndex, first: int, i: int) -> bool:
@@ -111,17 +121,17 @@ def _is_second_matmul(index: GraphIndex, first: int, region: set[int], i: int) -
         return False
     pairs = zip(out.shape[:-1], scores.shape[:-1])
     return all(same_size(a, b) for a, b in pairs) and all(
-        _fits_cache(index.nodes[j]) for j in (first, i)
+        _fits_cache(index.nodes[j], index.limits) for j in (first, i)
     )
 
 
-def _fits_cache(matmul: Node) -> bool:
+def _fits_cache(matmul: Node, limits: AttentionLimits) -> bool:
     right = matmul.inputs[1]
     assert right is not None
     if right.tensor.rank < 2:
         return False
     size = arith.as_int(arith.product(list(right.tensor.shape[-2:])))
-    return size is None or size <= MAX_KV_ELEMENTS
+    return size is None or size <= limits.max_kv_elements
 
 
 def _is_hidden(index: GraphIndex, members: list[int]) -> bool:

@@ -19,8 +19,8 @@ from ingot.graph.layouts import axis_order, channels_last, same_bytes
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Layout, TensorType
 from ingot.graph.verify import bound_symbols
+from ingot.ops.views import reshape_as_view
 from ingot.passes.edit import Editor, same_shape
-from ingot.passes.reshape_views import reshape_as_view
 from ingot.target import Target
 
 MIN_REUSE = 96  # uses of an input element from which its relayout pays (heuristic)

@@ -1,5 +1,5 @@
 """Makes a convolution's zero padding an explicit `pad`, so that the padded copy is elided: the
-producer writes into the padded buffer (lower/aliases.py), and only the border is filled.
+producer writes into the padded buffer (passes/alias_buffers.py), and only the border is filled.
 
     conv(x, w, pads)   →   conv(pad(x), w)
 
@@ -23,8 +23,8 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType
 from ingot.ops.conv import window
 from ingot.ops.matmul import accumulator
+from ingot.ops.views import is_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs
-from ingot.passes.fuse import is_view
 from ingot.support import knobs
 from ingot.target import Target
 

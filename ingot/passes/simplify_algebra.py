@@ -18,8 +18,8 @@ from ingot.arith import expr as arith
 from ingot.dtypes import DType, Family
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType
-from ingot.passes.edit import Editor, map_subgraphs, same_size, same_type
+from ingot.graph.types import TensorType, same_size
+from ingot.passes.edit import Editor, map_subgraphs, same_type
 
 Rewrite = Value | Node | None
 

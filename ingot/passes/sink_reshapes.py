@@ -17,8 +17,8 @@ from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType
+from ingot.ops.views import is_view
 from ingot.passes.edit import Editor, map_subgraphs
-from ingot.passes.fuse import is_view
 from ingot.support import knobs
 
 

@@ -22,7 +22,7 @@ from typing import assert_never
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.arith.parse import parse as parse_index
+from ingot.arith.parse import read as read_index
 from ingot.graph.ir import ConstRef
 from ingot.graph.types import Symbol
 from ingot.loops.script_parse import parse as parse_kernel
@@ -138,6 +138,8 @@ def parse(text: str) -> ir.Program:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise _bad(error.lineno or 0, error.msg) from error
+    except (RecursionError, MemoryError) as error:
+        raise _bad(0, f"an expression is too deep for Python's parser ({error})") from error
     return _Parser(text).program(tree)
 
 
@@ -267,7 +269,7 @@ class _Parser:
         return rest.removeprefix("#").strip() if rest.startswith("#") else ""
 
     def index(self, node: ast.expr) -> arith.Expr:
-        return parse_index(ast.unparse(node))
+        return read_index(node)
 
     def body(self, nodes: list[ast.stmt]) -> ir.Stmt:
         if len(nodes) == 1 and isinstance(nodes[0], ast.Pass):

@@ -42,18 +42,20 @@ def of_block(block: Block) -> list[BlockAccess]:
 def _of_stmt(
     block: Block, s: Stmt, env: Mapping[str, arith.Expr], inner: tuple[For, ...]
 ) -> Iterator[BlockAccess]:
-    yield from _values(block, visit.own_exprs(s), env, inner)
-    match s:
-        case ir.Store():
-            yield BlockAccess(block, s.buffer, _outside(s.indices, env), True, inner)
-        case For():
-            inner = (*inner, s)
-        case Block(axes=axes):
-            env = {**env, **{a.var: arith.substitute(a.binding, env) for a in axes}}
-        case ir.Call():
-            yield from _of_call(block, s, env, inner)
-    for child in visit.sub_stmts(s):
-        yield from _of_stmt(block, child, env, inner)
+    todo = [(s, env, inner)]
+    while todo:
+        s, env, inner = todo.pop()
+        yield from _values(block, visit.own_exprs(s), env, inner)
+        match s:
+            case ir.Store():
+                yield BlockAccess(block, s.buffer, _outside(s.indices, env), True, inner)
+            case For():
+                inner = (*inner, s)
+            case Block(axes=axes):
+                env = {**env, **{a.var: arith.substitute(a.binding, env) for a in axes}}
+            case ir.Call():
+                yield from _of_call(block, s, env, inner)
+        todo += [(child, env, inner) for child in reversed(visit.sub_stmts(s))]
 
 
 def _of_call(

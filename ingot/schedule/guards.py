@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
 from ingot.arith.simplify import simplify
@@ -27,11 +26,7 @@ def nonnegative(a: arith.Expr) -> Expr:
 
 
 def conjuncts(where: Expr | None) -> list[Expr]:
-    if where is None:
-        return []
-    if isinstance(where, ir.Binary) and where.op == "and" and where.dtype is dtypes.bool_:
-        return conjuncts(where.a) + conjuncts(where.b)
-    return [where]
+    return [] if where is None else visit.conjuncts(where)
 
 
 def conjunction(terms: Iterable[Expr]) -> Expr | None:

@@ -19,6 +19,7 @@ from ingot.arith import expr as arith
 from ingot.arith.expr import Expr
 from ingot.loops import ir
 from ingot.schedule.analyzer import Analyzer
+from ingot.support.stack import segmented
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class IterMap:
         self.sums: dict[str, list[Digit]] = {}  # a sum treated as one variable → its digits
         self.extents: dict[str, Expr] = {loop.var: loop.extent for loop in loops}
 
+    @segmented
     def digits(self, e: Expr) -> list[Digit] | None:
         """The digits of `e`, or None if it does not have this form."""
         if not (arith.free_vars(e) & self.loops.keys()) and not _has_opaque(e):

@@ -23,6 +23,7 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.build import identity
 from ingot.loops.ir import Block, Expr, Stmt
+from ingot.support.stack import segmented
 
 OPERATORS = ("add", "mul", "min", "max", "and", "or", "xor")
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -182,6 +183,7 @@ def _reads(e: Expr, names: set[str]) -> bool:
     return any(isinstance(x, ir.Load) and x.buffer.name in names for x in visit.walk_exprs(e))
 
 
+@segmented
 def _replaced(e: Expr, env: Mapping[Expr, Expr]) -> Expr:
     """Replace whole subexpressions, the largest first."""
     if e in env:
@@ -221,6 +223,7 @@ def _selections(
         yield (m, n), n if _evaluate(found.take, known) else m
 
 
+@segmented
 def _evaluate(e: Expr, known: Mapping[Expr, Any]) -> Any:
     match e:
         case _ if e in known:

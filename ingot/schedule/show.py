@@ -45,21 +45,23 @@ def _nest_of(root: Stmt, node: For | Block) -> Stmt:
 
 
 def _lines(s: Stmt, node: Stmt, depth: int) -> Iterator[str]:
-    arrow = "  ← here" if s is node else ""
-    match s:
-        case For():
-            yield "    " * depth + loop_text(s) + arrow
-        case Block():
-            yield "    " * depth + block_text(s) + arrow
-            return
-        case ir.Seq() | ir.Alloc():
-            depth -= 1
-        case ir.Store():
-            return
-        case _:
-            yield "    " * depth + type(s).__name__.lower() + arrow
-    for child in visit.sub_stmts(s):
-        yield from _lines(child, node, depth + 1)
+    todo = [(s, depth)]
+    while todo:
+        s, depth = todo.pop()
+        arrow = "  ← here" if s is node else ""
+        match s:
+            case For():
+                yield "    " * depth + loop_text(s) + arrow
+            case Block():
+                yield "    " * depth + block_text(s) + arrow
+                continue
+            case ir.Seq() | ir.Alloc():
+                depth -= 1
+            case ir.Store():
+                continue
+            case _:
+                yield "    " * depth + type(s).__name__.lower() + arrow
+        todo += [(child, depth + 1) for child in reversed(visit.sub_stmts(s))]
 
 
 def schedule_error(root: Stmt, node: For | Block, what: str, why: str, hint: str) -> IngotError:

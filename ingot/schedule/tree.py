@@ -5,6 +5,8 @@ Used by every primitive. No legality checks here.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ingot.loops import ir, visit
 from ingot.loops.dependences import top_blocks
 from ingot.loops.ir import Block, For, Stmt
@@ -14,12 +16,17 @@ Path = tuple[Stmt, ...]  # from the root to the node, both included
 
 def find(root: Stmt, uid: int) -> Path | None:
     """The path to the loop or block with that uid."""
-    if isinstance(root, For | Block) and root.uid == uid:
-        return (root,)
-    for child in visit.sub_stmts(root):
-        below = find(child, uid)
-        if below is not None:
-            return (root, *below)
+    todo: list[tuple[Stmt, Any]] = [(root, None)]  # a statement, and the entry of the one around it
+    while todo:
+        entry = todo.pop()
+        s = entry[0]
+        if isinstance(s, For | Block) and s.uid == uid:
+            path: list[Stmt] = []
+            while entry is not None:
+                path.append(entry[0])
+                entry = entry[1]
+            return tuple(reversed(path))
+        todo += [(child, entry) for child in reversed(visit.sub_stmts(s))]
     return None
 
 

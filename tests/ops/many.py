@@ -56,7 +56,7 @@ SIZES = {"expand": "shape"}  # attributes that are sizes of operands, and so sym
 
 def may_be_symbolic(op: OpDef, sample: Sample) -> bool:
     """Not if attributes fix the sizes: sub-graphs, and blocks of quantisation."""
-    return op.name not in ("if", "loop") and "block" not in sample.attrs
+    return op.name not in ("if", "loop", "fused") and "block" not in sample.attrs
 
 
 def batch(op: OpDef, samples: Sequence[Sample], symbolic: bool = False) -> Batch:

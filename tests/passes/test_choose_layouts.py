@@ -13,8 +13,8 @@ from ingot.graph.layouts import channels_last
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType, tensor
 from ingot.graph.verify import verify
+from ingot.ops.views import is_view
 from ingot.passes.choose_layouts import choose_layouts
-from ingot.passes.fuse import is_view
 from ingot.runtime.executable import Executable
 from ingot.support import knobs
 from ingot.target import Target, parse

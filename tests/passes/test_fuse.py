@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,50 +11,84 @@ from hypothesis import strategies as st
 
 from ingot import dtypes
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import Graph
+from ingot.graph.interp import run as interpret
+from ingot.graph.ir import Graph, Node, replace
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
+from ingot.graph.text import parse, show
 from ingot.graph.types import tensor
-from ingot.graph.verify import bound_symbols, verify
-from ingot.passes.edit import constant_ref, mentioned_symbols
-from ingot.passes.fuse import Group, fuse
-from ingot.support import knobs
+from ingot.graph.verify import verify
+from ingot.passes.edit import constant_ref
+from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
 from tests.graph.graphs import graph
+from tests.refusal import refused
 
 
-def checked_groups(g: Graph) -> list[Group]:
-    """The invariants of every partition."""
-    groups = fuse(g)
-    ready = {v.name for v in g.inputs} | {
-        v.name for n in g.nodes if constant_ref(n) is not None for v in n.outputs
-    }
-    sizes = {s.name for s in g.symbols if s.source == "input"}
-    seen = []
-    for group in groups:
-        assert all(v.name in ready for v in group.inputs), "a group reads what is not there yet"
-        for node in group.nodes:
-            assert mentioned_symbols(node) - set(bound_symbols(node)) <= sizes
-            assert constant_ref(node) is None
-        heavy = [n for n in group.nodes if defn(n).kind in (Kind.REDUCTION, Kind.CONTRACTION)]
+@dataclass(frozen=True)
+class Group:
+    """A kernel of a fused graph; `names` are those that its nodes' outputs had before."""
+
+    node: Node
+    names: list[str]
+
+    @property
+    def ops(self) -> list[str]:
+        return [n.op for n in self.body.nodes]
+
+    @property
+    def body(self) -> Graph:
+        return self.node.attr("body")
+
+    @property
+    def family(self) -> str:
+        return self.node.attr("family")
+
+    @property
+    def anchor(self) -> str | None:
+        """The name that the anchor had before."""
+        made = {v.name: n.origin for n in self.body.nodes for v in n.outputs}
+        return made.get(self.node.attr("anchor"))
+
+
+def checked(g: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> Graph:
+    """The fused graph; its origins are the names of the values before. It is valid and stays so,
+    computes each value of the graph, and has one heavy operator in a group, or attention."""
+    named = tuple(replace(n, origin=n.outputs[0].name) for n in g.nodes)
+    fused = fuse(replace(g, nodes=named), policy)
+    verify(fused)
+    assert fuse(fused, policy) == fused
+    for group in groups_of(fused):
+        heavy = [n for n in group.body.nodes if defn(n).kind in (Kind.REDUCTION, Kind.CONTRACTION)]
         assert len(heavy) <= 1 or group.family == "attention"
-        assert group.outputs == group.nodes[-1].outputs
-        inner = {v.name for n in group.nodes[:-1] for v in n.outputs}
-        made = inner | {v.name for v in group.outputs}
-        reads = {v.name for n in group.nodes for v in n.inputs if v is not None}
-        assert {v.name for v in group.inputs} == reads - made
-        assert inner <= reads, "a member nobody in the group reads"
-        ready |= {v.name for v in group.outputs}
-        sizes |= {s for n in group.nodes for s in bound_symbols(n)}
-        seen += [v.name for n in group.nodes for v in n.outputs]
-    wanted = {v.name for n in g.nodes if constant_ref(n) is None for v in n.outputs}
-    assert set(seen) == wanted
-    assert {v.name for v in g.outputs} <= ready
-    return groups
+        read = {v.name for n in group.body.nodes for v in n.inputs if v is not None}
+        inner = {v.name for n in group.body.nodes[:-1] for v in n.outputs}
+        assert inner | {v.name for v in group.body.inputs} <= read, "a member nobody reads"
+        assert group.body.outputs == group.body.nodes[-1].outputs
+    seen = {name for names in every(fused) for name in names}
+    assert seen == {n.outputs[0].name for n in g.nodes}
+    return fused
 
 
-def names(g: Graph) -> list[str]:
-    """Each group as the names of its values, in order."""
-    return [" ".join(v.name for n in group.nodes for v in n.outputs) for group in checked_groups(g)]
+def groups_of(fused: Graph) -> list[Group]:
+    nodes = [n for n in fused.nodes if n.op == "fused"]
+    return [Group(n, [inner.origin for inner in n.attr("body").nodes]) for n in nodes]
+
+
+def every(fused: Graph) -> list[list[str]]:
+    """The former names of each node of a fused graph, constants included."""
+    found = {g.node.outputs[0].name: g.names for g in groups_of(fused)}
+    return [found.get(n.outputs[0].name, [n.origin]) for n in fused.nodes]
+
+
+def checked_groups(g: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> list[Group]:
+    return groups_of(checked(g, policy))
+
+
+def names(g: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> list[str]:
+    """Each node but constants as the names of its values, in order."""
+    fused = checked(g, policy)
+    pairs = zip(fused.nodes, every(fused))
+    return [" ".join(group) for node, group in pairs if constant_ref(node) is None]
 
 
 CONV = "{dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]}"
@@ -71,8 +107,8 @@ graph g(%x: f32[4, 5], %y: f32[5]) {
 }"""
     )
     (group,) = checked_groups(g)
-    assert [n.op for n in group.nodes] == ["add", "exp", "mul", "transpose"]
-    assert [v.name for v in group.inputs] == ["x", "y"]
+    assert group.ops == ["add", "exp", "mul", "transpose"]
+    assert group.node.inputs == g.inputs and group.node.outputs == g.outputs
     assert group.anchor is None and group.family == "elementwise"
 
 
@@ -82,7 +118,7 @@ def test_a_long_chain_is_cut_where_its_work_hides_the_memory(op, most):
     value = b.input("x", tensor(dtypes.f32, 8))
     for _ in range(2 * most + 3):
         value = b.add(op, [value])
-    assert [len(group.nodes) for group in checked_groups(b.finish([value]))] == [3, most, most]
+    assert [len(group.ops) for group in checked_groups(b.finish([value]))] == [3, most, most]
 
 
 def test_an_epilogue_with_a_residual_fuses_into_the_contraction():
@@ -102,10 +138,9 @@ graph g(%x: f32[1, 3, 4, 4]) {{
         b=np.ones((3, 1, 1), np.float32),
     )
     assert names(g) == ["q", "p a r y"]
-    first, second = fuse(g)
-    assert second.anchor is not None and second.anchor.outputs[0].name == "p"
-    assert second.family == first.family == "conv"
-    assert [v.name for v in second.inputs] == ["x", "w", "b", "q"]
+    first, second = checked_groups(g)
+    assert second.anchor == "p" and second.family == first.family == "conv"
+    assert [v.name for v in second.node.inputs if v] == ["x", "w", "b", "q"]
 
 
 def test_an_epilogue_may_fork_and_join():
@@ -172,7 +207,7 @@ graph g(%x: f32[4, 5], %mask: f32[5]) {
 }"""
     cheap = graph(text.replace("OP", "add(%x, %mask)"))
     assert names(cheap) == ["a s y"]
-    assert fuse(cheap)[0].family == "softmax"
+    assert checked_groups(cheap)[0].family == "softmax"
     assert names(graph(text.replace("OP", "tanh(%x)"))) == ["a", "s y"]
     behind = text.replace("OP", "add(%t, %mask)").replace(
         "  %a:", "  %t: f32[4, 5] = tanh(%x)\n  %a:"
@@ -258,8 +293,7 @@ graph g(%c: bool[], %x: f32[n]) {
 }"""
     )
     assert names(g) == ["a", "hits", "b", "d", "s e"]
-    kinds = [None if group.anchor is None else group.anchor.op for group in fuse(g)]
-    assert kinds == [None, "nonzero", "if", None, None]
+    assert [n.op for n in fuse(g).nodes] == ["fused", "nonzero", "if", "fused", "fused"]
 
 
 def test_views_are_not_fused_and_need_no_kernel():
@@ -276,6 +310,7 @@ graph g(%x: f32[n, m], %w: f32[m, 3]) {
 }"""
     )
     assert names(g) == ["a b", "v", "y"]
+    assert [n.op for n in fuse(g).nodes] == ["fused", "reshape", "fused"]
 
 
 def test_injective_nodes_of_dynamic_shape_take_costly_producers():
@@ -314,11 +349,10 @@ graph g(%q: f32[2, 32, 8], %k: f32[2, 40, 8], %v: f32[2, 40, 8], %m: f32[40], %h
 
 def test_attention_is_one_kernel():
     (group,) = checked_groups(graph(ATTENTION))
-    assert [v.name for n in group.nodes for v in n.outputs] == [*"tasbpory"]
-    assert group.family == "attention" and group.anchor is not None
-    assert group.anchor.outputs[0].name == "s"
-    with knobs.override(attention=False):
-        assert names(graph(ATTENTION)) == ["t a s b", "p", "o r", "y"]
+    assert group.names == [*"tasbpory"]
+    assert group.family == "attention" and group.anchor == "s"
+    off = FusionPolicy(attention=None)
+    assert names(graph(ATTENTION), off) == ["t a s b", "p", "o r", "y"]
 
 
 OTHERWISE = {
@@ -364,7 +398,7 @@ UNARY = ("neg", "exp", "relu", "softmax", "reduce_sum", "transpose", "nonzero", 
 
 
 @st.composite
-def random_graphs(draw) -> Graph:
+def random_graphs(draw) -> tuple[Graph, ConstantStore]:
     g = GraphBuilder("random", ConstantStore())
     values = [g.input(f"x{i}", tensor(dtypes.f32, 32, 32)) for i in range(2)]
     values.append(g.constant(np.ones((32, 32), np.float32)))
@@ -384,11 +418,125 @@ def random_graphs(draw) -> Graph:
         else:
             values.append(g.add(op, [a, b]))
     outputs = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique_by=id))
-    return g.finish(outputs)
+    return g.finish(outputs), g.store
 
 
 @given(random_graphs())
 @settings(max_examples=150, deadline=None)
-def test_every_partition_keeps_the_invariants(g):
+def test_every_partition_keeps_the_invariants_and_the_outputs(made):
+    g, store = made
     verify(g)
-    checked_groups(g)
+    fused = checked(g)
+    arrays = [np.random.default_rng(k).normal(size=(32, 32)).astype(np.float32) for k in (1, 2)]
+    for want, got in zip(interpret(g, store, arrays), interpret(fused, store, arrays)):
+        np.testing.assert_array_equal(want, got)
+
+
+# --- policies -----------------------------------------------------------------------------------
+
+GEMM = """
+graph g(%x: f32[4, 5], %w: f32[5, 6], %b: f32[6]) {
+  %n: f32[4, 5] = neg(%x)
+  %p: f32[4, 6] = matmul(%n, %w)
+  %a: f32[4, 6] = add(%p, %b)
+  %r: f32[4, 6] = relu(%a)
+  %t: f32[6, 4] = transpose(%r) {perm=[1, 0]}
+  %y: f32[6, 4] = exp(%t)
+  return %y
+}"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"),
+    [
+        (FusionPolicy(), ["n p a r", "t y"]),
+        (FusionPolicy(max_epilogue=0), ["n p", "a r t y"]),
+        (FusionPolicy(max_epilogue=1), ["n p a", "r t y"]),
+        (FusionPolicy(fuses_before_anchors=False), ["n", "p a r", "t y"]),
+        (FusionPolicy(producers=(Kind.INJECTIVE,)), ["n", "p a r", "t y"]),
+        (FusionPolicy(producers=()), ["n", "p a r", "t", "y"]),
+        (FusionPolicy(max_work=1), ["n", "p a r", "t", "y"]),
+    ],
+)
+def test_a_policy_says_what_fuses(policy: FusionPolicy, want: list[str]):
+    assert names(graph(GEMM), policy) == want
+
+
+# --- the node -----------------------------------------------------------------------------------
+
+
+def test_equal_groups_have_equal_bodies_whatever_their_names():
+    g = graph(
+        """
+graph g(%x: f32[4, 5], %y: f32[4, 5], %b: f32[5]) {
+  %a: f32[4, 5] = add(%x, %b)
+  %p: f32[4, 5] = exp(%a)
+  %c: f32[4, 5] = add(%y, %b)
+  %q: f32[4, 5] = exp(%c)
+  return %p, %q
+}"""
+    )
+    first, second = checked_groups(g)
+    assert first.body == second.body and first.body.name == "add_exp"
+    assert first.node.origin == "a; p" and second.node.origin == "c; q"
+
+
+def test_bodies_keep_layouts_and_print():
+    text = """
+graph g(%x: f32[1, 3, 4, 4]{layout=[[0, 0], [2, 0], [3, 0], [1, 0]]}) {
+  %a: f32[1, 3, 4, 4]{layout=[[0, 0], [2, 0], [3, 0], [1, 0]]} = exp(%x)  # first
+  %y: f32[1, 3, 4, 4]{layout=[[0, 0], [2, 0], [3, 0], [1, 0]]} = neg(%a)  # second
+  return %y
+}"""
+    fused = fuse(graph(text))
+    (node,) = fused.nodes
+    assert all(v.tensor.layout for n in node.attr("body").nodes for v in n.outputs)
+    again = parse(show(fused))
+    assert again == fused and again.nodes[0].origin == "first; second"
+    assert [n.origin for n in again.nodes[0].attr("body").nodes] == ["first", "second"]
+
+
+def test_sub_graphs_are_fused():
+    g = graph(
+        """
+graph g(%c: bool[], %x: f32[4]) {
+  %b: f32[4] = if(%c, %x) {else_branch=graph e(%p: f32[4]) {
+    %q: f32[4] = neg(%p)
+    %r: f32[4] = exp(%q)
+    return %r
+  }, then_branch=graph t(%p: f32[4]) {
+    return %p
+  }}
+  return %b
+}"""
+    )
+    (node,) = fuse(g).nodes
+    assert [n.attr("body").name for n in node.attr("else_branch").nodes] == ["neg_exp"]
+    verify(fuse(g))
+
+
+FUSED = """graph g(%x: f32[4]) {
+  %y: f32[4] = fused(%x) {anchor=none, body=graph exp(%x0: f32[4]) {
+    %exp: f32[4] = exp(%x0)
+    return %exp
+  }, family="elementwise"}  # the node
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "facts"),
+    [
+        ("anchor=none", 'anchor="x0"', ["'x0'"]),
+        ('family="elementwise"', 'family="no_such"', ["'no_such'"]),
+        ("exp(%x0: f32[4])", "exp(%x0: f32[5])", ["f32[5]", "f32[4]"]),
+        ("  %y: f32[4] =", '  %y: f32[4]{device="gpu"} =', ["gpu"]),
+        ("exp(%x0)", "cast(%x0) {to=f64}", ["f64"]),
+    ],
+)
+def test_a_wrong_group_is_refused(old: str, new: str, facts: list[str]):
+    verify(parse(FUSED))
+    assert old in FUSED
+    with refused("bad-graph", *facts, hint=False):
+        verify(parse(FUSED.replace(old, new, 1)))

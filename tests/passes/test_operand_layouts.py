@@ -17,10 +17,9 @@ from ingot.graph.layouts import axis_order, channels_last, permutation_layout
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, tensor
 from ingot.graph.verify import verify
+from ingot.ops.views import is_view, reshape_as_view
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.edit import constant_ref
-from ingot.passes.fuse import is_view
-from ingot.passes.reshape_views import reshape_as_view
 from ingot.target import parse
 from tests.passes.test_choose_layouts import compiled, layout_of, numbers
 

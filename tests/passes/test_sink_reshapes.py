@@ -50,8 +50,8 @@ def made(body: str):
 def test_elementwise_operators_fuse_into_the_gemm(body):
     after = made(body)
     assert after.nodes[-1].op == "reshape" and after.outputs[0].name == "z"
-    (group,) = [g for g in fuse(after) if g.anchor is not None and g.anchor.op == "matmul"]
-    assert [n.op for n in group.nodes][1:] == [
+    (group,) = [n for n in fuse(after).nodes if n.attr("family") == "matmul"]
+    assert [n.op for n in group.attr("body").nodes][1:] == [
         line.split("= ")[1].split("(")[0] for line in body.splitlines()
     ]
 

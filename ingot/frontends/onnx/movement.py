@@ -63,8 +63,9 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
 
 def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Expr:
     """A data-dependent size may be 0 at run time, which copies the input's size."""
-    bound = {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}
-    if not isinstance(size, arith.Var) or size.name not in bound or same_dim(size, kept):
+    if not isinstance(size, arith.Var) or same_dim(size, kept):
+        return size
+    if size.name not in {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}:
         return size
     is_zero = 1 - arith.minimum(size, 1)
     return tidy(ctx, size + kept * is_zero)

@@ -13,6 +13,7 @@ from ingot.schedule import tree
 from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.checks import Problem
 from ingot.schedule.show import schedule_error
+from ingot.support.stack import segmented
 
 Result = tuple[
     Kernel, Sequence[For | Block]
@@ -55,6 +56,7 @@ def substitute_loops(s: Stmt, env: Mapping[str, arith.IntLike], analyzer: Analyz
     return canonicalize(visit.substitute(s, env), analyzer)
 
 
+@segmented
 def canonicalize(s: Stmt, analyzer: Analyzer) -> Stmt:
     """Simplify bindings, guards and bounds. `analyzer` knows the loops around `s`."""
     match s:

@@ -19,6 +19,7 @@ from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, put, raise_if, with_body
 from ingot.schedule.primitives.recheck import recheck
+from ingot.support.stack import segmented
 
 DIVISIONS = ("div", "floordiv", "mod", "rem")
 
@@ -42,6 +43,7 @@ def compute_inline(kernel: Kernel, block: Block) -> Result:
     return new, []
 
 
+@segmented
 def _map_readers(s: Stmt, store: ir.Store, on_expr: visit.ExprFn) -> Stmt:
     """Rewrite values in all blocks that read the stored buffer."""
     if isinstance(s, Block) and store.buffer.name not in visit.read(s):

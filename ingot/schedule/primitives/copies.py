@@ -16,6 +16,7 @@ from ingot.loops.ir import AxisKind, Block, For, Kernel, Stmt
 from ingot.schedule import tree
 from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.primitives.base import analyzer_at, put, substitute_loops
+from ingot.support.stack import segmented
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def _fresh(base: str, taken: set[str]) -> str:
     return name
 
 
+@segmented
 def _drop_dead_inits(s: Stmt, analyzer: Analyzer) -> Stmt:
     """Remove the init of blocks that never run the first point of their reduction."""
     match s:

@@ -28,6 +28,7 @@ from ingot.schedule.primitives.cache_stage import FreshBlockNames, find_block
 from ingot.schedule.primitives.compute_at import rebuild_nest
 from ingot.schedule.primitives.recheck import recheck
 from ingot.schedule.primitives.transform_layout import is_plain_nest, zero_where_false
+from ingot.support.stack import segmented
 
 BEYOND = ("last", "zero")
 PLAIN = (ir.Seq, ir.Let, ir.Store, ir.If)
@@ -253,6 +254,7 @@ def _neutral_reduction(kernel: Kernel, block: Block, sizes: Sizes, what: str) ->
     return ir.replace(block, body=found.masked(mask, FreshBlockNames(kernel).fresh))
 
 
+@segmented
 def _is_zero_in_padding(e: Expr, reduced: list[Axis]) -> bool:
     """Is the term a product of loads that are zero in the padding of each axis?"""
     match e:

@@ -23,6 +23,7 @@ from ingot.schedule.itermap import IterMap
 from ingot.schedule.primitives.base import Result, put, raise_if
 from ingot.schedule.primitives.compute_at import find_loop, movable, rebuild_nest
 from ingot.schedule.primitives.recheck import recheck
+from ingot.support.stack import segmented
 
 
 def reverse_compute_at(kernel: Kernel, block: Block, loop: For) -> Result:
@@ -232,6 +233,7 @@ def _loads(block: Block, names: set[str]) -> list[ir.Load]:
     return [x for x in visit.loads(block.body) if x.buffer.name in names]
 
 
+@segmented
 def guard_block(s: ir.Stmt, terms: list[Expr]) -> ir.Stmt:
     """Add guards to the only block of a new nest."""
     if isinstance(s, Block):

@@ -30,6 +30,7 @@ from ingot.schedule.primitives.base import (
     substitute_loops,
 )
 from ingot.schedule.primitives.copies import partition_at
+from ingot.support.stack import segmented
 
 TAILS = ("guard", "mask", "peel", "shift", "pad", "none")
 Counts = tuple[arith.Expr, ...]
@@ -169,6 +170,7 @@ def _divisors(extent: arith.Expr) -> str:
     return f", or a divisor: {', '.join(found[-6:])}" if found else ""
 
 
+@segmented
 def _guarded(s: ir.Stmt, guard: ir.Expr) -> ir.Stmt:
     """Add the guard to every top-level block."""
     if isinstance(s, ir.Block):

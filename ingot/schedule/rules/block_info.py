@@ -157,18 +157,7 @@ def node_count(value: Expr) -> int:
 
 @lru_cache(maxsize=4096)
 def _count(value: Expr) -> int:
-    children: list[Expr] = []
-
-    def on_expr(e: Expr) -> Expr:
-        children.append(e)
-        return e
-
-    def on_index(i: arith.Expr) -> arith.Expr:
-        children.extend(visit.opaque_values(i))
-        return i
-
-    visit.rebuild_expr(value, on_expr, on_index)
-    return 1 + sum(_count(c) for c in children)
+    return sum(1 for _ in visit.walk_exprs(value))
 
 
 def math_count(value: Expr) -> int:
