@@ -33,10 +33,10 @@ STACK_BYTES = 1 << 14
 HOST = BACKEND.target("cpu")
 
 
-def legal_kernels(kernel: ir.Kernel, target: Target = HOST, notes: list[str] | None = None):
+def legal_kernels(kernel: ir.Kernel, target: Target = HOST):
     """The nests of a scheduled kernel, each legal, and the buffers between them."""
     split = split_kernel(kernel)
-    legal = tuple(legalize_kernel(k, target, notes) for k in split.kernels)
+    legal = tuple(legalize_kernel(k, target) for k in split.kernels)
     return SplitKernel(legal, split.temporaries)
 
 

@@ -24,7 +24,7 @@ from ingot.program import ir
 from ingot.runtime.c import compiler, module
 from ingot.runtime.c.module import CModule
 from ingot.runtime.package import Package
-from ingot.schedule.rules.families import AS_WRITTEN
+from ingot.schedule.rules import CPU_RULES
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.schedule import Schedule
 from ingot.support import knobs
@@ -101,7 +101,7 @@ def schedule_serial(program: ir.Program) -> ir.Program:
 
 def _inlined(kernel: Kernel) -> Kernel:
     schedule = Schedule(kernel)
-    if kernel.family not in AS_WRITTEN:
+    if kernel.family not in CPU_RULES.as_written:
         inline_elementwise(schedule)
     return schedule.kernel
 

@@ -32,6 +32,7 @@ from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Module, Package
 from ingot.runtime.report import MachineModel
 from ingot.schedule.program import schedule_program
+from ingot.schedule.rules import CPU_RULES
 from ingot.support.identity import cpu_caches, processor
 from ingot.support.limits import Limits
 
@@ -125,7 +126,8 @@ STAGES = (
     shared.LOWER,
     shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
-    Stage("schedule", lambda p, s: schedule_program(p, s.target, s.limits), "program", "program",
+    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
+          "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
     shared.SPLIT_KERNELS,
     Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",

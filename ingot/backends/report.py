@@ -1,8 +1,9 @@
 """A planned program → one report row for each launch. Called by back ends when they make a package.
 
-Everything is derived from the legal kernels: the parallel extent, the vector width, the register
-tile, an estimate of the arithmetic, and why a kernel is not parallel or not vectorised. Any back
-end that runs loop kernels can use it; runtime/report.py defines the rows.
+The parallel extent, the vector width, the register tile and an estimate of the arithmetic are
+derived from the legal kernels; the plan, and why a kernel is not parallel or not vectorised, are
+what the schedule and legalize recorded on them. Any back end that runs loop kernels can use it;
+runtime/report.py defines the rows.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.backends.slow import why_scalar, why_serial
 from ingot.loops import ir, visit
 from ingot.loops.work import NestedStmt, nested_stmts
 from ingot.program import ir as program_ir
 from ingot.program.estimate import LaunchWork, launch_work, total_ns
 from ingot.program.tables import tables
 from ingot.runtime.report import LaunchRow
+
+MAX_REASONS = 2  # of one kernel, in a cell of the report
+AS_WRITTEN = "as written: no rule scheduled it"
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,14 @@ def _row(program: program_ir.Program, s: program_ir.Launch, summary: KernelSumma
         why_serial=summary.why_serial if arith.is_const(s.extent, 1) else "",
         why_scalar=summary.why_scalar,
         tile=summary.tile,
+        plan="; ".join(str(plan) for _, plan in kernel.plans),
+        remarks=tuple(dict.fromkeys(_sentence(r) for r in kernel.remarks)),
         layouts=_layouts(kernel, [buffers[name].shape for name in s.args]),
     )
+
+
+def _sentence(remark: ir.Remark) -> str:
+    return f"{remark.block or 'kernel'}: {remark.about}: {remark.why}"
 
 
 def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str:
@@ -88,9 +97,23 @@ def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:
         lanes=lanes,
         tile=_tile(stmts),
         is_parallel=_is_parallel(kernel.body),
-        why_serial="" if _is_parallel(kernel.body) else why_serial(kernel, stmts),
-        why_scalar=why_scalar(stmts, lanes),
+        why_serial="" if _is_parallel(kernel.body) else _why(kernel, ir.SERIAL_LOOPS),
+        why_scalar=_why_scalar(kernel, stmts, lanes),
     )
+
+
+def _why(kernel: ir.Kernel, about: str) -> str:
+    """The reasons that the kernel carries; one that no rule scheduled has none."""
+    found = dict.fromkeys(r.why for r in kernel.remarks if r.about == about)
+    return ", ".join(list(found)[:MAX_REASONS]) or AS_WRITTEN
+
+
+def _why_scalar(kernel: ir.Kernel, stmts: Sequence[NestedStmt], lanes: int) -> str:
+    """The reason, if most of a kernel's time goes into scalar statements."""
+    effects = [s for s in stmts if not isinstance(s.stmt, ir.Let) and not s.is_tail]
+    if not effects or max(effects, key=lambda s: s.estimated_trips).lanes > 1:
+        return ""
+    return ("in part: " if lanes > 1 else "") + _why(kernel, ir.SCALAR_CODE)
 
 
 def _is_parallel(body: ir.Stmt) -> bool:

@@ -24,7 +24,7 @@ from ingot.legalize.simplify_stmts import simplify_stmts
 from ingot.legalize.transpose_tiles import transpose_tiles
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
-from ingot.loops.ir import Kernel
+from ingot.loops.ir import Kernel, replace
 from ingot.target import Target
 
 
@@ -49,17 +49,10 @@ PASSES = (
 )
 
 
-def legalize_kernel(
-    kernel: Kernel,
-    target: Target,
-    remarks: list[str] | None = None,
-    passes: Sequence[Pass] = PASSES,
-) -> Kernel:
-    """Run the passes in order; append remarks on loops left serial or scalar to `remarks`."""
+def legalize_kernel(kernel: Kernel, target: Target, passes: Sequence[Pass] = PASSES) -> Kernel:
+    """Run the passes in order; loops left serial or scalar are remarks on the kernel."""
     ctx = PassContext.of(kernel, target)
     for each in passes:
         kernel = each.function(kernel, ctx)
     check_capacities(kernel, target)
-    if remarks is not None:
-        remarks.extend(ctx.remarks)
-    return kernel
+    return replace(kernel, remarks=(*kernel.remarks, *dict.fromkeys(ctx.remarks)))

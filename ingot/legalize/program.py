@@ -14,6 +14,7 @@ from ingot.legalize.dynamic_scratch import data_dependent_sizes, hoist_allocs
 from ingot.legalize.passes import PASSES, Pass
 from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir as loops
+from ingot.loops import visit
 from ingot.loops.canonical import digest
 from ingot.program import ir
 from ingot.program.tables import map_launches
@@ -95,11 +96,17 @@ def parallel_extent(kernel: loops.Kernel) -> arith.Expr:
 def dedupe_kernels(program: ir.Program) -> ir.Program:
     """Merge kernels that are equal up to names: before scheduling, so that each is scheduled once,
     and again after legalization."""
-    first: dict[tuple[str, str], str] = {}
+    first: dict[tuple, str] = {}
     names = {
-        name: first.setdefault((kernel.family, digest(kernel)), name)
+        name: first.setdefault((kernel.family, digest(kernel), _to_schedule(kernel)), name)
         for name, kernel in program.kernels
     }
     kept = tuple((name, kernel) for name, kernel in program.kernels if names[name] == name)
     body = map_launches(program.body, lambda s: ir.replace(s, kernel=names[s.kernel]))
     return ir.replace(program, body=body, kernels=kept)
+
+
+def _to_schedule(kernel: loops.Kernel) -> tuple[loops.ContractionPlan, ...]:
+    """The plans, if they are still to be applied: a legal kernel has no blocks."""
+    has_blocks = any(isinstance(s, loops.Block) for s in visit.walk_stmts(kernel.body))
+    return tuple(plan for _, plan in kernel.plans) if has_blocks else ()

@@ -14,6 +14,7 @@ from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 
+ASSUMED_SIZE = 64  # of a dynamic dimension, to compare trip counts; heuristic
 _ARITHMETIC = ("add", "sub", "mul", "div", "min", "max")
 _UNARY_ARITHMETIC = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
 
@@ -29,10 +30,6 @@ class NestedStmt:
     @cached_property
     def values(self) -> list[ir.Expr]:
         return [e for own in visit.own_exprs(self.stmt) for e in visit.walk_exprs(own)]
-
-    @cached_property
-    def loads(self) -> list[ir.Load]:
-        return [e for e in self.values if isinstance(e, ir.Load)]
 
     @property
     def lanes(self) -> int:
@@ -55,6 +52,15 @@ class NestedStmt:
             last[loop.var] = stop - 1
             total = total * (stop - start)
         return simplify(total)
+
+    @property
+    def estimated_trips(self) -> tuple[int, int, int]:
+        """Executions, with ASSUMED_SIZE for dynamic dimensions; ties go to the deeper statement,
+        then to one with lanes."""
+        if self.trips is None:
+            return ASSUMED_SIZE ** len(self.loops), len(self.loops), self.lanes
+        sizes = dict.fromkeys(arith.free_vars(self.trips), ASSUMED_SIZE)
+        return arith.evaluate(self.trips, sizes), len(self.loops), self.lanes
 
 
 def nested_stmts(body: ir.Stmt) -> Iterator[NestedStmt]:

@@ -14,7 +14,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.dtypes import DType
-from ingot.graph.opdef import type_error
+from ingot.graph.opdef import SizeMismatch, type_error
 from ingot.graph.types import Dim, DimLike, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build, nest
@@ -96,17 +96,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
         return b
     if arith.is_const(b, 1) or same_dim(a, b):
         return a
-    raise SizeMismatch(a, b)
-
-
-class SizeMismatch(IngotError):
-    """Two sizes that an operator requires to be equal. The importer may unify them and retry."""
-
-    def __init__(self, a: Dim, b: Dim, op: str = "broadcast", what: str = ""):
-        what = what or f"sizes {a} and {b} are neither equal nor 1"
-        hint = "give both dimensions one name if they are always equal"
-        super().__init__("bad-type", f"{op}: {what}", hint=hint)
-        self.sizes = (a, b)
+    raise SizeMismatch(a, b, is_broadcast=True)
 
 
 def require_same_dim(op: str, a: Dim, b: Dim, why: str) -> None:

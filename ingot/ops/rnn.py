@@ -18,10 +18,9 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
-from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
+from ingot.graph.opdef import Attrs, OpDef, Sample, SizeMismatch, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops.common import (
-    SizeMismatch,
     floats,
     require_same_dim,
     same_dim,

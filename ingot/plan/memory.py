@@ -26,11 +26,7 @@ def plan_memory(program: ir.Program) -> ir.Program:
     allocations = _constant_allocations(program)
     spans = lifetimes(program)
     arenas = []
-    for name in _arena_names(program):
-        members = [
-            b for b in program.buffers
-            if b.storage is ir.Storage.TEMP and _arena_of(b, program) == name
-        ]  # fmt: skip
+    for name, members in _members(program).items():
         if not members and name != MAIN:
             continue
         found, size = assign_offsets([(b.name, b.size_bytes, spans[b.name]) for b in members], env)
@@ -56,22 +52,19 @@ def arena_after(symbol: str) -> str:
     return f"after {symbol}"
 
 
-def _arena_names(program: ir.Program) -> list[str]:
-    """One arena for sizes known from the inputs, one for each data-dependent symbol."""
-    return [MAIN, *(arena_after(s.name) for s in program.symbols if s.source == "node")]
-
-
-def _arena_of(buffer: ir.Buffer, program: ir.Program) -> str:
-    """The arena of the last-bound symbol that the temporary's size depends on."""
-    used = {n for d in buffer.shape for n in arith.free_vars(d)}
-    bound = [s.name for s in _binding_order(program) if s.name in used]
-    return arena_after(bound[-1]) if bound else MAIN
-
-
-def _binding_order(program: ir.Program) -> list:
-    symbols = {s.name: s for s in program.symbols}
-    names = [s.symbol for s in walk(program.body) if isinstance(s, ir.Bind)]
-    return [symbols[n] for n in dict.fromkeys(names)]
+def _members(program: ir.Program) -> dict[str, list[ir.Buffer]]:
+    """The temporaries of each arena: one arena for sizes known from the inputs, one for each
+    data-dependent symbol, which holds those whose size depends on no symbol bound after it."""
+    nodes = (s.name for s in program.symbols if s.source == "node")
+    members: dict[str, list[ir.Buffer]] = {MAIN: [], **{arena_after(n): [] for n in nodes}}
+    binds = [s.symbol for s in walk(program.body) if isinstance(s, ir.Bind)]
+    order = {name: i for i, name in enumerate(dict.fromkeys(binds))}
+    for b in program.buffers:
+        if b.storage is ir.Storage.TEMP:
+            bound = [n for d in b.shape for n in arith.free_vars(d) if n in order]
+            last = max(bound, key=order.__getitem__, default=None)
+            members[MAIN if last is None else arena_after(last)].append(b)
+    return members
 
 
 def _reserve(s: ir.Stmt, arenas: dict[str, ir.Arena]) -> ir.Stmt:
@@ -97,7 +90,7 @@ class _Slot:
     """A range of an arena with dynamic size, shared by buffers of disjoint lifetimes."""
 
     size: arith.Expr
-    lifetimes: list[Lifetime]
+    last: int  # position at which the last of its lifetimes ends
 
 
 Request = tuple[str, arith.Expr, Lifetime]  # name, size in bytes, lifetime
@@ -120,6 +113,7 @@ def assign_offsets(
 
 MAX_REPAIRS = 60  # reorderings tried for each initial order; heuristic
 GOOD_ENOUGH = 1.01  # arena size over the largest live set at which the search stops; heuristic
+POSITIONS = 64  # positions of a block: buffers of other blocks are not looked at; heuristic
 PACK_STEPS = 4_000_000  # limit of all tries, in pairs of buffers: about a second
 
 
@@ -145,17 +139,22 @@ def _pack(requests: list[Request]) -> tuple[dict[str, arith.Expr], int]:
 
 
 def _first_fit(order: list[Request]) -> tuple[dict[str, int], int]:
-    placed: list[tuple[int, int, Lifetime]] = []
+    placed: dict[int, list[tuple[int, int, Lifetime]]] = {}  # by blocks of positions they live in
     offsets: dict[str, int] = {}
+    total = 0
     for name, size, span in order:
         need, offset = _aligned(size), 0
-        for start, stop in sorted((a, b) for a, b, other in placed if other.overlaps(span)):
+        blocks = range(span.first // POSITIONS, span.last // POSITIONS + 1)
+        near = (x for block in blocks for x in placed.get(block, ()))
+        for start, stop in sorted({(a, b) for a, b, other in near if other.overlaps(span)}):
             if start >= offset + need:
                 break
             offset = max(offset, stop)
-        placed.append((offset, offset + need, span))
+        for block in blocks:
+            placed.setdefault(block, []).append((offset, offset + need, span))
         offsets[name] = offset
-    return offsets, max((stop for _, stop, _ in placed), default=0)
+        total = max(total, offset + need)
+    return offsets, total
 
 
 def _repaired(order: list[Request], offsets: dict[str, int], total: int) -> list[Request]:
@@ -192,13 +191,13 @@ def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slo
     for name, size, span in sorted(requests, key=lambda r: (r[2].first, r[0])):
         need = _rounded_up(size, env)
         for slot, names in slots:
-            free = not any(other.overlaps(span) for other in slot.lifetimes)
+            free = slot.last < span.first  # the requests come by their first position
             if free and (need == slot.size or _fits(size, need, slot.size, env)):
-                slot.lifetimes.append(span)
+                slot.last = span.last
                 names.append(name)
                 break
         else:
-            slots.append((_Slot(need, [span]), [name]))
+            slots.append((_Slot(need, span.last), [name]))
     return slots
 
 

@@ -131,6 +131,38 @@ class AccessAnalysis:
         return self.may_overlap(earlier, later)
 
 
+class Pending:
+    """Accesses since the last barrier, which slower threads may still perform: by base, and equal
+    byte ranges only once, so that a long program is not compared with all of itself."""
+
+    def __init__(self) -> None:
+        self._by_base: dict[str, dict[tuple, tuple[ir.Stmt, ByteAccess]]] = {}
+
+    def add(self, s: ir.Stmt, accesses: list[ByteAccess]) -> None:
+        for a in accesses:
+            key = (a.start, a.stop, a.is_write, a.threads)
+            self._by_base.setdefault(a.base, {}).setdefault(key, (s, a))
+
+    def conflict(
+        self, accesses: list[ByteAccess], analysis: AccessAnalysis
+    ) -> tuple[ir.Stmt, ByteAccess, ByteAccess] | None:
+        """The first pending access that conflicts with one of these: its statement, and both."""
+        for later in accesses:
+            for before, earlier in self._by_base.get(later.base, {}).values():
+                if analysis.conflict(earlier, later):
+                    return before, earlier, later
+        return None
+
+    def copy(self) -> Pending:
+        new = Pending()
+        new.merge(self)
+        return new
+
+    def merge(self, other: Pending) -> None:
+        for base, found in other._by_base.items():
+            self._by_base[base] = {**found, **self._by_base.get(base, {})}
+
+
 class _OrderedOffsets:
     """Offsets of an arena's dynamic-size buffers, ascending; static sizes come before them.
 

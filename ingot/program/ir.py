@@ -17,6 +17,7 @@ which are needed. `plan` sets the chunks too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import Enum
 
@@ -174,8 +175,30 @@ class Seq(Stmt):
     stmts: tuple[Stmt, ...]
 
 
+class _WithMaps(Node):
+    """Tables of a program by name, made once."""
+
+    __slots__ = ("_buffer_map", "_kernel_map")
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[tuple[str, Kernel], ...]
+    _buffer_map: Mapping[str, Buffer]
+    _kernel_map: Mapping[str, Kernel]
+
+    @property
+    def buffer_map(self) -> Mapping[str, Buffer]:
+        if not hasattr(self, "_buffer_map"):
+            object.__setattr__(self, "_buffer_map", {b.name: b for b in self.buffers})
+        return self._buffer_map
+
+    @property
+    def kernel_map(self) -> Mapping[str, Kernel]:
+        if not hasattr(self, "_kernel_map"):
+            object.__setattr__(self, "_kernel_map", dict(self.kernels))
+        return self._kernel_map
+
+
 @node
-class Program(Node):
+class Program(_WithMaps):
     name: str = field(compare=False)
     symbols: tuple[Symbol, ...]
     buffers: tuple[Buffer, ...]
@@ -187,14 +210,6 @@ class Program(Node):
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
     is_planned: bool = False  # allocations and barriers are set: the verifier checks them
-
-    @property
-    def buffer_map(self) -> dict[str, Buffer]:
-        return {b.name: b for b in self.buffers}
-
-    @property
-    def kernel_map(self) -> dict[str, Kernel]:
-        return dict(self.kernels)
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

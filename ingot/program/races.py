@@ -7,39 +7,38 @@ last barrier. So each statement is compared with every statement since that barr
 from __future__ import annotations
 
 from ingot.program import ir
-from ingot.program.access import AccessAnalysis, ByteAccess
+from ingot.program.access import AccessAnalysis, ByteAccess, Pending
 from ingot.support.errors import IngotError
-
-Done = list[tuple[ir.Stmt, ByteAccess]]
 
 
 def check_races(program: ir.Program, accesses: AccessAnalysis) -> None:
     """Raises IngotError("bad-program") naming the two statements and the buffer."""
-    _since_barrier(program.body, [], accesses)
+    _since_barrier(program.body, Pending(), accesses)
 
 
-def _since_barrier(s: ir.Stmt, done: Done, accesses: AccessAnalysis) -> Done:
+def _since_barrier(s: ir.Stmt, done: Pending, accesses: AccessAnalysis) -> Pending:
+    """The accesses since the last barrier after `s`, from those before it, which this changes."""
     match s:
         case ir.Seq(stmts=stmts):
             for each in stmts:
                 done = _since_barrier(each, done, accesses)
             return done
         case ir.Barrier():
-            return []
+            return Pending()
         case ir.Loop(body=body):
-            _since_barrier(body, [], accesses)
-            return []
-    mine = [(s, access) for access in accesses.of(s)]
-    for before, earlier in done:
-        for _, later in mine:
-            if accesses.conflict(earlier, later):
-                raise _race(before, s, earlier, later)
+            _since_barrier(body, Pending(), accesses)
+            return Pending()
+    mine = accesses.of(s)
+    found = done.conflict(mine, accesses)
+    if found is not None:
+        before, earlier, later = found
+        raise _race(before, s, earlier, later)
+    done.add(s, mine)
     if isinstance(s, ir.If):
-        start = [*done, *mine]
-        then = _since_barrier(s.then, start, accesses)
-        orelse = _since_barrier(s.orelse, start, accesses)
-        return [*then, *(x for x in orelse if x not in then)]
-    return [*done, *mine]
+        then = _since_barrier(s.then, done.copy(), accesses)
+        then.merge(_since_barrier(s.orelse, done, accesses))
+        return then
+    return done
 
 
 def _race(before: ir.Stmt, after: ir.Stmt, earlier: ByteAccess, later: ByteAccess) -> IngotError:

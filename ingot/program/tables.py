@@ -6,8 +6,9 @@ statements of a program, `map_launches` rewrites its launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 from ingot.arith import expr as arith
 from ingot.loops.frame import scratch_layout
@@ -44,34 +45,39 @@ def number(names: list[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(names)}
 
 
-def walk(s: ir.Stmt):
+def walk(s: ir.Stmt) -> Iterator[ir.Stmt]:
     """Every statement in program order, parents before children."""
-    yield s
+    todo = [s]
+    while todo:
+        stmt = todo.pop()
+        yield stmt
+        todo.extend(reversed(_children(stmt)))
+
+
+def _children(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
     match s:
         case ir.Seq(stmts=stmts):
-            children = stmts
+            return stmts
         case ir.If(then=then, orelse=orelse):
-            children = (then, orelse)
+            return (then, orelse)
         case ir.Loop(body=body):
-            children = (body,)
+            return (body,)
         case ir.Par(branches=branches):
-            children = branches
-        case _:
-            children = ()
-    for child in children:
-        yield from walk(child)
+            return branches
+    return ()
 
 
 def scratch_bytes(program: ir.Program, stack_limit_bytes: int) -> arith.Expr:
-    """The most scratch bytes that any launch needs for a thread."""
-    total: arith.Expr = arith.Const(0)
+    """The most scratch bytes that any launch needs for a thread; equal needs count once, so that
+    the formula of a long program stays short."""
+    layouts = {n: scratch_layout(kernel, stack_limit_bytes) for n, kernel in program.kernels}
+    kernels = program.kernel_map
+    found: dict[arith.Expr, None] = {arith.Const(0): None}
     for s in walk(program.body):
         if isinstance(s, ir.Launch):
-            kernel = program.kernel_map[s.kernel]
-            sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-            need = scratch_layout(kernel, stack_limit_bytes).size_bytes
-            total = arith.maximum(total, arith.substitute(need, sizes))
-    return total
+            sizes = dict(zip((size.name for size in kernels[s.kernel].sizes), s.sizes))
+            found[arith.substitute(layouts[s.kernel].size_bytes, sizes)] = None
+    return reduce(arith.maximum, found)
 
 
 def map_launches(s: ir.Stmt, fn: Callable[[ir.Launch], ir.Stmt]) -> ir.Stmt:

@@ -9,17 +9,16 @@ memory.
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from ingot.arith import expr as arith
-from ingot.arith.bounds import Interval, Relation, prove
+from ingot.arith.bounds import Interval, prove
 from ingot.program import ir
 from ingot.program.access import AccessAnalysis, ByteAccess
+from ingot.program.bounds import counterexample, unproved
 from ingot.program.races import check_races
 from ingot.program.tables import walk
-from ingot.support.abi import ALIGNMENT
 from ingot.support.errors import IngotError
 
 HOOKS: list[Callable[[ir.Program], None]] = []
@@ -32,7 +31,7 @@ def verify(program: ir.Program) -> None:
         _check_stmt(program, s, symbols)
     if program.is_planned:
         accesses = AccessAnalysis(program)
-        _check_allocations(program, accesses)
+        _check_allocations(program)
         check_races(program, accesses)
         _Contents(program, accesses).check()
     for hook in HOOKS:
@@ -67,45 +66,19 @@ def _check_names(program: ir.Program) -> None:
             raise bad(f"buffer {b.name!r}: exactly the constants refer to the constant store")
 
 
-def _check_allocations(program: ir.Program, accesses: AccessAnalysis) -> None:
-    sizes = {a.name: a.size_bytes for a in program.arenas}
-    for b in program.buffers:
-        if b.allocation is None or b.allocation.arena not in sizes:
-            continue
-        start, stop = b.allocation.offset, b.allocation.offset + b.size_bytes
-        within = _may_hold("le", stop, sizes[b.allocation.arena], accesses.env)
-        if not (within and _may_hold("ge", start, arith.Const(0), accesses.env)):
-            raise bad(
-                f"buffer {b.name!r} is outside its arena",
-                where=f"bytes {start} to {stop} of {b.allocation.arena!r}",
-                why=f"the arena has {sizes[b.allocation.arena]} bytes",
-            )
-        if not _may_hold("eq", start % ALIGNMENT, arith.Const(0), accesses.env):
-            raise bad(f"buffer {b.name!r} is not aligned", where=f"offset {start}")
-
-
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
-    "le": operator.le,
-    "ge": operator.ge,
-    "eq": operator.eq,
-}
-
-
-def _may_hold(relation: Relation, a: arith.Expr, b: arith.Expr, env: dict[str, Interval]) -> bool:
-    """Proved, or true for each of 24 samples of the sizes: the prover cannot order long sums of
-    rounded products."""
-    if prove(relation, a, b, env):
-        return True
-    names = sorted(arith.free_vars(a) | arith.free_vars(b))
-    for sample in range(24):
-        sizes = {}
-        for number, name in enumerate(names):
-            low, high = env[name].low or 0, env[name].high
-            value = low + (sample * (number * 2 + 1) + number) % 24
-            sizes[name] = value if high is None else min(value, high)
-        if not _HOLDS[relation](arith.evaluate(a, sizes), arith.evaluate(b, sizes)):
-            return False
-    return True
+def _check_allocations(program: ir.Program) -> None:
+    """Every bound is proved, or no sample refutes it and the runtime can check it (bounds.py)."""
+    known = {s.name for s in program.symbols if s.source == "input"}
+    for bound in unproved(program):
+        what = f"buffer {bound.buffer!r} is {bound.fault}"
+        sizes = counterexample(bound, program)
+        if sizes is not None:
+            which = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+            raise bad(what, bound.where, bound.why + (f", with {which}" if which else ""))
+        late = sorted(arith.free_vars(bound.expr) - known)
+        if late:
+            why = f"{', '.join(late)} is known only during the run, too late for a check"
+            raise bad(f"{what}, or no proof was found that it is not", bound.where, why)
 
 
 def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
@@ -198,17 +171,27 @@ class _Contents:
 
     def __init__(self, program: ir.Program, accesses: AccessAnalysis):
         self.program, self.accesses = program, accesses
+        self.lasting: set[str] = set()  # given, and in memory that no statement writes
 
     def check(self) -> None:
-        given = (ir.Storage.INPUT, ir.Storage.STATE, ir.Storage.CONSTANT, ir.Storage.DYNAMIC)
-        valid = {b.name for b in self.program.buffers if b.storage in given}
-        valid = self.stmt(self.program.body, valid)
+        storages = (ir.Storage.INPUT, ir.Storage.STATE, ir.Storage.CONSTANT, ir.Storage.DYNAMIC)
+        given = [b for b in self.program.buffers if b.storage in storages]
+        written = self.written_arenas()
+        self.lasting = {
+            b.name for b in given if b.allocation is None or b.allocation.arena not in written
+        }
+        valid = self.stmt(self.program.body, {b.name for b in given} - self.lasting)
         for name in self.program.outputs:
-            if name not in valid and not self.is_empty(name):
+            if name not in valid and name not in self.lasting and not self.is_empty(name):
                 why = "it was never written, or another buffer overwrote it"
                 raise bad(f"output {name!r} has no content at the end", why=why)
 
+    def written_arenas(self) -> set[str]:
+        accesses = (a for s in walk(self.program.body) for a in self.accesses.of(s))
+        return {a.base for a in accesses if a.is_write}
+
     def stmt(self, s: ir.Stmt, valid: set[str]) -> set[str]:
+        """The valid buffers after `s`, from those before it, which this changes."""
         match s:
             case ir.Seq(stmts=stmts):
                 for each in stmts:
@@ -228,7 +211,7 @@ class _Contents:
         touched = self.accesses.of(s)
         while True:
             self.read(s, touched, valid)
-            inside = self.write(s, touched, valid)
+            inside = self.write(s, touched, set(valid))
             left = valid & self.stmt(s.body, set(inside))
             if left == valid:
                 return inside
@@ -236,8 +219,9 @@ class _Contents:
 
     def read(self, s: ir.Stmt, touched: list[ByteAccess], valid: set[str]) -> None:
         for access in touched:
-            is_there = access.is_write or access.buffer in valid or self.is_empty(access.buffer)
-            if not is_there:
+            name = access.buffer
+            is_there = access.is_write or name in valid or name in self.lasting
+            if not is_there and not self.is_empty(name):
                 raise bad(
                     f"{_name(s)} reads {access.buffer!r}, which has no content",
                     why="it was never written, or another buffer overwrote it",
@@ -255,8 +239,9 @@ class _Contents:
             for r in reads:
                 if r.buffer != w.buffer and self.accesses.may_overlap(r, w):
                     raise bad(f"{_name(s)} writes {w.buffer!r} over {r.buffer!r}, which it reads")
-        kept = {name for name in valid if not self.is_clobbered(name, writes)}
-        return kept | {w.buffer for w in writes if w.buffer}
+        valid -= {name for name in valid if self.is_clobbered(name, writes)}
+        valid |= {w.buffer for w in writes if w.buffer}
+        return valid
 
     def is_clobbered(self, name: str, writes: list[ByteAccess]) -> bool:
         mine = self.accesses.access(name, False, writes[0].threads) if writes else None

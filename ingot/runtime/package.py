@@ -100,6 +100,7 @@ class Package:
     max_threads: int | None  # most threads that can have work; None: no limit
     work_ns: Expr | None  # estimated time of a run on one thread; None: unknown
     maybe_negative_sizes: tuple[tuple[str, Expr], ...] = ()  # (tensor, size), checked in each call
+    memory_bounds: tuple[tuple[str, Expr], ...] = ()  # (buffer, room): not negative, per call
     report: tuple[LaunchRow, ...] = field(default=())
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
     notes: tuple[str, ...] = ()  # lines that the report prints above its table

@@ -44,6 +44,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "maybe_negative_sizes": [
             [name, from_expr(size)] for name, size in package.maybe_negative_sizes
         ],
+        "memory_bounds": [[name, from_expr(room)] for name, room in package.memory_bounds],
         "machine_model": package.machine_model and list(astuple(package.machine_model)),
         "report": [[_from_cell(row, f.name) for f in fields(row)] for row in package.report],
     }
@@ -74,6 +75,7 @@ def package_of(
         maybe_negative_sizes=tuple(
             (name, to_expr(size)) for name, size in table["maybe_negative_sizes"]
         ),
+        memory_bounds=tuple((name, to_expr(room)) for name, room in table["memory_bounds"]),
         report=tuple(map(_to_row, table["report"])),
         machine_model=_to_machine_model(table["machine_model"]),
     )

@@ -14,7 +14,7 @@ from ingot.arith import expr as arith
 from ingot.support.text import columns
 
 HEAD = ("kernel", "family", "parallel", "lanes", "tile", "FLOPs", "bytes", "predicted µs",
-        "measured µs", "not vectorised or parallel", "layouts", "origin")  # fmt: skip
+        "measured µs", "not vectorised or parallel", "plan", "layouts", "origin")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class LaunchRow:
     why_serial: str = ""
     why_scalar: str = ""
     tile: str = ""  # register tile of a GEMM or convolution: rows x columns
+    plan: str = ""  # what the cost model decided for its contractions (cost/plan.py)
+    remarks: tuple[str, ...] = ()  # refused steps of its schedule, and reasons
     layouts: str = ""  # shapes of its buffers in memory order: read -> written
 
     @property
@@ -83,6 +85,7 @@ class LaunchRow:
             _short(predicted_us),
             _short(measured_us),
             self.why or "-",
+            self.plan or "-",
             self.layouts or "-",
             self.origin,
         )

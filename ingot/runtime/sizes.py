@@ -45,6 +45,7 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
             _check_range(package, symbol, values[symbol.name][0])
     known = {name: value for name, (value, _) in values.items()}
     _check_maybe_negative_sizes(package, known)
+    _check_memory_bounds(package, known)
     table = tuple(known.get(s.name, 0) for s in package.symbols)
     bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
     return Sizes(
@@ -128,6 +129,20 @@ def _check_maybe_negative_sizes(package: Package, known: dict[str, int]) -> None
             what = f"the inputs are too small: {name!r} would have size {size} along an axis"
             hint = "give larger inputs"
             raise IngotError("bad-input", what, why=f"the size is {dim}", hint=hint)
+
+
+def _check_memory_bounds(package: Package, known: dict[str, int]) -> None:
+    """What the compiler could not prove of the memory plan (program/bounds.py)."""
+    for name, room in package.memory_bounds:
+        if arith.evaluate(room, known) < 0:
+            sizes = ", ".join(f"{n} = {known[n]}" for n in sorted(arith.free_vars(room)))
+            raise IngotError(
+                "limit",
+                f"the memory plan does not hold for {sizes}",
+                where=f"buffer {name!r}",
+                why=f"{room} must not be negative",
+                hint="compile with shapes= for these sizes",
+            )
 
 
 def _shape(port: Port, known: dict[str, int]) -> Shape | None:

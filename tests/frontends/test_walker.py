@@ -10,7 +10,7 @@ from onnx import helper
 
 import ingot
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.inputs import single_range
+from ingot.frontends.common.solver import single_range
 from ingot.frontends.onnx.walker import import_model
 from ingot.graph.interp import run
 from ingot.graph.store import ConstantStore

@@ -81,7 +81,7 @@ def test_what_runs_here_is_right(name: str, target: str):
     assert_all_agree(exe.run(None, feeds), want)
 
 
-@pytest.mark.parametrize("target, machine", [("x86-64-v4", "x86-64"), ("aarch64", "aarch64")])
+@pytest.mark.parametrize("target, machine", [("x86-64-v4", "x86_64"), ("aarch64", "aarch64")])
 @pytest.mark.parametrize("name", MODELS)
 def test_others_become_objects(name: str, target: str, machine: str):
     package = pipeline.run_stages(MODELS[name]()[0], api.make_session(target))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -13,7 +12,7 @@ import pytest
 
 from ingot import IngotError
 from ingot.codegen import llvm_object
-from ingot.runtime.cpu import loader
+from ingot.runtime.cpu import relocations
 from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
 from ingot.runtime.cpu.loader import LoadedObject
 from tests.refusal import Fact, refused
@@ -127,19 +126,20 @@ def test_constants_that_hold_addresses():
 
 def test_an_unloaded_object_is_unmapped():
     loaded = LoadedObject(build(TABLE))
-    address = f"{loaded.address('f') & ~0xFFF:x}-"
-    assert address in Path("/proc/self/maps").read_text()
+    address = loaded.address("f")
+    assert mapped(address) == "r-x"
     del loaded
-    assert not re.search(f"^0*{address}", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    assert mapped(address) == ""
 
 
 def mapped(address: int) -> str:
+    """How the address may be accessed; empty if it is not mapped."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, flags, *_ = line.split()
         low, high = (int(x, 16) for x in span.split("-"))
         if low <= address < high:
             return flags[:3]
-    raise AssertionError(f"{address:x} is not mapped")
+    return ""
 
 
 def test_nothing_is_writeable_and_executable():
@@ -202,8 +202,7 @@ def test_damaged_objects_are_refused():
 
 
 def test_unknown_relocations_are_refused(monkeypatch: pytest.MonkeyPatch):
-    machine = loader.Machine({}, frozenset())
-    monkeypatch.setitem(loader._MACHINES, "x86-64", machine)
+    monkeypatch.setitem(relocations.TYPES, "x86_64", {})
     assert_refused(build(TABLE), 2)
 
 

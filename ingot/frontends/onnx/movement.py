@@ -11,21 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import (
-    Dims,
-    as_scalar,
-    axes_of,
-    axis_of,
-    bad_model,
-    known_int,
-    known_ints,
-    reshape,
-    scalar,
-    tidy,
-)
+from ingot.frontends.common.elements import Dims, as_scalar, broadcast, reshape, scalar, tidy
+from ingot.frontends.onnx.common import axes_of, axis_of, bad_model, known_int, known_ints
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
-from ingot.ops import common as shapes
+from ingot.graph.opdef import SizeMismatch
+from ingot.ops.common import same_dim
 
 # --- Reshape, Flatten, Squeeze ------------------------------------------------------------------
 
@@ -61,8 +52,9 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
 
 def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Expr:
     """A data-dependent size may be 0 at run time, which copies the input's size."""
-    bound = {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}
-    if not isinstance(size, arith.Var) or size.name not in bound or shapes.same_dim(size, kept):
+    if not isinstance(size, arith.Var) or same_dim(size, kept):
+        return size
+    if size.name not in {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}:
         return size
     is_zero = 1 - arith.minimum(size, 1)
     return tidy(ctx, size + kept * is_zero)
@@ -182,7 +174,7 @@ def concat(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("Expand")
 def expand(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     x = ctx.value(node, 0)
-    shape = shapes.broadcast_shapes(x.shape, ctx.dims(node, 1))
+    shape = broadcast(ctx, x.shape, ctx.dims(node, 1))
     return [ctx.g.add("expand", [x], shape=shape)]
 
 
@@ -351,7 +343,8 @@ def with_size(ctx: Importer, x: Value, axis: int, size: arith.Expr) -> Value:
     symbol = ctx.g.symbols.get(extent.name) if isinstance(extent, arith.Var) else None
     if symbol is not None and symbol.source == "input" and arith.as_int(size) is not None:
         what = f"sizes of {size} in total do not add up to an axis of {extent}"
-        raise shapes.SizeMismatch(extent, size, "split", what)
+        ctx.g.unify(SizeMismatch(extent, size, "split", what))
+        return ctx.g.current(x)
     return reshape(ctx, x, [size if i == axis else d for i, d in enumerate(x.shape)])
 
 

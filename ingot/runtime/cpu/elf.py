@@ -1,4 +1,4 @@
-"""Reading ELF64 relocatable objects: sections, symbols, relocations. Used by loader.py."""
+"""Reading ELF64 relocatable objects: sections, symbols, relocations. Used by image.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ingot.support.errors import IngotError
 
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 2, 4, 8
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
-MACHINES = {62: "x86-64", 183: "aarch64"}
+MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Relocation:
+class RelocationEntry:
     section: int  # the one to patch
     offset: int
     kind: int
@@ -85,7 +85,7 @@ class ObjectFile:
                 found.append(Symbol(self._string(strings + name), index, value, info >> 4 != 0))
         return found
 
-    def _relocations(self) -> list[Relocation]:
+    def _relocations(self) -> list[RelocationEntry]:
         found = []
         for section in self.sections:
             if section.kind != SHT_RELA:
@@ -93,7 +93,7 @@ class ObjectFile:
             for at in range(section.offset, section.offset + section.size, 24):
                 offset, info, addend = struct.unpack_from("<QQq", self.data, at)
                 found.append(
-                    Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
+                    RelocationEntry(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
                 )
         return found
 

@@ -1,0 +1,71 @@
+"""Bounds of allocations: inside their arena, not negative, aligned.
+
+In: a planned program. Out: conditions `expr >= 0` for each buffer of an arena, and those that no
+proof was found for. The verifier refuses a bound that fails for some sizes in their ranges; one
+that is neither proved nor refuted goes into the package, and the runtime checks it when it solves
+the sizes of a call (runtime/sizes.py). Nothing is accepted because samples agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
+from ingot.graph.types import Symbol
+from ingot.program import ir
+from ingot.support.abi import ALIGNMENT
+
+SAMPLES = 24  # sizes tried to refute a bound, besides the ends of their ranges
+FAR = 1 << 20  # the end of a range without one
+
+
+class Bound(NamedTuple):
+    """The expression must not be negative; the texts say what is wrong if it is."""
+
+    buffer: str
+    fault: str
+    where: str
+    why: str
+    expr: arith.Expr
+
+
+def bounds(program: ir.Program) -> Iterator[Bound]:
+    sizes = {a.name: a.size_bytes for a in program.arenas}
+    for b in program.buffers:
+        if b.allocation is None or b.allocation.arena not in sizes:
+            continue
+        start = b.allocation.offset
+        stop, room = start + b.size_bytes, sizes[b.allocation.arena]
+        where = f"bytes {start} to {stop} of {b.allocation.arena!r}"
+        why = f"the arena has {room} bytes"
+        yield Bound(b.name, "outside its arena", where, why, room - stop)
+        yield Bound(b.name, "outside its arena", where, why, start)
+        why = f"offsets are multiples of {ALIGNMENT}"
+        yield Bound(b.name, "not aligned", f"offset {start}", why, 0 - start % ALIGNMENT)
+
+
+def unproved(program: ir.Program) -> list[Bound]:
+    """The bounds that are not proved for all sizes in their ranges."""
+    env = {s.name: Interval(s.low, s.high) for s in program.symbols}
+    return [bound for bound in bounds(program) if not prove("ge", bound.expr, 0, env)]
+
+
+def counterexample(bound: Bound, program: ir.Program) -> dict[str, int] | None:
+    """Sizes for which a bound fails, if one of a few samples is such."""
+    used = arith.free_vars(bound.expr)
+    symbols = [s for s in program.symbols if s.name in used]
+    for sample in range(SAMPLES + 2):
+        sizes = {s.name: _sampled(s, sample, number) for number, s in enumerate(symbols)}
+        if arith.evaluate(bound.expr, sizes) < 0:
+            return sizes
+    return None
+
+
+def _sampled(s: Symbol, sample: int, number: int) -> int:
+    """A size in the symbol's range: different ones for each sample, and at last both its ends."""
+    high = s.low + FAR if s.high is None else s.high
+    steps = (sample * (number * 2 + 1) + number) % SAMPLES
+    value = {SAMPLES: s.low, SAMPLES + 1: high}.get(sample, min(s.low + steps, high))
+    return max(value - value % s.divisor, -(-s.low // s.divisor) * s.divisor)
