@@ -33,6 +33,10 @@ CONDITIONS = """\
 """
 
 DECLARATIONS = """\
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
 struct ingot_error {
     int64_t launch;    /* number of the step that failed */
     int64_t reason;    /* above 0: the kernel's; -1: a computed size is invalid; -2: no memory */
@@ -62,6 +66,10 @@ int64_t ingot_arena_bytes(const int64_t *sizes);
 
 /* Run the model once: 0, or 1 and call->error. Nothing is kept between runs but call->blocks. */
 int32_t ingot_run(struct ingot_call *call);
+
+#if defined(__cplusplus)
+}
+#endif
 """
 
 

@@ -73,7 +73,7 @@ class _Entry:
         self.numbers = {id(s): n for n, s in enumerate(layout.tables.launches)}
         self.total_bytes = layout.arena_bytes + self.scratch_bytes()
         self.values, self.out = _Index(helpers), Lines()
-        self.latest = 0  # the number of the launch last printed
+        self.latest, self.origin = 0, ""  # of the launch last printed
         self.loops = 0
         self.constant_names = {
             b.name: f"c{i}" for i, b in enumerate(b for b in self.program.buffers if b.constant)
@@ -166,9 +166,9 @@ class _Entry:
         self.out.add("bool overflow = false;")
         self.out.add(f"const int64_t bytes = {bare(text)};")
 
-    def fail_if(self, cond: str, reason: int, value: str, where: str, why: str) -> None:
+    def fail_if(self, cond: str, reason: int, value: str, why: str) -> None:
         name = self.helpers.add("ingot_fail", FAIL)
-        args = f"{self.latest}, {reason}, {value}, {string(where)}, {string(why)}"
+        args = f"{self.latest}, {reason}, {value}, {string(self.origin)}, {string(why)}"
         self.out.add(f"if ({cond})")
         self.out.add(f"    return {name}(&call->error, {args});")
 
@@ -206,6 +206,7 @@ class _Entry:
 
     def launch(self, s: ir.Launch) -> None:
         kernel, self.latest = self.kernels[s.kernel], self.numbers[id(s)]
+        self.origin = s.origin or f"kernel {s.kernel}"
         args = [self.pointer(name) for name in s.args]
         args += [bare(self.values.index(size)) for size in s.sizes]
         args += ["scratch"] if needs_scratch(kernel, self.stack_limit_bytes) else []
@@ -215,7 +216,7 @@ class _Entry:
         call = f"{self.names[s.kernel]}({', '.join([*args, '&call->error'])})"
         with self.out.block(f"if ({call} != 0)"):
             self.out.add(f"call->error.launch = {self.latest};")
-            self.out.add(f"call->error.where = {string(s.origin or f'kernel {s.kernel}')};")
+            self.out.add(f"call->error.where = {string(self.origin)};")
             self.out.add("return 1;")
 
     def copy(self, to: str, source: str, size: arith.Expr) -> None:
@@ -238,7 +239,7 @@ class _Entry:
             self.stmt(s.body)
 
     def bind(self, s: ir.Bind) -> None:
-        self.latest = self.numbers[id(s)]
+        self.latest, self.origin = self.numbers[id(s)], s.origin
         symbol = next(x for x in self.program.symbols if x.name == s.symbol)
         with self.out.block():
             source = f"((const int64_t *){self.pointer(s.buffer)})[{s.index}]"
@@ -246,7 +247,7 @@ class _Entry:
             bad = f"size < {index_literal(symbol.low)}"
             if symbol.high is not None:
                 bad += f" || size > {index_literal(symbol.high)}"
-            self.fail_if(bad, BAD_SIZE, "size", s.origin, "the model computed an invalid size: {}")
+            self.fail_if(bad, BAD_SIZE, "size", "the model computed an invalid size: {}")
             self.out.add(f"{self.values.variables[s.symbol]} = size;")
 
     def reserve(self, s: ir.Reserve) -> None:
@@ -255,7 +256,7 @@ class _Entry:
             self.checked_size(s.size_bytes)
             block = f"&call->blocks[{self.layout.blocks[s.arena]}]"
             bad = f"overflow || !{name}(call, {block}, bytes)"
-            self.fail_if(bad, NO_MEMORY, "0", "", "out of memory")
+            self.fail_if(bad, NO_MEMORY, "0", "out of memory")
 
     def append(self, s: ir.Append) -> None:
         self.helpers.add("ingot_reserve", RESERVE)
@@ -266,7 +267,7 @@ class _Entry:
             self.out.add(f"struct ingot_block *const rows = {block};")
             self.out.add(f"const int64_t row = {row};")
             bad = f"!{name}(call, rows, row)"
-            self.fail_if(bad, NO_MEMORY, "0", "", "out of memory")
+            self.fail_if(bad, NO_MEMORY, "0", "out of memory")
             end = "(unsigned char *)rows->data + rows->rows * row"
             self.out.add(f"{copy}({end}, {self.pointer(s.src)}, row);")
             self.out.add("rows->rows++;")
