@@ -14,10 +14,11 @@ from typing import Any
 from ingot import backends, cache
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
-from ingot.support import knobs, lazy
+from ingot.support import lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
+from ingot.support.options import Options, current, using
 
 Shapes = Mapping[str, int | tuple[int, int]]
 
@@ -35,6 +36,7 @@ def compile(
     dump: Dump | None = None,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
+    options: Options | Mapping[str, Any] | None = None,
 ) -> Executable:
     """Compile a model into one native function.
 
@@ -49,16 +51,30 @@ def compile(
     profile  compile with cycle counters, for exe.profile(feeds)
     time_limit_s, memory_limit_bytes  of compilation; past one, the remaining kernels get plain
              schedules and less LLVM optimisation, and exe.report() says so
+    options  of this compilation: {"off": "attention,winograd", "verify": False}; docs/pipeline.md
     """
     start = time.perf_counter()
     _check_count("threads", threads)
-    limits = _limits(time_limit_s, memory_limit_bytes)
+    _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
+    with using(Options.of(options)):
+        return _compile(
+            model, target, threads, shapes, state, kernels, jobs, profile, dump,
+            _limits(time_limit_s, memory_limit_bytes), start,
+        )  # fmt: skip
+
+
+def _compile(
+    model: Any, target: str, threads: int | None, shapes: Shapes | None,
+    state: Mapping[str, str] | None, kernels: Mapping[str, Any] | None, jobs: int | None,
+    profile: bool, dump: Dump | None, limits: Limits, start: float,
+) -> Executable:  # fmt: skip
+    """From the cache, or through the pipeline, under the options in force here."""
     _check_sizes(shapes)
     _check_names("state", state, '{"past": "present"}')
     request = None
     if not kernels:  # a function has no digest: not cacheable
         request = cache.request(model, key_options(target, shapes, state, profile))
-    wants_dump = dump is not None or bool(knobs.current().dump_dir)
+    wants_dump = dump is not None or bool(current().dump_dir)
     if request is not None and not wants_dump:
         found = cache.lookup(request)
         if found is not None:
@@ -126,7 +142,7 @@ def make_session(
         state=dict(state or {}),
         kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},
         jobs=jobs,
-        dump=dump or Dump(knobs.current().dump_dir),
+        dump=dump or Dump(current().dump_dir),
     )
 
 

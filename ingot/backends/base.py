@@ -21,6 +21,7 @@ from ingot.graph.store import ConstantStore
 from ingot.loops.ir import Kernel
 from ingot.support.dump import Dump
 from ingot.support.limits import Limits
+from ingot.support.options import Options, current
 from ingot.target import Target
 
 
@@ -53,6 +54,7 @@ class Session:
     shapes: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     kernels: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=current)
     jobs: int | None = None
     profile: bool = False
     limits: Limits = field(default_factory=Limits)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ingot.arith import expr as arith
 from ingot.runtime.package import Package, Port
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 Shape = tuple[int, ...]
@@ -162,7 +162,7 @@ def _scratch(package: Package, known: dict[str, int]) -> int:
 
 def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
     """One thread, and one more for every `work_per_thread_us` of estimated work."""
-    min_ns = knobs.current().work_per_thread_us * 1e3
+    min_ns = options.current().work_per_thread_us * 1e3
     if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not min_ns:
         return package.max_threads
     useful = 1 + int(arith.evaluate(package.work_ns, known) / min_ns)

@@ -16,7 +16,7 @@ from ingot.cli.main import main
 from ingot.codegen import c_weights
 from ingot.runtime.c import compiler
 from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
-from ingot.support import knobs
+from ingot.support import options
 from tests.models.build import HARD, gather_rows, nonzero_gather
 from tests.models.peers import assert_all_agree, onnxruntime_answers
 from tests.models.test_hard_kinds import LIMITS
@@ -164,7 +164,7 @@ def test_the_command_line_writes_and_shows_c(tmp_path: Path) -> None:
 
 
 def test_no_compiler_is_an_error_with_a_way_out() -> None:
-    with knobs.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
+    with options.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
         ingot.compile(DIGITS, target="c")
     with refused("bad-option"):
         ingot.compile(DIGITS, target="c", profile=True)

@@ -10,7 +10,7 @@ import pytest
 
 import ingot
 from ingot import api, cache, frontends
-from ingot.support import knobs
+from ingot.support import options
 from tests.small import small_model
 
 IMPORTER = """
@@ -74,7 +74,7 @@ def test_an_importer_of_another_package(path: Path) -> None:
     assert frontends.find(model).name == "doubling"
     x = np.arange(3, dtype=np.float32)
     np.testing.assert_array_equal(ingot.compile(model)(x)[0], 4 * x)
-    with knobs.override(cache_dir=str(path / "cache"), cache_models=True):
+    with options.override(cache_dir=str(path / "cache"), cache_models=True):
         first = cache.request(model, api.key_options())
         other = cache.request({"factor": 5.0}, api.key_options())
     assert first is not None and other is not None and first.key != other.key

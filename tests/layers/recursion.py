@@ -70,11 +70,12 @@ def _mentioned(
             scopes = (path[:n] for n in range(len(path), -1, -1))
             visible = ((*scope, node.id) for scope in scopes if not scope or scope in functions)
             yield from (p for p in visible if p in functions)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in ("self", "cls"):
-                yield from (
-                    p for n in range(len(path)) if (p := (*path[:n], node.attr)) in functions
-                )
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("self", "cls")
+        ):
+            yield from (p for n in range(len(path)) if (p := (*path[:n], node.attr)) in functions)
 
 
 def _own_nodes(f: ast.FunctionDef) -> Iterator[ast.AST]:
