@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench micro zoo clean long math-long
+.PHONY: demo test bench micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -34,8 +34,16 @@ zoo: $(VENV)/.test
 	$(BIN)/python -m benchmarks.zoo.compare --table $(MODELS)
 
 # tests that are too long for every change
-long: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m long
+long: $(VENV)/.test aarch64
+	$(BIN)/python -m pytest -n 2 -m long --ignore tests/aarch64
+
+# run AArch64 plans with Debian's arm64 Python under qemu; needs apt-get, no root
+aarch64: $(VENV)/.test build/aarch64/.ready
+	$(BIN)/python -m pytest tests/aarch64 -m long
+
+build/aarch64/.ready: tests/aarch64/install.py $(VENV)/.base
+	$(BIN)/python tests/aarch64/install.py
+	touch $@
 
 # evaluate every math function at every f32, and print its largest error in ulp
 math-long: $(VENV)/.test

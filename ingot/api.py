@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 from ingot import backends, cache
-from ingot.runtime import host, plan_file
+from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
 from ingot.support import knobs, lazy
 from ingot.support.dump import Dump
@@ -39,7 +39,7 @@ def compile(
     """Compile a model into one native function.
 
     model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph
-    target   "cpu" (this machine) or a named CPU: "x86-64-v2", "x86-64-v3", …
+    target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
     state    inputs updated in place: {"past": "present"}
@@ -85,13 +85,13 @@ def load(path: str | PathLike, threads: int | None = None) -> Executable:
     except OSError as error:
         what = f"the plan file cannot be read: {error.strerror or error}"
         raise IngotError("bad-model", what, where=str(path)) from error
-    missing = host.missing_features(package.features)
-    if missing:
+    obstacle = devices.why_not(package)
+    if obstacle:
         raise IngotError(
             "bad-target",
-            "this plan was compiled for another CPU",
+            "this plan was compiled for another machine",
             where=str(path),
-            why=f"this machine lacks {', '.join(missing)}",
+            why=obstacle,
             hint='compile it for many machines with target="x86-64-v3", or "x86-64-v2"',
         )
     return Executable(package, threads, {"load": time.perf_counter() - start})

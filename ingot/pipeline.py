@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from ingot import backends
+from ingot import backends, frontends
 from ingot import ops as _ops
 from ingot.backends.base import Session, Stage
 from ingot.graph import text as graph_text
@@ -35,7 +35,8 @@ from ingot.passes.specialize import check_names, specialize, still_dynamic
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
-from ingot.support import knobs, lazy
+from ingot.support import knobs
+from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
 
 assert _ops.__all__  # importing them fills the operator table
@@ -59,7 +60,7 @@ def _import(model: Any, s: Session) -> Graph:
             )
         check_names(model, s.shapes)
         return model
-    return lazy.load("onnx")(model, s.store, s.shapes, s.kernels)
+    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels)
 
 
 def _fold(graph: Graph, s: Session) -> Graph:
@@ -166,16 +167,17 @@ def last_program_stage(stages: tuple[Stage, ...]) -> str:
 
 
 def show(value: Any) -> str:
-    """The text form of a stage's result."""
+    """The text form of a stage's result, with a version line where it can be parsed back."""
     if isinstance(value, Graph):
-        return graph_text.show(value)
+        return with_version("graph", graph_text.show(value))
     if isinstance(value, program_ir.Program):
-        return program_text.show(value)
-    return f"package {value.name}: {len(value.kernel_objects)} kernels\n"
+        return with_version("program", program_text.show(value))
+    return f"package {value.name}: {len(value.kernel_names)} kernels\n"
 
 
 def parse(text: str, kind: str) -> Any:
     """The IR of a dumped text; `kind` is "graph" or "program"."""
+    check_version(kind, text)
     return graph_text.parse(text) if kind == "graph" else program_text.parse(text)
 
 

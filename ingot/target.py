@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ingot.dtypes import DType
+from ingot.machine import GENERIC, Machine
 from ingot.support.errors import IngotError
 
 
@@ -51,8 +52,10 @@ class Target:
     caches: tuple[int, ...]  # bytes of L1 data, L2, L3, as one core can use them
     cores: int
     max_alignment: int
+    machine: Machine = GENERIC  # core, clock and bandwidths, for the cost model
     memories: tuple[MemoryScope, ...] = CPU_MEMORIES
     keeps: frozenset[str] = CPU_KEEPS
+    printer: str = "llvm"  # whose `emit` templates of instructions apply (loops/emit.py)
 
     def has(self, feature: str) -> bool:
         """Does the target have the feature (LLVM's name)?"""
@@ -61,6 +64,11 @@ class Target:
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register; at least one."""
         return max(1, self.vector_bits // (8 * dtype.storage_bytes))
+
+    @property
+    def has_one_lane(self) -> bool:
+        """No vectors: even a register of the narrowest elements holds one."""
+        return self.vector_bits <= 8
 
     @property
     def feature_string(self) -> str:
@@ -82,6 +90,7 @@ class HostFeatures:
     features: tuple[str, ...]
     cores: int = 1
     caches: tuple[int, ...] = ()
+    machine: Machine = GENERIC
 
 
 # (feature, vector register bits), widest first.
@@ -128,6 +137,7 @@ def parse(text: str, host_features: HostFeatures | None = None) -> Target:
             )
         seen = host_features
         base = describe(text, seen.triple, seen.cpu, seen.features, seen.cores, seen.caches)
+        base = replace(base, machine=seen.machine)
     elif name in KNOWN:
         base = describe(text, *KNOWN[name], cores=DEFAULT_CORES)
     else:
@@ -171,7 +181,7 @@ def with_features(target: Target, added: Iterable[str] = (), removed: Iterable[s
     changed = describe(
         target.name, target.triple, target.cpu, features, target.cores, target.caches
     )
-    return replace(changed, memories=target.memories, keeps=target.keeps)
+    return replace(changed, machine=target.machine, memories=target.memories, keeps=target.keeps)
 
 
 def _split(text: str) -> tuple[str, list[str], list[str]]:

@@ -26,17 +26,17 @@ from ingot.legalize.split_kernels import SplitKernel, split_kernel
 from ingot.loops import ir
 from ingot.loops.frame import scratch_layout
 from ingot.loops.interp_memory import poisoned
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu.loader import LoadedObject
 from ingot.target import Target
 
 STACK_BYTES = 1 << 14
 HOST = BACKEND.target("cpu")
 
 
-def legal_kernels(kernel: ir.Kernel, target: Target = HOST, notes: list[str] | None = None):
+def legal_kernels(kernel: ir.Kernel, target: Target = HOST):
     """The nests of a scheduled kernel, each legal, and the buffers between them."""
     split = split_kernel(kernel)
-    legal = tuple(legalize_kernel(k, target, notes) for k in split.kernels)
+    legal = tuple(legalize_kernel(k, target) for k in split.kernels)
     return SplitKernel(legal, split.temporaries)
 
 

@@ -38,7 +38,7 @@ def test_a_limit_that_is_not_reached_changes_nothing():
     far = ingot.compile(small_model(), jobs=1, time_limit_s=1e6, memory_limit_bytes=1 << 50)
     plain = ingot.compile(small_model(), jobs=1)
     assert far.package.notes == ()
-    assert far.package.kernel_objects == plain.package.kernel_objects
+    assert far.package.modules == plain.package.modules
     assert far.report() == plain.report()
 
 

@@ -1,25 +1,26 @@
 """A planned program → one report row for each launch. Called by back ends when they make a package.
 
-Everything is derived from the legal kernels: the parallel extent, the vector width, the register
-tile, an estimate of the arithmetic, and why a kernel is not parallel or not vectorised. Any back
-end that runs loop kernels can use it; runtime/report.py defines the rows.
+The parallel extent, the vector width, the register tile and an estimate of the arithmetic are
+derived from the legal kernels; the plan, and why a kernel is not parallel or not vectorised, are
+what the schedule and legalize recorded on them. Any back end that runs loop kernels can use it;
+runtime/report.py defines the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.arith.simplify import simplify
-from ingot.backends.slow import NestedStmt, why_scalar, why_serial
 from ingot.loops import ir, visit
+from ingot.loops.work import NestedStmt, nested_stmts
 from ingot.program import ir as program_ir
+from ingot.program.estimate import LaunchWork, launch_work, total_ns
 from ingot.program.tables import tables
 from ingot.runtime.report import LaunchRow
 
-_ARITHMETIC = ("add", "sub", "mul", "div", "min", "max")
-_UNARY_ARITHMETIC = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
+MAX_REASONS = 2  # of one kernel, in a cell of the report
+AS_WRITTEN = "as written: no rule scheduled it"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,6 @@ class KernelSummary:
 
     lanes: int
     tile: str
-    flops: arith.Expr | None
     is_parallel: bool
     why_serial: str
     why_scalar: str
@@ -49,21 +49,20 @@ def report(
 
 def _row(program: program_ir.Program, s: program_ir.Launch, summary: KernelSummary) -> LaunchRow:
     kernel, buffers = program.kernel_map[s.kernel], program.buffer_map
-    sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-    moved: arith.Expr = arith.Const(0)
-    for name in dict.fromkeys(s.args):
-        moved = moved + buffers[name].size_bytes
+    work = launch_work(kernel, buffers, s)
     return LaunchRow(
         kernel=s.kernel,
         origin=s.origin,
         family=kernel.family,
         parallel_extent=s.extent,
         lanes=summary.lanes,
-        flops=None if summary.flops is None else simplify(arith.substitute(summary.flops, sizes)),
-        arg_bytes=simplify(moved),
+        flops=work.flops,
+        arg_bytes=work.arg_bytes,
         why_serial=summary.why_serial if arith.is_const(s.extent, 1) else "",
         why_scalar=summary.why_scalar,
         tile=summary.tile,
+        plan="; ".join(str(plan) for _, plan in kernel.plans),
+        remarks=tuple(f"{r.block}: {r.why}" for r in kernel.remarks if r.about == ir.STEP),
         layouts=_layouts(kernel, [buffers[name].shape for name in s.args]),
     )
 
@@ -81,18 +80,9 @@ def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str
     return " -> ".join(lists).strip()
 
 
-# throughput of one core, in float operations and bytes per ns: rough, used only for thresholds
-_FLOPS_PER_NS, _BYTES_PER_NS = 32, 8
-
-
 def work_ns(rows: Sequence[LaunchRow]) -> arith.Expr | None:
     """Estimated single-thread time of all launches; None if one of them cannot be estimated."""
-    total: arith.Expr = arith.Const(0)
-    for row in rows:
-        if row.flops is None:
-            return None
-        total = total + row.flops // _FLOPS_PER_NS + row.arg_bytes // _BYTES_PER_NS
-    return total
+    return total_ns([LaunchWork(row.flops, row.arg_bytes) for row in rows])
 
 
 def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:
@@ -102,25 +92,24 @@ def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:
     return KernelSummary(
         lanes=lanes,
         tile=_tile(stmts),
-        flops=_flops(stmts),
         is_parallel=_is_parallel(kernel.body),
-        why_serial="" if _is_parallel(kernel.body) else why_serial(kernel, stmts),
-        why_scalar=why_scalar(stmts, lanes),
+        why_serial="" if _is_parallel(kernel.body) else _why(kernel, ir.SERIAL_LOOPS),
+        why_scalar=_why_scalar(kernel, stmts, lanes),
     )
 
 
-def nested_stmts(body: ir.Stmt) -> Iterator[NestedStmt]:
-    """Every statement with an effect, and the loops around it, outermost first."""
-    todo: list[tuple[ir.Stmt, tuple[ir.For | ir.While, ...], bool]] = [(body, (), False)]
-    while todo:
-        s, loops, is_tail = todo.pop()
-        if isinstance(s, ir.Store | ir.Let | ir.Fail):
-            yield NestedStmt(s, loops, is_tail)
-        inside = (*loops, s) if isinstance(s, ir.For | ir.While) else loops
-        for child in reversed(visit.sub_stmts(s)):
-            # the else branch is the masked tail of the then branch: estimates count only one
-            tail = is_tail or (isinstance(s, ir.If) and child is s.orelse)
-            todo.append((child, inside, tail))
+def _why(kernel: ir.Kernel, about: str) -> str:
+    """The reasons that the kernel carries; one that no rule scheduled has none."""
+    found = dict.fromkeys(r.why for r in kernel.remarks if r.about == about)
+    return ", ".join(list(found)[:MAX_REASONS]) or AS_WRITTEN
+
+
+def _why_scalar(kernel: ir.Kernel, stmts: Sequence[NestedStmt], lanes: int) -> str:
+    """The reason, if most of a kernel's time goes into scalar statements."""
+    effects = [s for s in stmts if not isinstance(s.stmt, ir.Let) and not s.is_tail]
+    if not effects or max(effects, key=lambda s: s.estimated_trips).lanes > 1:
+        return ""
+    return ("in part: " if lanes > 1 else "") + _why(kernel, ir.SCALAR_CODE)
 
 
 def _is_parallel(body: ir.Stmt) -> bool:
@@ -156,32 +145,3 @@ def _is_multiply_add(s: ir.Store) -> bool:
         case ir.Fma(c=ir.Load(buffer=buffer, indices=indices)):
             return buffer == s.buffer and indices == s.indices
     return False
-
-
-def _flops(stmts: list[NestedStmt]) -> arith.Expr | None:
-    """Float operations, an FMA counted as two; None where a trip count is data-dependent."""
-    total: arith.Expr = arith.Const(0)
-    for nested in stmts:
-        work = 0 if nested.is_tail else sum(map(_operations, nested.values))
-        if work == 0:
-            continue
-        trips = nested.trips
-        if trips is None:
-            return None
-        total = total + trips * work
-    return simplify(total)
-
-
-def _operations(e: ir.Expr) -> int:
-    if not e.dtype.is_float:
-        return 0
-    match e:
-        case ir.Fma():
-            return 2 * e.lanes
-        case ir.Binary(op=op) if op in _ARITHMETIC:
-            return e.lanes
-        case ir.Unary(op=op) if op in _UNARY_ARITHMETIC:
-            return e.lanes
-        case ir.LaneReduce(a=a):
-            return a.lanes - 1
-    return 0

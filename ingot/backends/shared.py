@@ -12,8 +12,11 @@ from ingot.backends.base import Stage
 from ingot.legalize.program import dedupe_kernels, split_kernels
 from ingot.lower import control as _control
 from ingot.lower.lower import lower
+from ingot.lower.merge_axes import merge_program_axes
+from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
 from ingot.plan.barriers import insert_barriers
+from ingot.plan.chunks import chunk_launches
 from ingot.plan.memory import plan_memory
 from ingot.support import knobs
 
@@ -33,9 +36,18 @@ def _switched(policy: FusionPolicy) -> FusionPolicy:
 
 
 FUSE = fuse_by(DEFAULT_POLICY)
+ALIAS_BUFFERS = Stage(
+    "alias_buffers", lambda g, s: alias_buffers(g) if knobs.current().alias_buffers else g,
+    "graph", "graph",
+    "elide copies: concat and pad operands are written in place, slices are views",
+)  # fmt: skip
 LOWER = Stage(
     "lower", lambda g, s: lower(g, s.store), "graph", "program",
     "each fused node becomes one kernel and one launch, control flow becomes statements",
+)  # fmt: skip
+MERGE_AXES = Stage(
+    "merge_axes", lambda p, s: merge_program_axes(p), "program", "program",
+    "merge adjacent axes that every access indexes contiguously",
 )  # fmt: skip
 DEDUPE_KERNELS = Stage(
     "dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
@@ -56,4 +68,8 @@ PLAN_MEMORY = Stage(
 BARRIERS = Stage(
     "barriers", lambda p, s: insert_barriers(p), "program", "program",
     "insert a barrier between launches whose memory accesses conflict",
+)  # fmt: skip
+CHUNK_LAUNCHES = Stage(
+    "chunk_launches", lambda p, s: chunk_launches(p), "program", "program",
+    "split each thread's range of a launch into chunks for work stealing, by its estimated time",
 )  # fmt: skip

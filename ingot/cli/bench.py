@@ -40,7 +40,7 @@ from ingot.cli.peers.rounds import (
 )
 from ingot.cli.peers.task import WORK_PER_CALL, Task, save_feeds
 from ingot.cli.sizes import file_sizes, ports, read_graph, with_sizes
-from ingot.runtime.pool import usable_cores
+from ingot.runtime.cpu.pool import usable_cores
 from ingot.support.errors import IngotError
 
 PEERS = ("onnxruntime", "openvino", "torch")

@@ -13,18 +13,17 @@ from functools import partial
 from ingot.codegen import llvm_object
 from ingot.codegen.kernel_cache import compile_cached
 from ingot.codegen.llvm_kernel import print_kernel
-from ingot.codegen.llvm_probe import probe_text
 from ingot.codegen.llvm_program import print_entry
-from ingot.codegen.llvm_support import support_text
 from ingot.codegen.workers import Job, MachineSpec, compile_all
 from ingot.loops import ir as loops
 from ingot.program import ir
+from ingot.runtime.cpu.native.probe import probe_text
+from ingot.runtime.cpu.native.support import support_text
 from ingot.support import knobs
+from ingot.support.abi import ENTRY, KERNEL
 from ingot.support.limits import Limits
 from ingot.target import Target
 
-ENTRY = "ingot_run"
-KERNEL = "ingot_kernel"
 VERSION = llvm_object.VERSION
 QUICK_LEVEL = 1  # LLVM's optimisation level once a compile-time limit is reached
 BATCH = 4  # jobs per process between two checks of the limits; heuristic

@@ -2,8 +2,8 @@
 
 Every thread runs the whole entry (SPMD). A thread that fails marks the call as failed and returns;
 the others leave at their next barrier. Offsets and table numbers are constants here; sizes are read
-from the thread's symbol table. support/abi.py has the layout of ctx, llvm_work_stealing.py assigns
-work to threads.
+from the thread's symbol table. support/abi.py has the layout of ctx, work_stealing.py in
+runtime/cpu/native/ assigns work to threads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import assert_never
 from ingot.arith import expr as arith
 from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import ValuePrinter
-from ingot.codegen.llvm_work_stealing import STATE, UNPUBLISHED, barrier_text, next_chunk_text
 from ingot.program import ir
 from ingot.program.tables import CONSTANTS, Tables, tables, walk
+from ingot.runtime.cpu.native.work_stealing import STATE, UNPUBLISHED, barrier_text, next_chunk_text
 from ingot.support.abi import (
     BAD_SIZE,
     CTX,
@@ -228,7 +228,7 @@ class _Entry:
         self.add_to(self.chunk_field(UNPUBLISHED), "1")
 
     def in_chunks(self, extent: str, chunks: int, do: Callable[[tuple[str, str]], None]) -> None:
-        """`do` for chunks of 0 … extent-1 until none is left (llvm_work_stealing.py)."""
+        """`do` for chunks of 0 … extent-1 until none is left (work_stealing.py)."""
         fn = self.fn
         number = self.add_to(self.begun, "1")
         sync, thread, threads = (self.fields[n] for n in ("sync", "thread", "threads"))

@@ -56,6 +56,9 @@ CACHE_LINE_BYTES = 64  # of x86-64 and of most AArch64 cores
 MIN_PREFETCH_STEP = 8  # iterations of k. With 2, GEMMs of 7 to 12 rows took twice as long
 MAX_PREFETCH_RATIO = 1.1  # prefetched lines, relative to the lines of a panel; heuristic
 
+# Threads.
+PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
+
 # Partial sums: each costs about ten terms. Measured on 128 x 768 x 3072 (docs/performance.md).
 LONG_SUM_TERMS = 4096  # terms from which a float sum is split: 1 to 3 % slower, smaller error
 PARTIAL_SUM_TERMS = 256  # terms of one partial sum, at least

@@ -10,8 +10,8 @@ again:
 
 The intermediates between the stages are 64 bytes per tile and channel in f32. Where they exceed a
 fraction of the last-level cache, each thread takes one block of tiles through all stages before the
-next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks, and by
-schedule/rules/winograd.py.
+next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks;
+`decide_winograd` makes the plan that schedule/rules/winograd.py applies.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ingot.cost import contraction as cost
+from ingot.cost.gemm import k_unroll
+from ingot.cost.plan import Blocking, ContractionPlan, Packing
 from ingot.dtypes import DType
 from ingot.target import Target
 
@@ -114,6 +116,21 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
 
     balanced = [x for x in blocks if _is_balanced((conv.batch or 1) * x.blocks, target.cores)]
     return min(balanced, key=cycles, default=Grid(rows, columns))
+
+
+def decide_winograd(
+    conv: ConvShape, tiles: int | None, dtype: DType, target: Target
+) -> list[ContractionPlan]:
+    """The plan of the GEMMs of a convolution with so many `tiles` per image, all stages fused over
+    blocks of tiles; none where the stages stay apart, or the grid of tiles is another one."""
+    found = grid(conv, dtype, target)
+    if found.block is None or tiles != found.rows * found.columns:
+        return []
+    best = register_tile(conv, target, dtype)
+    tile = replace(best, rows=rows_dividing(best, found.block[0] * found.block[1]) or 1)
+    packing, blocking = Packing("given", tile.columns), Blocking("tiles", found.block)
+    unroll = k_unroll(tile.rows, conv.channels)
+    return [ContractionPlan("winograd_f2", 1, 2, (), tile, packing, blocking, unroll, tail="pad")]
 
 
 def _is_balanced(blocks: int, cores: int) -> bool:

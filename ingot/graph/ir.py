@@ -1,13 +1,16 @@
 """The grammar of the graph IR: one Node class, SSA values, and a table of operators (opdef.py).
 
-    graph ::= Graph(name, inputs: Value*, outputs: Value*, nodes: Node*, symbols: Symbol*, state)
+    graph ::= Graph(name, inputs: Value*, outputs: Value*, nodes: Node*, symbols: Symbol*, state,
+                    views: View*)
+    view  ::= View(value, base, offsets: int*)
     node  ::= Node(op, inputs: (Value | None)*, outputs: Value*, attrs, origin)
     attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | attr*
 
 Nodes are in topological order. A sub-graph sees only its own inputs: outer values are passed as
 operands. Constants are nodes (`constant`, attr `value: ConstRef`)
 that point into a store; the data is never in the IR. `state` pairs an input with the output that
-replaces it after a run. Graphs are frozen: a pass builds a new one.
+replaces it after a run. `views` are values that share another's buffer (views.py). Graphs are
+frozen: a pass builds a new one.
 """
 
 from __future__ import annotations
@@ -76,6 +79,15 @@ class Node(Frozen):
 
 
 @node
+class View(Frozen):
+    """The value is stored in the base's buffer, from `offsets` on; one for each physical axis."""
+
+    value: str
+    base: str
+    offsets: tuple[int, ...]
+
+
+@node
 class Graph(Frozen):
     name: str = field(compare=False)
     inputs: tuple[Value, ...]
@@ -83,6 +95,7 @@ class Graph(Frozen):
     nodes: tuple[Node, ...]
     symbols: tuple[Symbol, ...] = ()
     state: tuple[tuple[str, str], ...] = ()
+    views: tuple[View, ...] = ()
 
     def producers(self) -> dict[str, Node]:
         """Value name → the node that produces it."""
@@ -117,4 +130,4 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-__all__ = ["ConstRef", "Graph", "Node", "Value", "make_attrs", "replace"]
+__all__ = ["ConstRef", "Graph", "Node", "Value", "View", "make_attrs", "replace"]

@@ -1,10 +1,13 @@
 """The parser: text → Graph. In: text from `text.show` or a person. Out: an unverified Graph.
 Called through `graph.text.parse`. The grammar, with `*` for repetition:
 
-    graph  ::= "graph" word "(" (value ":" type)* ")" "{" symbol* node* state* "return" value* "}"
+    graph  ::= "graph" word "(" (value ":" type)* ")"
+               "{" symbol* node* state* view* "return" value* "}"
     symbol ::= "symbol" name ":" low ".." [high] ["step" int] ["from" word]
     node   ::= (value ":" type)* "=" ( "@" digest | op "(" (value | "_")* ")" ["{" attrs "}"] )
     type   ::= dtype "[" size* "]" ["{" layout; device; quant "}"] | seq "<" type ">" | opt …
+    state  ::= "state" value "->" value
+    view   ::= "view" value "=" value "[" int* "]"
     size   ::= integers, symbols, + - * // %, min, max, parentheses
     attr   ::= none | true | false | int | float | "string" | dtype | @digest:dtype[dims] | graph
              | size | "[" attr* "]"
@@ -21,7 +24,7 @@ from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
+from ingot.graph.ir import ConstRef, Graph, Node, Value, View, make_attrs
 from ingot.graph.reader import Reader, bad_text, tokens
 from ingot.graph.types import Layout, OptionalType, Quant, SequenceType, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
@@ -63,13 +66,25 @@ def _graph(r: Reader) -> Graph:
         first = _name(r)
         r.expect("->")
         state.append((first, _name(r)))
+    views = []
+    while r.accept("view"):
+        views.append(_view(r))
     r.expect("return")
     outputs = r.many(lambda r: _known(r, scope), "}")
-    return Graph(name, tuple(inputs), tuple(outputs), tuple(nodes), tuple(symbols), tuple(state))
+    given = (inputs, outputs, nodes, symbols, state, views)
+    return Graph(name, *map(tuple, given))  # type: ignore[arg-type]
+
+
+def _view(r: Reader) -> View:
+    value = _name(r)
+    r.expect("=")
+    base = _name(r)
+    r.expect("[")
+    return View(value, base, tuple(r.many(_integer, "]")))
 
 
 def _is_tail(r: Reader) -> bool:
-    return r.now.text in ("state", "return") and r.tokens[r.at + 1].text != "("
+    return r.now.text in ("state", "view", "return") and r.tokens[r.at + 1].text != "("
 
 
 def _symbol(r: Reader) -> Symbol:

@@ -7,6 +7,7 @@ the verifier's round-trip hook and `--start-from` use it.
       %y: f32[batch, 8] = matmul(%x, %w)  # fc1
       %z: f32[batch, 8] = clip(%y, _, %hi)
       state %x -> %z
+      view %y = %z[0, 8]
       return %z
     }
 
@@ -81,6 +82,9 @@ def _graph(graph: Graph, indent: str) -> list[str]:
     lines += [inner + _symbol(s) for s in graph.symbols]
     lines += [line for n in graph.nodes for line in _node(n, inner)]
     lines += [f"{inner}state {_name(a)} -> {_name(b)}" for a, b in graph.state]
+    lines += [
+        f"{inner}view {_name(v.value)} = {_name(v.base)}{list(v.offsets)}" for v in graph.views
+    ]
     outputs = ", ".join(_name(v.name) for v in graph.outputs)
     return [*lines, f"{inner}return {outputs}".rstrip(), indent + "}"]
 

@@ -9,6 +9,7 @@ that names the node. Called after every pass and front end; each valid graph goe
    that it declares again is the same symbol.
 5. A state pair names an input and an output of equal type.
 6. A constant's type is its reference's.
+7. Views are boxes of their bases (views.py).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ingot.graph.types import (
     Type,
     tensor,
 )
+from ingot.graph.views import verify_views
 from ingot.support.errors import IngotError
 
 HOOKS: list[Callable[[Graph], None]] = []
@@ -52,6 +54,7 @@ def _verify(graph: Graph, outer: Mapping[str, Symbol], outer_bound: frozenset[st
     for value in graph.outputs:
         _check_use(defined, value, f"an output of {graph.name}")
     _verify_state(graph)
+    verify_views(graph)
 
 
 def _declared(graph: Graph, outer: Mapping[str, Symbol]) -> dict[str, Symbol]:

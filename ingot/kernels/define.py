@@ -8,7 +8,7 @@ are inlined.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, overload
 
@@ -35,6 +35,8 @@ def kernel(
     name: str = "",
     origin: str = "",
     family: str = "",
+    plans: Mapping[str, str] | None = None,
+    remarks: Sequence[tuple[str, str, str]] = (),
     reference: Reference | None = None,
 ) -> Decorator: ...
 
@@ -45,6 +47,8 @@ def kernel(
     name: str = "",
     origin: str = "",
     family: str = "",
+    plans: Mapping[str, str] | None = None,
+    remarks: Sequence[tuple[str, str, str]] = (),
     reference: Reference | None = None,
 ) -> KernelFunction | Decorator:
     """A kernel from a function written in the kernel language (docs/kernels.md).
@@ -52,6 +56,8 @@ def kernel(
     name       the kernel's name; empty: the function's
     reference  a numpy function from inputs to outputs
     origin, family  the model's node, and the family that selects the default schedule
+    plans      contraction block → its plan (docs/schedule.md), for the default schedule
+    remarks    what the compiler has to say about blocks: (block, about, why)
     """
 
     def define(f: Any) -> KernelFunction:
@@ -59,13 +65,14 @@ def kernel(
             what = f"@ingot.kernel decorates a function, not a {type(f).__name__}"
             raise IngotError("bad-text", what)
         around = sys._getframe(2 if function is not None else 1).f_locals
-        return _defined(f, around, {"name": name, "origin": origin, "family": family}, reference)
+        options = {"name": name, "origin": origin, "family": family}
+        return _defined(f, around, options | {"plans": plans, "remarks": remarks}, reference)
 
     return define if function is None else define(function)
 
 
 def _defined(
-    f: FunctionType, around: Mapping[str, Any], options: dict[str, str], reference: Reference | None
+    f: FunctionType, around: Mapping[str, Any], options: dict[str, Any], reference: Reference | None
 ) -> KernelFunction:
     tree, source = read_function(f)
     # names used only in annotations are in no closure: look them up in the enclosing frame

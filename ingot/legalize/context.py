@@ -44,8 +44,11 @@ class PassContext:
 
     target: Target
     names: FreshNames
-    remarks: list[str] = field(default_factory=list)
+    remarks: list[ir.Remark] = field(default_factory=list)
     aligned: dict[str, Align] = field(default_factory=dict)  # from storage_align annotations
+
+    def remark(self, about: str, why: str) -> None:
+        self.remarks.append(ir.Remark("", about, why))
 
     def has_any(self, features: tuple[str, ...]) -> bool:
         return any(self.target.has(feature) for feature in features)

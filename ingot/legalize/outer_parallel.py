@@ -22,11 +22,11 @@ def outer_parallel(kernel: Kernel, ctx: PassContext) -> Kernel:
         if not isinstance(s, For):
             return s
         if s.kind is LoopKind.BOUND and not has_threads:
-            return _unbound(s, ctx, kernel.name)
+            return _unbound(s, ctx)
         if s.kind is not LoopKind.PARALLEL:
             return s
         if s.uid not in kept:
-            return _as_serial(s, ctx, kernel.name, "it is not the outermost loop")
+            return _as_serial(s, ctx, "it is not the outermost loop")
         return _normalized(s)
 
     has_threads = any(memory.scope == ir.SHARED for memory in ctx.target.memories)
@@ -34,8 +34,8 @@ def outer_parallel(kernel: Kernel, ctx: PassContext) -> Kernel:
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
 
 
-def _unbound(loop: For, ctx: PassContext, where: str) -> For:
-    ctx.remarks.append(f"{where}: the loop {loop.var} runs serially: the target has no {loop.tag}")
+def _unbound(loop: For, ctx: PassContext) -> For:
+    ctx.remark(ir.SERIAL_LOOPS, f"the target has no {loop.tag} for the loop {loop.var}")
     return ir.replace(loop, kind=LoopKind.SERIAL, tag="")
 
 
@@ -46,6 +46,6 @@ def _normalized(loop: For) -> For:
     return ir.replace(loop, start=arith.Const(0), stop=loop.extent, body=body)
 
 
-def _as_serial(loop: For, ctx: PassContext, where: str, why: str) -> For:
-    ctx.remarks.append(f"{where}: the parallel loop {loop.var} runs on one thread: {why}")
+def _as_serial(loop: For, ctx: PassContext, why: str) -> For:
+    ctx.remark(ir.SERIAL_LOOPS, f"the parallel loop {loop.var}: {why}")
     return ir.replace(loop, kind=LoopKind.SERIAL)

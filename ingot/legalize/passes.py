@@ -7,9 +7,10 @@ statement is vectorised and expanded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ingot.legalize.capacity import check_capacities
 from ingot.legalize.context import PassContext
 from ingot.legalize.contract_fma import contract_fma
 from ingot.legalize.expand_calls import expand_calls
@@ -23,7 +24,7 @@ from ingot.legalize.simplify_stmts import simplify_stmts
 from ingot.legalize.transpose_tiles import transpose_tiles
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
-from ingot.loops.ir import Kernel
+from ingot.loops.ir import Kernel, replace
 from ingot.target import Target
 
 
@@ -48,11 +49,10 @@ PASSES = (
 )
 
 
-def legalize_kernel(kernel: Kernel, target: Target, remarks: list[str] | None = None) -> Kernel:
-    """Run all passes in order; append remarks on loops left serial or scalar to `remarks`."""
+def legalize_kernel(kernel: Kernel, target: Target, passes: Sequence[Pass] = PASSES) -> Kernel:
+    """Run the passes in order; loops left serial or scalar are remarks on the kernel."""
     ctx = PassContext.of(kernel, target)
-    for each in PASSES:
+    for each in passes:
         kernel = each.function(kernel, ctx)
-    if remarks is not None:
-        remarks.extend(ctx.remarks)
-    return kernel
+    check_capacities(kernel, target)
+    return replace(kernel, remarks=(*kernel.remarks, *dict.fromkeys(ctx.remarks)))

@@ -6,15 +6,18 @@ pipeline.STAGES["split_kernels" | "legalize" | "dedupe_kernels"].
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.legalize import legalize_kernel
 from ingot.legalize.dynamic_scratch import data_dependent_sizes, hoist_allocs
+from ingot.legalize.passes import PASSES, Pass
 from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir as loops
+from ingot.loops import visit
 from ingot.loops.canonical import digest
 from ingot.program import ir
+from ingot.program.tables import map_launches
 from ingot.target import Target
 
 
@@ -55,11 +58,13 @@ def _temporary(
     return name
 
 
-def legalize_program(program: ir.Program, target: Target) -> ir.Program:
+def legalize_program(
+    program: ir.Program, target: Target, passes: Sequence[Pass] = PASSES
+) -> ir.Program:
     """Legalize every kernel, and set the parallel extent of each launch."""
     sizes_of = data_dependent_sizes(program)
     kernels = {
-        name: hoist_allocs(legalize_kernel(kernel, target), sizes_of[name])
+        name: hoist_allocs(legalize_kernel(kernel, target, passes=passes), sizes_of[name])
         for name, kernel in program.kernels
     }
     buffers = dict(program.buffer_map)
@@ -91,9 +96,9 @@ def parallel_extent(kernel: loops.Kernel) -> arith.Expr:
 def dedupe_kernels(program: ir.Program) -> ir.Program:
     """Merge kernels that are equal up to names: before scheduling, so that each is scheduled once,
     and again after legalization."""
-    first: dict[tuple[str, str], str] = {}
+    first: dict[tuple, str] = {}
     names = {
-        name: first.setdefault((kernel.family, digest(kernel)), name)
+        name: first.setdefault((kernel.family, digest(kernel), _to_schedule(kernel)), name)
         for name, kernel in program.kernels
     }
     kept = tuple((name, kernel) for name, kernel in program.kernels if names[name] == name)
@@ -101,17 +106,7 @@ def dedupe_kernels(program: ir.Program) -> ir.Program:
     return ir.replace(program, body=body, kernels=kept)
 
 
-def map_launches(s: ir.Stmt, fn: Callable[[ir.Launch], ir.Stmt]) -> ir.Stmt:
-    """Rewrite every launch of a statement."""
-    match s:
-        case ir.Launch():
-            return fn(s)
-        case ir.Seq(stmts=stmts):
-            return ir.seq(*(map_launches(x, fn) for x in stmts))
-        case ir.If(then=then, orelse=orelse):
-            return ir.replace(s, then=map_launches(then, fn), orelse=map_launches(orelse, fn))
-        case ir.Loop(body=body):
-            return ir.replace(s, body=map_launches(body, fn))
-        case ir.Par(branches=branches):
-            return ir.replace(s, branches=tuple(map_launches(b, fn) for b in branches))
-    return s
+def _to_schedule(kernel: loops.Kernel) -> tuple[loops.ContractionPlan, ...]:
+    """The plans, if they are still to be applied: a legal kernel has no blocks."""
+    has_blocks = any(isinstance(s, loops.Block) for s in visit.walk_stmts(kernel.body))
+    return tuple(plan for _, plan in kernel.plans) if has_blocks else ()

@@ -98,4 +98,7 @@ def _kernel(
     for buffer in (*params, *local):
         mentioned.update(v for d in buffer.shape for v in terms.index_vars(d))
     sizes = tuple(s for s in whole.sizes if s.name in mentioned)
-    return Kernel(name, params, sizes, body, whole.origin, whole.family)
+    blocks = {s.name for s in visit.walk_stmts(nest) if isinstance(s, ir.Block)}
+    plans = tuple((block, plan) for block, plan in whole.plans if block in blocks)
+    remarks = tuple(r for r in whole.remarks if not r.block or r.block in blocks)
+    return Kernel(name, params, sizes, body, whole.origin, whole.family, plans, remarks)

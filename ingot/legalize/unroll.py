@@ -25,7 +25,7 @@ def unroll(kernel: Kernel, ctx: PassContext) -> Kernel:
         if not isinstance(s, For):
             return s
         if s.kind is LoopKind.UNROLL or (s.kind is LoopKind.SERIAL and s.var in register_vars):
-            return _unrolled(s, ctx, kernel.name)
+            return _unrolled(s, ctx)
         return s
 
     new = ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
@@ -33,11 +33,11 @@ def unroll(kernel: Kernel, ctx: PassContext) -> Kernel:
     return new
 
 
-def _unrolled(loop: For, ctx: PassContext, where: str) -> Stmt:
+def _unrolled(loop: For, ctx: PassContext) -> Stmt:
     count = arith.as_int(loop.extent)
     if count is None or count > MAX_COPIES:
         if loop.kind is LoopKind.UNROLL:
-            ctx.remarks.append(f"{where}: the loop {loop.var} of {loop.extent} is not unrolled")
+            ctx.remark(ir.STEP, f"the loop {loop.var} of {loop.extent} is not unrolled")
         return ir.replace(loop, kind=LoopKind.SERIAL)
     copies: list[Stmt] = []
     for n in range(count):

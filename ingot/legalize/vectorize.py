@@ -27,7 +27,7 @@ def vectorize(kernel: Kernel, ctx: PassContext) -> Kernel:
     def on_stmt(s: Stmt) -> Stmt:
         if not isinstance(s, For) or not _is_vector(s):
             return s
-        return _widen(s, ctx, ranges, private, kernel.name)
+        return _widen(s, ctx, ranges, private)
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
 
@@ -36,16 +36,14 @@ def _is_vector(s: Stmt) -> bool:
     return isinstance(s, For) and s.kind is LoopKind.VECTOR
 
 
-def _widen(
-    loop: For, ctx: PassContext, ranges: Ranges, private: frozenset[str], where: str
-) -> Stmt:
+def _widen(loop: For, ctx: PassContext, ranges: Ranges, private: frozenset[str]) -> Stmt:
     width = arith.as_int(ranges.simplify(loop.extent))
     try:
         if width is None:
             raise NotVector(f"its extent {loop.extent} is not a constant")
-        if width <= 1:
+        if width <= 1 or ctx.target.has_one_lane:
             return ir.replace(loop, kind=LoopKind.SERIAL)
         return Widen(loop, width, ctx.names, ranges, private).body()
     except NotVector as reason:
-        ctx.remarks.append(f"{where}: the vector loop {loop.var} is not vectorised: {reason}")
+        ctx.remark(ir.SCALAR_CODE, f"the vector loop {loop.var}: {reason}")
         return ir.replace(loop, kind=LoopKind.SERIAL)

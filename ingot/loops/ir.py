@@ -1,6 +1,6 @@
 """The grammar of the loop IR on one page: the node classes that all passes match on.
 
-    kernel ::= Kernel(name, params: Buffer*, sizes: Size*, body: stmt)
+    kernel ::= Kernel(name, params: Buffer*, sizes: Size*, body: stmt, plans, remarks)
     stmt   ::= For(var, start, stop, body, kind, tag) | While(cond, body) | If(cond, then, orelse)
              | Let(name, value, body) | Alloc(buffer, body) | Store(buffer, indices, value, ...)
              | Block(name, axes, body, init, where) | Seq(stmts) | Call(instruction, args)
@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 
 from ingot.arith import expr as arith
+from ingot.cost.plan import ContractionPlan
 from ingot.loops.values import *  # noqa: F403  one grammar in two files: this one exports all names
 from ingot.loops.values import Buffer, Expr, IndexLike, Size, Slice, index_of
 from ingot.support.node import Node, node
@@ -208,9 +209,23 @@ class Fail(Stmt):
     values: tuple[Expr, ...] = ()
 
 
+SERIAL_LOOPS, SCALAR_CODE, STEP = "serial", "scalar", "step"
+
+
+@node
+class Remark(Node):
+    """Why a block is serial or scalar, or why a step of its schedule was refused. A remark on the
+    whole kernel has no block."""
+
+    block: str
+    about: str  # SERIAL_LOOPS, SCALAR_CODE or STEP
+    why: str
+
+
 @node
 class Kernel(Node):
-    """One function over buffers. Parameters are global; the body determines which are written."""
+    """One function over buffers. Parameters are global; the body determines which are written.
+    `plans` of contraction blocks, by name, are what the schedule rules apply."""
 
     name: str = field(compare=False)
     params: tuple[Buffer, ...]
@@ -218,6 +233,8 @@ class Kernel(Node):
     body: Stmt
     origin: str = field(default="", compare=False)
     family: str = field(default="", compare=False)  # of the anchor: selects the schedule rule
+    plans: tuple[tuple[str, ContractionPlan], ...] = field(default=(), compare=False)
+    remarks: tuple[Remark, ...] = field(default=(), compare=False)
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

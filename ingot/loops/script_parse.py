@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.arith import expr as arith
+from ingot.cost.plan import parse_plan
 from ingot.loops import ir
 from ingot.loops.ir import AxisKind, LoopKind, Stmt
 from ingot.loops.script_print import AXES, LOOPS
@@ -62,15 +63,22 @@ class Script:
 
 
 def parse_script(
-    function: ast.FunctionDef, source: Source, outside: Mapping[str, Any], options: dict[str, str]
+    function: ast.FunctionDef, source: Source, outside: Mapping[str, Any], options: dict[str, Any]
 ) -> Script:
     """A user's function: constants are folded, helpers inlined, and a name that is bound again is
     renamed, since names are unique within a kernel."""
     parser = _Parser(source, outside, folds=True)
     made = parser.kernel(function)
-    name, origin, family = (options.get(word, "") for word in ("name", "origin", "family"))
-    named = ir.replace(made, name=name or made.name, origin=origin, family=family)
+    named = _with_options(made, {key: value for key, value in options.items() if value})
     return Script(named, source, parser.nodes)
+
+
+def _with_options(kernel: ir.Kernel, options: Mapping[str, Any]) -> ir.Kernel:
+    """The kernel with the options of its decorator."""
+    plans = tuple((block, parse_plan(text)) for block, text in options.get("plans", {}).items())
+    remarks = tuple(ir.Remark(*row) for row in options.get("remarks", ()))
+    plain = {key: options[key] for key in ("name", "origin", "family") if key in options}
+    return ir.replace(kernel, plans=plans, remarks=remarks, **plain)
 
 
 class _Parser(Values):
@@ -112,7 +120,7 @@ class _Parser(Values):
 
     def kernel(self, f: ast.FunctionDef) -> ir.Kernel:
         # a script's decorator has already run, and the caller handles its options
-        allowed = ("name", "origin", "family")
+        allowed = ("name", "origin", "family", "plans", "remarks")
         options = {} if self.folds else self.decorator(f, "kernel", allowed)
         self.no_more_arguments(f)
         sizes = tuple(self.size(a) for a in f.args.args if self.is_size(a))
@@ -125,8 +133,7 @@ class _Parser(Values):
             body = body[1:]  # a docstring
         while body and isinstance(body[0], ast.FunctionDef):
             self.nested(body.pop(0))  # type: ignore[arg-type]
-        name, origin = options.get("name", f.name), options.get("origin", "")
-        return ir.Kernel(name, params, sizes, self.suite(body), origin, options.get("family", ""))
+        return _with_options(ir.Kernel(f.name, params, sizes, self.suite(body)), options)
 
     def no_more_arguments(self, f: ast.FunctionDef) -> None:
         a = f.args
@@ -149,8 +156,8 @@ class _Parser(Values):
         made = ir.Instruction(options.get("name", node.name), meaning, options.get("emit", ""))
         self.instructions[node.name] = made
 
-    def decorator(self, f: ast.FunctionDef, word: str, allowed: tuple[str, ...]) -> dict[str, str]:
-        options: dict[str, str] = {}
+    def decorator(self, f: ast.FunctionDef, word: str, allowed: tuple[str, ...]) -> dict[str, Any]:
+        options: dict[str, Any] = {}
         for node in f.decorator_list:
             call = node if isinstance(node, ast.Call) else None
             head = call.func if call else node
@@ -160,8 +167,24 @@ class _Parser(Values):
             for keyword in call.keywords if call else []:
                 if keyword.arg not in allowed:
                     self.fail(node, f"@{word} has no option {keyword.arg}")
-                options[keyword.arg] = self.string(keyword.value)
+                options[keyword.arg] = self.option(keyword.arg, keyword.value)
         return options
+
+    def option(self, name: str | None, node: ast.expr) -> Any:
+        """A string; or a dict of plans by block; or a list of remarks."""
+        match name, node:
+            case "plans", ast.Dict(keys=keys, values=values):
+                pairs = [(key, value) for key, value in zip(keys, values) if key is not None]
+                return {self.string(key): self.string(value) for key, value in pairs}
+            case "remarks", ast.List(elts=rows):
+                return [self.remark(row) for row in rows]
+        return self.string(node)
+
+    def remark(self, node: ast.expr) -> tuple[str, ...]:
+        match node:
+            case ast.Tuple(elts=[_, _, _] as words):
+                return tuple(self.string(word) for word in words)
+        self.fail(node, "expected a remark: (block, about, why)")
 
     def is_size(self, a: ast.arg) -> bool:
         type_ = self.annotation(a)

@@ -270,7 +270,19 @@ class _Printer:
         options = [] if named else [f"name={_text(k.name)}"]
         options += [f"origin={_text(k.origin)}"] if k.origin else []
         options += [f"family={_text(k.family)}"] if k.family else []
-        self.line("@ingot.kernel" + (f"({', '.join(options)})" if options else ""))
+        if k.plans:
+            plans = ", ".join(f"{_text(block)}: {_text(str(plan))}" for block, plan in k.plans)
+            options.append(f"plans={{{plans}}}")
+        if k.remarks:
+            rows = (f"({', '.join(map(_text, (r.block, r.about, r.why)))})" for r in k.remarks)
+            options.append(f"remarks=[{', '.join(rows)}]")
+        if len(", ".join(options)) <= 80:
+            self.line("@ingot.kernel" + (f"({', '.join(options)})" if options else ""))
+        else:
+            self.line("@ingot.kernel(")
+            for option in options:
+                self.line(f"    {option},")
+            self.line(")")
         self.function(k.name if named else "kernel", k)
 
     def function(self, name: str, k: ir.Kernel) -> None:

@@ -17,11 +17,11 @@ from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.opdef import Kind
 from ingot.graph.types import Symbol
 from ingot.graph.verify import attr_dims, bound_symbols, type_dims
+from ingot.graph.views import Views
 from ingot.loops import ir, visit
 from ingot.loops.build import Build
-from ingot.lower.aliases import AliasedView, Border, PlacedKernel, in_base_buffers
+from ingot.lower.base_buffers import PlacedKernel, in_base_buffers
 from ingot.lower.layouts import realise_layouts
-from ingot.lower.merge_axes import merge_axes
 from ingot.ops.fused import Fused
 
 
@@ -61,33 +61,11 @@ def _group_kernel(body: Graph, symbols: tuple[Symbol, ...]) -> ir.Kernel:
     return realise_layouts(kernel, layouts, len(finals))
 
 
-def copy_kernel(name: str, value: Value, copy: Value, symbols: dict[str, Symbol]) -> ir.Kernel:
-    """The kernel that copies a value into another layout."""
-    b = open_build(name, symbols)
-    source = b.param("x", value.dtype, value.shape)
-    out = b.compute("copy", value.shape, lambda *point: source[point])
-    pairs = ((source, value), (out, copy))
-    layouts = {p.name: v.tensor.layout for p, v in pairs if v.tensor.layout is not None}
-    return realise_layouts(close(b, [out], symbols, ""), layouts, 1)
-
-
-def place(
-    kernel: ir.Kernel, values: Sequence[Value], views: Mapping[str, AliasedView]
-) -> PlacedKernel:
-    """The kernel over the base buffers of those parameters that are aliased views."""
-    params = {p.name: views[v.name] for p, v in zip(kernel.params, values) if v.name in views}
-    placed = in_base_buffers(kernel, params)
-    return PlacedKernel(merge_axes(placed.kernel), placed.offsets)
-
-
-def zeros_kernel(
-    name: str, dtype: dtypes.DType, border: Border, symbols: dict[str, Symbol]
-) -> PlacedKernel:
-    """The kernel that fills one box of a padded value's border with zeros."""
-    b = open_build(name, symbols)
-    out = b.compute("border", border.shape, lambda *point: ir.value_of(0, dtype))
-    placed = in_base_buffers(close(b, [out], symbols, ""), {out.name: border.view})
-    return PlacedKernel(merge_axes(placed.kernel), placed.offsets)
+def place(kernel: ir.Kernel, values: Sequence[Value], views: Views) -> PlacedKernel:
+    """The kernel over the base buffers of those parameters that are views."""
+    pairs = zip(kernel.params, values)
+    regions = {p.name: views.regions[v.name] for p, v in pairs if v.name in views.regions}
+    return in_base_buffers(kernel, regions)
 
 
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:

@@ -1,13 +1,16 @@
 """Lowering: fused nodes become launches, views alias buffers, control flow becomes statements.
 
-In: a graph after `fuse`. Out: an unplanned Program. Called by pipeline.STAGES["lower"].
+In: a graph after `fuse`, whose values may be views of others. Out: an unplanned Program. A fused
+node is one kernel and one launch, a view has its base's buffer, and what is in place needs nothing.
+A stage of back ends (backends/shared.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import gcd
 
 import numpy as np
@@ -19,22 +22,14 @@ from ingot.graph.layouts import pack_into, packed_shape, physical_shape
 from ingot.graph.store import ConstantStore, LazyConstant
 from ingot.graph.types import Symbol, tensor
 from ingot.graph.verify import bound_symbols
+from ingot.graph.views import Views
 from ingot.loops import ir as loops
-from ingot.lower.aliases import NO_ALIASES, find_aliases
 from ingot.lower.constants import constants_to_allocate
 from ingot.lower.inplace import state_to_update, update_in_place
-from ingot.lower.kernels import (
-    bind_kernel,
-    copy_kernel,
-    group_kernel,
-    place,
-    sizes_kernel,
-    zeros_kernel,
-)
-from ingot.ops.fused import ELEMENTWISE, fused_node
+from ingot.lower.kernels import bind_kernel, group_kernel, place, sizes_kernel
+from ingot.ops.fused import fused_node, parse_plans
 from ingot.ops.views import is_view
 from ingot.program import ir
-from ingot.support import knobs
 
 
 def lower(graph: Graph, store: ConstantStore) -> ir.Program:
@@ -50,10 +45,10 @@ class Lowering:
         self.symbols: dict[str, Symbol] = dict(graph.symbol_map)
         self.buffers: dict[str, ir.Buffer] = {}
         self.kernels: dict[str, loops.Kernel] = {}
-        self.kernel_names: dict[tuple[str, loops.Kernel], str] = {}  # by family and kernel
+        self.kernel_names: dict[tuple, str] = {}  # by family, kernel and plans
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
-        self.aliases = NO_ALIASES  # of the graph being lowered
+        self.views = Views(graph)  # of the graph being lowered
         self.buffer_of: dict[str, str] = {}  # value name → buffer name, in the graph being lowered
         self.output_of: dict[str, str] = {}  # OUTPUT buffer → the graph output allocated in it
 
@@ -157,24 +152,20 @@ class Lowering:
         for symbol in graph.symbols:
             self.symbols[symbol.name] = wider(self.symbols.get(symbol.name, symbol), symbol)
         self.allocate_constants(graph)
-        self.aliases = find_aliases(graph) if knobs.current().alias_buffers else NO_ALIASES
+        self.views = Views(graph)
         for position, node in enumerate(graph.nodes):
             handler, name = CONTROL.get(node.op), node.outputs[0].name
             if handler is not None:
                 handler(self, node)
-            elif name in self.aliases.copies:
-                self.elided_concat(node, wanted)
-            elif name in self.aliases.borders:
-                self.elided_pad(node, wanted)
             elif name in self.buffer_of or node.op == "constant":
                 continue
             elif is_view(node):
                 source = next(v for v in node.inputs if v is not None)
                 self.buffer_of[name] = self.buffer_of[source.name]
-            elif name in self.aliases.slices:
-                self.buffer_of[name] = self.buffer_of[self.aliases.views[name].base.name]
+            elif self.views.is_in_place(node):
+                self.allocate(node.outputs[0], wanted)
             else:
-                self.launch_node(node, wanted, graph.nodes[position + 1 :])
+                self.launch_node(node, wanted, islice(graph.nodes, position + 1, None))
 
     def allocate_constants(self, graph: Graph) -> None:
         """Allocate a buffer for each constant that kernels read, plain or packed."""
@@ -199,7 +190,7 @@ class Lowering:
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
 
-    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Sequence[Node]) -> None:
+    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Iterable[Node]) -> None:
         """One kernel, and one launch of it. A node outside a group is a group of one."""
         group = node if node.op == "fused" else fused_node([node], node.outputs, node)
         if bound_symbols(node):
@@ -208,7 +199,7 @@ class Lowering:
             self.allocate(value, wanted)
         values = [v for v in (*group.inputs, *group.outputs) if v is not None]
         body = group.attr("body")
-        placed = place(group_kernel(body, self.symbols), values, self.aliases.views)
+        placed = place(group_kernel(body, self.symbols), values, self.views)
         kernel, args = placed.kernel, tuple(self.buffer_of[value.name] for value in values)
         state = state_to_update(self.graph, group, later, self.buffer_of)
         updated = None
@@ -220,7 +211,11 @@ class Lowering:
             self.buffer_of[group.outputs[0].name] = self.buffer_of[state.name]
             kernel, args = updated, args[:-1]
         made = loops.replace(
-            kernel, name=body.name, origin=node.origin, family=group.attr("family")
+            kernel,
+            name=body.name,
+            origin=node.origin,
+            family=group.attr("family"),
+            plans=parse_plans(group.attr("plans", ())),
         )
         self.launch(made, args, placed.offsets)
 
@@ -237,7 +232,7 @@ class Lowering:
 
     def kernel(self, kernel: loops.Kernel) -> str:
         """The name under which the program has this kernel; equal kernels are one."""
-        key = kernel.family, kernel
+        key = kernel.family, kernel, kernel.plans
         if key not in self.kernel_names:
             name = self.kernel_names[key] = self.fresh(kernel.name, self.kernels)
             self.kernels[name] = loops.replace(kernel, name=name)
@@ -245,8 +240,7 @@ class Lowering:
 
     def allocate(self, value: Value, wanted: dict[str, ir.Storage]) -> None:
         """Give a value its buffer: a new one, or the base buffer that it aliases."""
-        view = self.aliases.views.get(value.name)
-        base = value if view is None else view.base
+        base = self.views.region(value).base
         if base.name not in self.buffer_of:
             storage = wanted.get(base.name, ir.Storage.TEMP)
             if self.is_data_dependent(base) and storage is ir.Storage.OUTPUT:
@@ -255,31 +249,6 @@ class Lowering:
             if storage is ir.Storage.OUTPUT:
                 self.output_of[name] = base.name
         self.buffer_of[value.name] = self.buffer_of[base.name]
-
-    def elided_concat(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
-        """An aliased concat: copy only the operands that are in other buffers."""
-        (out,) = node.outputs
-        self.allocate(out, wanted)
-        for value, view in self.aliases.copies[out.name]:
-            type = replace(value.tensor, layout=out.tensor.layout)
-            copy = Value(f"{out.name}_copy", type)
-            views = {**self.aliases.views, copy.name: view}
-            kernel = copy_kernel("concat_copy", value, copy, self.symbols)
-            placed = place(kernel, (value, copy), views)
-            self.launch(
-                loops.replace(placed.kernel, family=ELEMENTWISE, origin=node.origin),
-                (self.buffer_of[value.name], self.buffer_of[out.name]),
-                placed.offsets,
-            )
-
-    def elided_pad(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
-        """An aliased pad: the operand is in place already, fill the border with zeros."""
-        (out,) = node.outputs
-        self.allocate(out, wanted)
-        for border in self.aliases.borders[out.name]:
-            placed = zeros_kernel("pad_border", out.dtype, border, self.symbols)
-            kernel = loops.replace(placed.kernel, family=ELEMENTWISE, origin=node.origin)
-            self.launch(kernel, (self.buffer_of[out.name],), placed.offsets)
 
     def bind_symbols(self, node: Node) -> None:
         """Launch the kernel that computes a node's data-dependent sizes, then bind the symbols."""
@@ -313,12 +282,12 @@ class Lowering:
 
     def nested(self, graph: Graph, buffer_of: dict[str, str]) -> tuple[ir.Stmt, list[str]]:
         """Lower a sub-graph to a statement; also returns the buffers of its outputs."""
-        outer = self.buffer_of, self.stmts, self.aliases
+        outer = self.buffer_of, self.stmts, self.views
         self.buffer_of, self.stmts = dict(buffer_of), []
         self.walk(graph, {})
         results = [self.buffer_of[value.name] for value in graph.outputs]
         body = ir.seq(*self.stmts)
-        self.buffer_of, self.stmts, self.aliases = outer
+        self.buffer_of, self.stmts, self.views = outer
         return body, results
 
 

@@ -6,12 +6,15 @@
 In: a kernel whose stages are plain nests. Out: the kernel with fewer axes; buffer shapes merge the
 same way, without a copy. A matmul of (batch, rows, k) becomes a GEMM of (rows, k), and so does a
 convolution over channels-last data: its input window is found by dividing the merged axis, once for
-each row of a register tile, and tiles run across rows and images. Called by lower/kernels.py.
+each row of a register tile, and tiles run across rows and images. A stage of
+back ends, for every kernel of a program; later stages may ask it again, since
+equal kernels are merged once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from ingot.arith import expr as arith
 from ingot.arith.interval import Interval
@@ -19,14 +22,30 @@ from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
+from ingot.program.ir import Program
 from ingot.support.stack import segmented
 
 DEEP = 128  # terms of a sum that amortise the division of the merged index (heuristic)
 Pair = tuple[str, int]  # a buffer, and the first of two adjacent dimensions
 
 
+def merge_program_axes(program: Program) -> Program:
+    """Merge the axes of every kernel."""
+    kernels = tuple((name, merge_axes(kernel)) for name, kernel in program.kernels)
+    return ir.replace(program, kernels=kernels)
+
+
 def merge_axes(kernel: Kernel) -> Kernel:
     """Merge pairs of adjacent axes until none is left."""
+    made = _merged_fully(kernel)
+    if made == kernel:
+        return kernel
+    kept = ("name", "origin", "family", "plans", "remarks")  # equal kernels differ in these
+    return ir.replace(made, **{field: getattr(kernel, field) for field in kept})
+
+
+@lru_cache(maxsize=1024)
+def _merged_fully(kernel: Kernel) -> Kernel:
     while (pairs := _find(kernel)) is not None:
         kernel = _merged(kernel, pairs)
     return kernel

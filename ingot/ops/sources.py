@@ -99,25 +99,30 @@ def choose(position: arith.Expr, values: Sequence[Expr], start: int) -> Expr:
 
 @register
 class Fill(OpDef):
-    """A tensor of `shape` filled with a scalar."""
+    """A tensor of `shape` filled with a scalar: the operand, or the number `value` of type `to`."""
 
     name = "fill"
     kind = Kind.INJECTIVE
     cheap = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        if not inputs:
+            return [TensorType(attrs["to"], common.dims(attrs["shape"]))]
         (value,) = common.tensor_types(self.name, inputs, 1)
         if value.rank:
             raise type_error(self.name, f"the value is {value}, not a scalar")
         return [TensorType(value.dtype, common.dims(attrs["shape"]))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        value = np.asarray(inputs[0])
+        value = np.asarray(inputs[0]) if inputs else attrs["to"].numpy.type(attrs["value"])
         return [np.full(common.numbers(self.name, attrs["shape"]), value, value.dtype)]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
     ) -> list[Buffer]:
+        if not inputs:
+            number = ir.value_of(attrs["value"], attrs["to"])
+            return [b.compute("fill", outputs[0].shape, lambda *point: number)]
         (value,) = inputs
         assert value is not None
         return [b.compute("fill", outputs[0].shape, lambda *point: value[()])]
@@ -126,6 +131,7 @@ class Fill(OpDef):
         shapes: list[tuple[int, ...]] = [(2, 3), (), (0, 4), (1,)]
         found = [Sample((common.scalar(2.5),), {"shape": shape}) for shape in shapes]
         kinds = (dtypes.f16, dtypes.bf16, dtypes.i64, dtypes.u8, dtypes.bool_)
+        found += [Sample((), {"shape": (2, 3), "to": d, "value": 0}) for d in (dtypes.f32, *kinds)]
         return found + [Sample((common.scalar(1, d),), {"shape": (3,)}) for d in kinds]
 
 

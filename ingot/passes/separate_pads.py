@@ -1,5 +1,5 @@
 """Makes a convolution's zero padding an explicit `pad`, so that the padded copy is elided: the
-producer writes into the padded buffer (lower/aliases.py), and only the border is filled.
+producer writes into the padded buffer (passes/alias_buffers.py), and only the border is filled.
 
     conv(x, w, pads)   →   conv(pad(x), w)
 

@@ -12,7 +12,7 @@ is split into chunks, and a thread without chunks of its own steals from the oth
 A kernel without a parallel loop has extent 1 and runs on thread 0. All threads read flags, trip
 counts and bound symbols, so a barrier separates their writer from the statement. An unplanned
 program has no allocations, barriers or reservations: `plan` adds them, and `verify` recomputes
-which are needed. The back end sets the chunks.
+which are needed. `plan` sets the chunks too.
 """
 
 from __future__ import annotations

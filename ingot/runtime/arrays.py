@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ingot.runtime.package import Port
+from ingot.runtime import devices
+from ingot.runtime.package import HOST, Port
 from ingot.support.errors import IngotError
 
 _first_byte = c_char.from_buffer
@@ -23,9 +24,14 @@ def address_of(array: np.ndarray) -> int:
         return array.__array_interface__["data"][0]
 
 
-def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndarray:
-    """`value` as a C-contiguous, aligned array of the port's type; without a copy if possible."""
-    array = _adopt(value, port, dtype)
+def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> Any:
+    """`value` as a C-contiguous, aligned array of the port's type, on the port's device; without a
+    copy if possible."""
+    is_on_host = port.device == HOST
+    if is_on_host:
+        array = _adopt(value, port, dtype)
+    else:
+        array = devices.find(port.device).from_dlpack(value, f"input {port.name!r}")
     if array.dtype != dtype:
         raise IngotError(
             "bad-input",
@@ -34,6 +40,8 @@ def as_array(value: Any, port: Port, dtype: np.dtype, is_state: bool) -> np.ndar
             if hasattr(value, "astype")
             else f"pass {port.name}.to(torch.{dtype})",
         )
+    if not is_on_host:
+        return array
     if is_state:
         return _state_array(array, port)
     usable = array.flags.c_contiguous and array.flags.aligned
@@ -109,13 +117,19 @@ def _state_array(array: np.ndarray, port: Port) -> np.ndarray:
     )
 
 
+def may_share_memory(a: Any, b: Any) -> bool:
+    """Arrays of devices are compared by identity alone: what they share, only the device knows."""
+    is_numpy = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return np.may_share_memory(a, b) if is_numpy else a is b
+
+
 def refuse_shared_state(
     ports: Sequence[Port], arrays: Sequence[np.ndarray], is_state: Sequence[bool]
 ) -> None:
     """Aliasing check: a state is written while inputs are read, so they must not overlap."""
     for i, state in enumerate(arrays):
         for j, other in enumerate(arrays if is_state[i] else ()):
-            if i != j and np.may_share_memory(state, other):
+            if i != j and may_share_memory(state, other):
                 raise IngotError(
                     "bad-input",
                     f"state {ports[i].name!r} shares memory with input {ports[j].name!r}",

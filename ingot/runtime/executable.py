@@ -2,17 +2,16 @@
 
     exe(x, y)   exe(x=x, y=y)   exe.run(["logits"], {"x": x})   exe.run(None, feeds, out={"y": y})
 
-Many Python threads may call one executable at once: each call takes its own context. C-contiguous,
-aligned inputs are used without a copy; others are copied. A run makes one foreign call.
+It checks names, types and shapes, solves sizes and makes the outputs; the package's device
+(device.py) runs the code. Many Python threads may call one executable at once. C-contiguous,
+aligned inputs are used without a copy; others are copied.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from os import PathLike
 from typing import Any, NoReturn
 
@@ -20,20 +19,14 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.runtime import plan_file, report
-from ingot.runtime.arrays import address_of, as_array, refuse_shared_state
-from ingot.runtime.context import Context
-from ingot.runtime.failure import no_memory, run_error
-from ingot.runtime.fast_path import FastPath, is_supported
-from ingot.runtime.loader import LoadedObject
-from ingot.runtime.package import Package, Port
-from ingot.runtime.peak import measure
-from ingot.runtime.pool import Pool, pool, usable_cores
+from ingot.runtime import devices, plan_file, report
+from ingot.runtime.arrays import as_array, refuse_shared_state
+from ingot.runtime.device import Array
+from ingot.runtime.failure import no_memory
+from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
-from ingot.runtime.services import services
 from ingot.runtime.sizes import Sizes, refuse_unknown, solve
-from ingot.support import knobs
 from ingot.support.errors import IngotError
 
 _MAX_SOLVED_SHAPES = 256  # tuples of input shapes whose sizes are kept; heuristic
@@ -51,47 +44,30 @@ class Executable:
     ):
         self.package = package
         self.times_s = dict(times_s or {})
-        self._idle: list[Context] = []
-        self._fast_paths: list[FastPath] = []  # mostly one; a call pops it and so owns it
+        self._device = devices.find(package.device)
+        self._loaded = self._device.load(package)
         self.threads = threads  # type: ignore[assignment]
-        self._services = services(package.support_object)
-        self._code = [LoadedObject(data) for data in package.kernel_objects]
-        self._entry_code = LoadedObject(package.entry_object)
-        self._entry = self._entry_code.address(package.entry_symbol)
-        addresses = [code.address(package.kernel_symbol) for code in self._code]
-        self._kernels = (ctypes.c_int64 * len(addresses))(*addresses)
         self._in_dtypes = [dtypes.of(port.dtype).numpy for port in package.inputs]
         self._in_names = {port.name: i for i, port in enumerate(package.inputs)}
         self._is_state = [p.name in dict(package.state) for p in package.inputs]
         self._has_state = any(self._is_state)
+        # an input that is such an array is used as it is; one on a device is always looked at
+        self._plain_dtypes = [
+            dtype if port.device == HOST else None
+            for port, dtype in zip(package.inputs, self._in_dtypes)
+        ]
         self._results = Results(package)
-        self._slots = [port.storage.number for port in (*package.inputs, *package.outputs)]
         self._solved: dict[tuple, Sizes] = {}  # by the shapes of the inputs
-        self._last: Sizes | None = None
-        self._allows_fast_path = (
-            knobs.current().fast_path
-            and self._results.is_plain
-            and not self._has_state
-            and not package.is_profiled
-            and is_supported()
-        )
-        self._measured: tuple[dict[str, int], list[float]] = {}, []  # sizes, µs of each launch
+        self._measured: tuple[Mapping[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
     @property
     def threads(self) -> int:
         """Most threads of one call; a call takes the workers that are free."""
-        return self._threads
+        return self._loaded.threads
 
     @threads.setter
     def threads(self, count: int | None) -> None:
-        if count is None:
-            count = knobs.current().threads or usable_cores()
-        self._threads = _checked(count)
-        # a fast path that a call is using now is returned to the old list
-        old, self._fast_paths = self._fast_paths, []
-        while old:
-            with suppress(IndexError):  # another thread was faster
-                self._idle.append(old.pop().context)
+        self._loaded.threads = self._device.default_threads if count is None else _checked(count)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """No copies and no pickles: the copy would free code and memory that the original uses."""
@@ -144,9 +120,14 @@ class Executable:
         refuse_unknown(self.package, sizes)
         known, measured = self._measured
         rows = report.lines(
-            self.package.report, self.package.machine_model, self.threads, known | sizes, measured
+            self.package.report,
+            self.package.machine_model,
+            self.threads,
+            {**known, **sizes},
+            measured,
         )
-        return "\n".join([*self.package.notes, report.table(rows)])
+        steps = report.refused_steps(self.package.report)
+        return "\n".join([*self.package.notes, report.table(rows), *steps])
 
     def save(self, path: str | PathLike) -> None:
         """Write the compiled model to one file, which `ingot.load` reads without the compiler."""
@@ -154,29 +135,21 @@ class Executable:
 
     def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
         """Time of each launch, mean of `runs` runs. Needs ingot.compile(…, profile=True)."""
-        if self.package.probe is None:
-            what = "this executable has no cycle counters"
+        loaded = self._loaded
+        if not loaded.has_counters:
+            what = "this executable has no counters"
             raise IngotError("bad-option", what, hint="compile it with profile=True")
         self.run(None, feeds)  # warm-up: reserves memory, wakes the workers
-        context = self._idle[-1]
-        context.take_counts()
-        start, first = time.perf_counter(), self._services.cycles()
+        loaded.start_counters()
+        start = time.perf_counter()
         for _ in range(runs):
             self.run(None, feeds)
-        cycles, elapsed = self._services.cycles() - first, time.perf_counter() - start
-        counts = context.take_counts()
-        sizes = dict(zip((s.name for s in self.package.symbols), context.symbols()))
-        profile = make_profile(
-            self.package.report,
-            measure(self.package.probe, len(counts)),
-            [i for i, launch in enumerate(self.package.launches) if launch.is_kernel],
-            counts,
-            sizes,
-            cycles,
-            elapsed * 1e6,
-            runs,
-        )
-        self._measured = sizes, [row.time_us for row in profile.rows]
+        self._device.synchronize()
+        elapsed = time.perf_counter() - start
+        counters = loaded.counters()
+        numbers = [i for i, launch in enumerate(self.package.launches) if launch.is_kernel]
+        profile = make_profile(self.package.report, numbers, counters, elapsed * 1e6, runs)
+        self._measured = counters.sizes, [row.time_us for row in profile.rows]
         return profile
 
     def __repr__(self) -> str:
@@ -187,12 +160,16 @@ class Executable:
     def context(self) -> Executable:
         """The same code with its own memory and thread count, shared with no other caller."""
         own = object.__new__(Executable)
-        own.__dict__.update(self.__dict__, _idle=[], _fast_paths=[])
+        own.__dict__.update(self.__dict__, _loaded=self._loaded.context())
         return own
+
+    def close(self) -> None:
+        """Free code and memory now. Otherwise they are freed with the executable."""
+        self._loaded.close()
 
     # --- calling ------------------------------------------------------------------------------
 
-    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> list[np.ndarray]:
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> list[Array]:
         if named:
             if arrays:
                 raise IngotError(
@@ -212,7 +189,7 @@ class Executable:
 
     def run(
         self, outputs: Sequence[str] | None, feeds: Mapping[str, Any], out: Any = None
-    ) -> list[np.ndarray]:
+    ) -> list[Array]:
         """As ONNX Runtime's `session.run`: names of outputs (None: all), inputs by name."""
         try:
             arrays = list(map(feeds.__getitem__, self._in_names))
@@ -239,18 +216,17 @@ class Executable:
 
     def run_with(self, arrays: Sequence[Any], threads: int | None) -> None:
         """Inputs by position and a thread count for this call only; outputs are states."""
-        self._run(arrays, None, self._threads if threads is None else _checked(threads))
+        self._run(arrays, None, None if threads is None else _checked(threads))
 
-    def _run(self, given: Sequence[Any], out: Any, threads: int = 0) -> list[np.ndarray]:
+    def _run(self, given: Sequence[Any], out: Any, threads: int | None = None) -> list[Array]:
         try:
-            # read the list before the thread count: the setter of `threads` replaces the list
-            fast_paths = self._fast_paths
-            if fast_paths and out is None and not threads:
-                outputs = self._run_fast_path(fast_paths, given)
+            loaded = self._loaded
+            if out is None and threads is None:
+                outputs = loaded.repeat(given)
                 if outputs is not None:
                     return outputs
             arrays = given
-            for a, dtype in zip(given, self._in_dtypes):
+            for a, dtype in zip(given, self._plain_dtypes):
                 if type(a) is not np.ndarray or a.dtype is not dtype or not a.flags.carray:
                     arrays = self._as_arrays(given)
                     break
@@ -259,32 +235,12 @@ class Executable:
             shapes = tuple([a.shape for a in arrays])
             sizes = self._solved.get(shapes) or self._solve(shapes)
             results = self._results.arrays(sizes, arrays, out)
-            is_plain = arrays is given and out is None and not threads
-            count = threads or self._threads
-            return self._execute(sizes, arrays, results, count, fast_paths if is_plain else None)
+            is_plain = arrays is given and out is None
+            return loaded.run(sizes, arrays, results, threads, is_plain)
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
 
-    def _run_fast_path(
-        self, fast_paths: list[FastPath], given: Sequence[Any]
-    ) -> list[np.ndarray] | None:
-        """The native fast path; None if this call's arrays are not like the last call's."""
-        try:
-            fast_path = fast_paths.pop()
-        except IndexError:
-            return None  # another thread has it
-        outputs = fast_path.call(*given)
-        if outputs is None:
-            self._idle.append(fast_path.context)
-            return None
-        if outputs.__class__ is not list:
-            error = run_error(self.package, fast_path.context.take_errors())
-            fast_paths.append(fast_path)
-            raise error
-        fast_paths.append(fast_path)
-        return outputs
-
-    def _as_arrays(self, given: Sequence[Any]) -> list[np.ndarray]:
+    def _as_arrays(self, given: Sequence[Any]) -> list[Array]:
         rows = zip(given, self.package.inputs, self._in_dtypes, self._is_state)
         return [as_array(*row) for row in rows]
 
@@ -294,66 +250,6 @@ class Executable:
             self._solved.clear()
         self._solved[shapes] = sizes
         return sizes
-
-    def _execute(
-        self,
-        sizes: Sizes,
-        arrays: Sequence[np.ndarray],
-        results: list[np.ndarray | None],
-        threads: int,
-        fast_paths: list[FastPath] | None,
-    ) -> list[np.ndarray]:
-        """`fast_paths`: the list that may get a fast path for calls like this one."""
-        workers = pool()
-        useful = sizes.useful_threads
-        wanted = (threads if useful is None or threads < useful else useful) - 1
-        if wanted > workers.limit:
-            wanted = workers.limit
-        if wanted > workers.count:
-            workers.grow(wanted, self._services)
-        context = self._context(wanted)
-        context.prepare(sizes, workers.address, wanted)
-        buffers = context.buffers
-        for slot, array in zip(self._slots, (*arrays, *results)):
-            if array is not None:
-                buffers[slot] = address_of(array)
-        failed = self._services.pool_run(context.pool_run)
-        if wanted and context.threads_used <= wanted:  # other calls have the workers: add some
-            workers.grow(workers.count + wanted + 1 - context.threads_used, self._services)
-        if failed:
-            error = run_error(self.package, context.take_errors())
-            self._idle.append(context)
-            raise error
-        finished = self._results.finish(context, results)
-        is_repeated, self._last = sizes is self._last, sizes
-        if is_repeated and self._allows_fast_path and fast_paths is not None and not fast_paths:
-            fast_paths.append(self._make_fast_path(workers, context, sizes, arrays))
-        else:
-            self._idle.append(context)
-        return finished
-
-    def _make_fast_path(
-        self, workers: Pool, context: Context, sizes: Sizes, arrays: Sequence[np.ndarray]
-    ) -> FastPath:
-        inputs = list(zip(self._slots, self._in_dtypes, [a.shape for a in arrays]))
-        outputs = list(zip(self._slots[len(inputs) :], self._results.dtypes, sizes.outputs))
-        return FastPath(self._services, workers, context, inputs, outputs)  # type: ignore[arg-type]
-
-    def _free_contexts(self) -> list[Context]:
-        """All contexts that no call is using, the fast path's last."""
-        return [*self._idle, *(path.context for path in self._fast_paths)]
-
-    def _context(self, wanted: int) -> Context:
-        """A free context with room for the threads, or a new one; smaller ones are dropped."""
-        while True:
-            try:
-                context = self._idle.pop()
-            except IndexError:
-                break
-            if context.threads > wanted:
-                return context
-        kernels = ctypes.addressof(self._kernels)
-        return Context(self.package, self._services, kernels, self._entry, wanted + 1)
 
 
 def _checked(threads: int) -> int:

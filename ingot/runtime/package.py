@@ -1,7 +1,8 @@
-"""What the compiler gives the runtime: object code and tables, as pure data.
+"""What the compiler gives the runtime: code for devices and tables, as pure data.
 
-In: filled by backends/cpu.py. Out: read by executable.py; a plan file holds one. Sizes are integer
-expressions over the package's symbols (dynamic dimensions).
+In: filled by a back end (backends/packaging.py). Out: read by executable.py and by the device that
+runs it; a plan file holds one. Sizes are integer expressions over the package's symbols (dynamic
+dimensions). What only one device understands is in that device's `Module`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,18 @@ import numpy as np
 
 from ingot.arith.expr import Expr
 from ingot.runtime.report import LaunchRow, MachineModel
+
+HOST = "cpu"  # the device whose memory holds numpy arrays
+
+
+@dataclass(frozen=True)
+class Module:
+    """Code and facts for one device, as named bytes. `kind` is the format, for that device alone:
+    the CPU's is "elf" (cpu/module.py); a plan file stores any."""
+
+    device: str
+    kind: str
+    blobs: tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True)
@@ -26,12 +39,14 @@ class Storage:
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output: its name, element type (by name), shape and storage."""
+    """One input or output: its name, element type (by name), shape, storage, and the device whose
+    memory holds the caller's array."""
 
     name: str
     dtype: str
     shape: tuple[Expr, ...]
     storage: Storage
+    device: str = HOST
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -69,28 +84,15 @@ class LaunchInfo:
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Code that measures peak FLOP/s and bandwidth (codegen/llvm_probe.py)."""
-
-    code: bytes
-    flops_per_iteration: int  # FLOPs of one iteration of its FMA loop
-    caches: tuple[int, ...]  # bytes of L1, L2 …
-
-
-@dataclass(frozen=True)
 class Package:
+    """The device of the first module runs the package, and is given all of it."""
+
     name: str
-    kernel_objects: tuple[bytes, ...]  # one per kernel, in the order of the kernel table
-    kernel_symbol: str
-    entry_object: bytes
-    entry_symbol: str
-    support_object: bytes
+    modules: tuple[Module, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     state: tuple[tuple[str, str], ...]
     symbols: tuple[SizeSymbol, ...]
-    slot_count: int
-    dynamic_count: int
     arenas: tuple[ArenaSpec, ...]
     constants: np.ndarray  # uint8, 64-byte aligned, read only
     scratch_bytes: Expr  # per thread
@@ -99,12 +101,15 @@ class Package:
     work_ns: Expr | None  # estimated time of a run on one thread; None: unknown
     maybe_negative_sizes: tuple[tuple[str, Expr], ...] = ()  # (tensor, size), checked in each call
     memory_bounds: tuple[tuple[str, Expr], ...] = ()  # (buffer, room): not negative, per call
-    probe: Probe | None = None  # only in a profiled build, whose entry counts cycles
     report: tuple[LaunchRow, ...] = field(default=())
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
-    features: tuple[str, ...] = ()  # CPU features that the code needs, by LLVM's names
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 
     @property
-    def is_profiled(self) -> bool:
-        return self.probe is not None
+    def device(self) -> str:
+        """The device that runs it, by name."""
+        return self.modules[0].device
+
+    @property
+    def kernel_names(self) -> set[str]:
+        return {launch.kernel for launch in self.launches if launch.is_kernel}

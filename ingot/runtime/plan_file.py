@@ -3,7 +3,7 @@
     header     64 bytes: magic, version, offset of the table, length of the file, a digest of these
                and of the table
     constants  page-aligned, so that they are used in the mapping without a copy
-    objects    object code, one after the other
+    blobs      the bytes of the modules, one blob after the other
     table      JSON: the package's tables, offset and length of each section, a checksum per 16 MiB
 
 In: a Package. Out: bytes, and back. Nothing is pickled. A file is verified in full before it is
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ingot.runtime.package import Package
+from ingot.runtime.package import Module, Package
 from ingot.runtime.plan_table import package_of, table_of
 from ingot.support.errors import IngotError
 
@@ -34,7 +34,7 @@ _MAGIC = b"INGOTPLN"
 _FIELDS = struct.Struct("<8sQQQ")  # magic, version, offset of the table, length of the file
 _DIGEST_BYTES = 32
 HEAD_BYTES = _FIELDS.size + _DIGEST_BYTES
-_PAGE, _LINE = 4096, 64  # bytes: alignment of the constants, of an object
+_PAGE, _LINE = 4096, 64  # bytes: alignment of the constants, of a blob
 _CHUNK = 16 << 20  # bytes per checksum
 
 
@@ -46,22 +46,21 @@ class Plan:
 
 def size_of(package: Package) -> int:
     """An estimate of the file's size in bytes."""
-    code = sum(map(len, package.kernel_objects)) + len(package.entry_object)
-    return 2 * _PAGE + package.constants.nbytes + code + len(package.support_object)
+    code = sum(len(data) for module in package.modules for _, data in module.blobs)
+    return 2 * _PAGE + package.constants.nbytes + code
 
 
 def write(file: BinaryIO, package: Package, about: dict[str, Any] | None = None) -> None:
     """Write the plan to an empty file that is open for writing and seeking."""
     body = _BodyWriter(file)
     constants = body.add(package.constants.data, _PAGE)
-    objects = [*package.kernel_objects, package.entry_object, package.support_object]
-    code = [body.add(memoryview(data), _LINE) for data in objects]
+    modules = [_add_module(body, module) for module in package.modules]
     body.add(memoryview(b""), _LINE)
     table = {
         "package": table_of(package),
         "about": about or {},
         "constants": constants,
-        "objects": code,
+        "modules": modules,
         "checksums": body.checksums(),
     }
     text = json.dumps(table, separators=(",", ":")).encode()
@@ -103,9 +102,9 @@ def read(path: str) -> Plan:
     try:
         if _checksums(data, _table_offset(data)) != table["checksums"]:
             raise _error(path, "it is damaged: a checksum does not match")
-        *kernels, entry, support = (data[at : at + size] for at, size in table["objects"])
+        modules = tuple(_module(data, row) for row in table["modules"])
         mapped = _constants(data, table)
-        return Plan(package_of(table["package"], kernels, entry, support, mapped), table["about"])
+        return Plan(package_of(table["package"], modules, mapped), table["about"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _error(path, f"its table is invalid: {error!r}") from error
 
@@ -119,6 +118,16 @@ def constants(path: str) -> np.ndarray:
     """The constants of a plan that was just written: mapped, without verifying the checksums."""
     data = _map(path)
     return _constants(data, _table(data, path))
+
+
+def _add_module(body: _BodyWriter, module: Module) -> list[Any]:
+    blobs = [[name, *body.add(memoryview(data), _LINE)] for name, data in module.blobs]
+    return [module.device, module.kind, blobs]
+
+
+def _module(data: mmap.mmap, row: list[Any]) -> Module:
+    device, kind, blobs = row
+    return Module(device, kind, tuple((name, data[at : at + size]) for name, at, size in blobs))
 
 
 def _constants(data: mmap.mmap, table: dict[str, Any]) -> np.ndarray:

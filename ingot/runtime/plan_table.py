@@ -1,13 +1,12 @@
 """A package's tables ↔ JSON values, for the plan file.
 
-In: a Package. Out: numbers, strings, lists and dicts; object code and constants are stored
+In: a Package. Out: numbers, strings, lists and dicts; the bytes of modules and constants are stored
 elsewhere. Called by plan_file.py. An integer expression is a number, or a list of tokens in postfix
 order: 3*n + 1 is [3, "$n", "*", 1, "+"].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, fields
 from typing import Any
 
@@ -17,27 +16,24 @@ from ingot.arith import expr as arith
 from ingot.runtime.package import (
     ArenaSpec,
     LaunchInfo,
+    Module,
     Package,
     Port,
-    Probe,
     SizeSymbol,
     Storage,
 )
 from ingot.runtime.report import LaunchRow, MachineModel
 
 _SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
-_PLAIN = (
-    "name", "kernel_symbol", "entry_symbol", "slot_count", "dynamic_count", "max_threads",
-)  # fmt: skip
+_PLAIN = ("name", "max_threads")
 
 
 def table_of(package: Package) -> dict[str, Any]:
-    """The whole package but its object code and constants."""
+    """The whole package but its modules and constants."""
     table = {name: getattr(package, name) for name in _PLAIN}
     return table | {
         "inputs": [_from_port(port) for port in package.inputs],
         "outputs": [_from_port(port) for port in package.outputs],
-        "features": list(package.features),
         "notes": list(package.notes),
         "state": [list(pair) for pair in package.state],
         "symbols": [list(astuple(symbol)) for symbol in package.symbols],
@@ -45,7 +41,6 @@ def table_of(package: Package) -> dict[str, Any]:
         "scratch_bytes": from_expr(package.scratch_bytes),
         "launches": [[x.kernel, x.origin, list(x.reasons), x.is_kernel] for x in package.launches],
         "work_ns": from_expr(package.work_ns),
-        "probe": _from_probe(package.probe),
         "maybe_negative_sizes": [
             [name, from_expr(size)] for name, size in package.maybe_negative_sizes
         ],
@@ -56,22 +51,15 @@ def table_of(package: Package) -> dict[str, Any]:
 
 
 def package_of(
-    table: dict[str, Any],
-    kernels: Sequence[bytes],
-    entry: bytes,
-    support: bytes,
-    constants: np.ndarray,
+    table: dict[str, Any], modules: tuple[Module, ...], constants: np.ndarray
 ) -> Package:
     """The package of a table; KeyError, TypeError or ValueError if the table is invalid."""
     return Package(
         **{name: table[name] for name in _PLAIN},
-        kernel_objects=tuple(kernels),
-        entry_object=entry,
-        support_object=support,
+        modules=modules,
         constants=constants,
         inputs=tuple(map(_to_port, table["inputs"])),
         outputs=tuple(map(_to_port, table["outputs"])),
-        features=tuple(table["features"]),
         notes=tuple(table["notes"]),
         state=tuple((old, new) for old, new in table["state"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
@@ -84,7 +72,6 @@ def package_of(
             for kernel, origin, reasons, is_kernel in table["launches"]
         ),
         work_ns=_to_optional(table["work_ns"]),
-        probe=_to_probe(table["probe"]),
         maybe_negative_sizes=tuple(
             (name, to_expr(size)) for name, size in table["maybe_negative_sizes"]
         ),
@@ -136,13 +123,13 @@ def _to_optional(tokens: int | list | None) -> arith.Expr | None:
 
 def _from_port(port: Port) -> list:
     storage = [port.storage.kind, port.storage.number, from_expr(port.storage.offset)]
-    return [port.name, port.dtype, [from_expr(dim) for dim in port.shape], storage]
+    return [port.name, port.dtype, [from_expr(dim) for dim in port.shape], storage, port.device]
 
 
 def _to_port(row: list) -> Port:
-    name, dtype, shape, (kind, number, offset) = row
+    name, dtype, shape, (kind, number, offset), device = row
     storage = Storage(kind, number, _to_optional(offset))
-    return Port(name, dtype, tuple(map(to_expr, shape)), storage)
+    return Port(name, dtype, tuple(map(to_expr, shape)), storage, device)
 
 
 _SIZES = [f.name in ("parallel_extent", "flops", "arg_bytes") for f in fields(LaunchRow)]
@@ -163,17 +150,3 @@ def _to_machine_model(values: list[Any] | None) -> MachineModel | None:
         return None
     flops_per_ns, lanes, levels = values
     return MachineModel(flops_per_ns, lanes, tuple((size, rate) for size, rate in levels))
-
-
-def _from_probe(probe: Probe | None) -> list[Any] | None:
-    """The code is short, and only in a profiled build: stored as hexadecimal digits."""
-    return (
-        None if probe is None else [probe.code.hex(), probe.flops_per_iteration, list(probe.caches)]
-    )
-
-
-def _to_probe(values: list[Any] | None) -> Probe | None:
-    if values is None:
-        return None
-    code, flops, caches = values
-    return Probe(bytes.fromhex(code), flops, tuple(caches))

@@ -1,8 +1,8 @@
 """The result of `exe.profile(feeds)`: time, barrier wait, FLOP/s and roofline of each launch.
 
-In: cycle counts from a profiled entry; the wall time of the same runs, which calibrates the cycle
-counter; the machine's measured peak (peak.py). A launch's time is that of its slowest thread; its
-wait is the threads' mean time in barriers after it. Made by executable.py.
+In: a device's counters, of a package compiled with them; the wall time of the same runs, which
+calibrates the counters' clock; the device's measured peak. A launch's time is that of its slowest
+thread; its wait is the threads' mean time in barriers after it. Made by executable.py.
 """
 
 from __future__ import annotations
@@ -10,12 +10,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ingot.runtime.peak import Peak
 from ingot.runtime.report import LaunchRow, number
 from ingot.support.text import columns
 
 HEAD = ("kernel", "time µs", "of run", "wait µs", "FLOPs", "bytes", "GFLOP/s", "GB/s",
         "of roofline", "lanes", "origin")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the memory hierarchy: its size per thread (None: main memory), its bandwidth."""
+
+    name: str
+    bytes: int | None
+    bytes_per_us: float  # of a copy: bytes read plus bytes written
+
+
+@dataclass(frozen=True)
+class Peak:
+    threads: int
+    flops_per_us: float
+    levels: tuple[Level, ...]  # L1, L2 …, main memory
+
+    def bound(self, flops: int | None, moved_bytes: int) -> tuple[str, float]:
+        """The roofline model: what bounds a kernel ("fma" or a memory level), and its least time in
+        µs. Its arrays move once, from the nearest level that holds each thread's part of them."""
+        bytes_per_thread = moved_bytes / self.threads
+        level = next(x for x in self.levels if x.bytes is None or bytes_per_thread <= x.bytes)
+        compute_us, move_us = (flops or 0) / self.flops_per_us, moved_bytes / level.bytes_per_us
+        return ("fma", compute_us) if compute_us > move_us else (level.name, move_us)
+
+    def __str__(self) -> str:
+        copies = ", ".join(f"{x.name} {x.bytes_per_us / 1e3:.1f}" for x in self.levels)
+        return (
+            f"measured peak: {self.flops_per_us / 1e3:.1f} GFLOP/s (f32 FMA); "
+            f"copy bandwidth in GB/s: {copies}"
+        )
 
 
 @dataclass(frozen=True)
@@ -84,32 +114,37 @@ class Profile:
         return "\n".join([*columns(table), self.summary, str(self.peak)])
 
 
-Counts = Sequence[tuple[int, int]]  # (busy, wait) cycles of each launch, for one thread
+@dataclass(frozen=True)
+class Counters:
+    """What a device counted in one or more runs, in ticks of its own clock."""
+
+    threads: Sequence[Sequence[tuple[int, int]]]  # for each thread, (busy, wait) of every launch
+    ticks: int  # that passed meanwhile
+    sizes: Mapping[str, int]  # of the dynamic dimensions, data-dependent ones included
+    peak: Peak
 
 
 def make_profile(
     rows: Iterable[LaunchRow],
-    peak: Peak,
     numbers: Sequence[int],
-    counts: Sequence[Counts],
-    sizes: Mapping[str, int],
-    cycles: int,
+    counters: Counters,
     elapsed_us: float,
     runs: int,
 ) -> Profile:
-    """`numbers`: the counter of each row; `counts`: one list per thread, summed over the runs."""
-    us_per_cycle = elapsed_us / max(1, cycles) / runs
+    """`numbers`: the launch of each row; the counters and the time are sums over the runs."""
+    counts, sizes, peak = counters.threads, counters.sizes, counters.peak
+    us_per_tick = elapsed_us / max(1, counters.ticks) / runs
     found = []
-    for row, counter in zip(rows, numbers):
-        busy = max(thread[counter][0] for thread in counts)
-        wait = sum(thread[counter][1] for thread in counts) / len(counts)
+    for row, launch in zip(rows, numbers):
+        busy = max(thread[launch][0] for thread in counts)
+        wait = sum(thread[launch][1] for thread in counts) / len(counts)
         flops, moved = number(row.flops, sizes), number(row.arg_bytes, sizes) or 0
         found.append(
             ProfileRow(
                 row.kernel,
                 row.origin,
-                busy * us_per_cycle,
-                wait * us_per_cycle,
+                busy * us_per_tick,
+                wait * us_per_tick,
                 flops,
                 moved,
                 row.lanes,

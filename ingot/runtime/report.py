@@ -14,7 +14,7 @@ from ingot.arith import expr as arith
 from ingot.support.text import columns
 
 HEAD = ("kernel", "family", "parallel", "lanes", "tile", "FLOPs", "bytes", "predicted µs",
-        "measured µs", "not vectorised or parallel", "layouts", "origin")  # fmt: skip
+        "measured µs", "not vectorised or parallel", "plan", "layouts", "origin")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class LaunchRow:
     why_serial: str = ""
     why_scalar: str = ""
     tile: str = ""  # register tile of a GEMM or convolution: rows x columns
+    plan: str = ""  # what the cost model decided for its contractions (cost/plan.py)
+    remarks: tuple[str, ...] = ()  # steps of its schedule that were refused, and why
     layouts: str = ""  # shapes of its buffers in memory order: read -> written
 
     @property
@@ -83,6 +85,7 @@ class LaunchRow:
             _short(predicted_us),
             _short(measured_us),
             self.why or "-",
+            self.plan or "-",
             self.layouts or "-",
             self.origin,
         )
@@ -109,6 +112,12 @@ def lines(
 def table(cells: Iterable[tuple[str, ...]]) -> str:
     """The rows of cells below the column names."""
     return "\n".join(columns([HEAD, *cells]))
+
+
+def refused_steps(rows: Iterable[LaunchRow]) -> list[str]:
+    """A line for each step of a schedule that was refused; equal kernels have one."""
+    found = (f"{row.kernel}: {remark}" for row in rows for remark in row.remarks)
+    return [f"refused step in {line}" for line in dict.fromkeys(found)]
 
 
 def number(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:

@@ -1,20 +1,18 @@
-"""The output arrays of a call: new ones, the caller's (out=), a state's array, or copies of memory
-whose size the run decides. Used by executable.py.
+"""The output arrays of a call: new ones, the caller's (out=), a state's array, or none yet where
+only the run decides the size. Used by executable.py.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ingot import dtypes
-from ingot.arith import expr as arith
-from ingot.runtime.arrays import from_dlpack
-from ingot.runtime.context import Context
-from ingot.runtime.package import Package, Port
+from ingot.runtime import devices
+from ingot.runtime.arrays import from_dlpack, may_share_memory
+from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.sizes import Shape, Sizes
 from ingot.support.errors import IngotError
 
@@ -31,7 +29,8 @@ class Results:
         inputs = {port.name: i for i, port in enumerate(package.inputs)}
         self._states = {self._names[new]: inputs[old] for old, new in package.state}
         kinds = {port.storage.kind for port in package.outputs}
-        self.is_plain = kinds <= {"slot"} and not self._states
+        is_on_host = all(port.device == HOST for port in package.outputs)
+        self.is_plain = kinds <= {"slot"} and not self._states and is_on_host
 
     def positions(self, names: Sequence[str]) -> list[int]:
         """The positions of the outputs with these names."""
@@ -60,8 +59,9 @@ class Results:
             elif i in given:
                 results.append(_checked(given[i], port, shape, self.dtypes[i]))
                 _refuse_overlap(results, i, port, inputs)
-            elif port.storage.kind == "slot":
-                results += _new_arrays((shape,), [self.dtypes[i]])
+            elif port.storage.kind == "slot" and shape is not None:
+                make = _empty if port.device == HOST else devices.find(port.device).allocate
+                results += _new_arrays((shape,), [self.dtypes[i]], make)
             else:
                 results.append(None)
         return results
@@ -86,40 +86,25 @@ class Results:
             )
         return {i: array for i, array in enumerate(out) if array is not None}
 
-    def finish(self, context: Context, results: list[np.ndarray | None]) -> list[np.ndarray]:
-        """Copy out the outputs whose sizes became known in the run."""
-        if self.is_plain:
-            return results  # type: ignore[return-value]
-        return [
-            self._copy_out(context, i) if result is None else result
-            for i, result in enumerate(results)
-        ]
 
-    def _copy_out(self, context: Context, number: int) -> np.ndarray:
-        port = self._package.outputs[number]
-        known = dict(zip((s.name for s in self._package.symbols), context.symbols()))
-        shape = tuple(arith.evaluate(dim, known) for dim in port.shape)
-        (result,) = _new_arrays((shape,), [self.dtypes[number]])
-        if result.nbytes:
-            if port.storage.kind == "dynamic":
-                source = context.dynamic(port.storage.number)
-            else:
-                assert port.storage.offset is not None
-                source = context.arena(port.storage.number)
-                source += arith.evaluate(port.storage.offset, known)
-            ctypes.memmove(result.ctypes.data, source, result.nbytes)
-        return result
-
-
-def _new_arrays(shapes: Sequence[Shape | None], types: Sequence[np.dtype]) -> list:
+def _new_arrays(
+    shapes: Sequence[Shape | None], types: Sequence[np.dtype], make: Callable[..., Any] = _empty
+) -> list:
     try:
-        return list(map(_empty, shapes, types))  # type: ignore[arg-type]
+        return list(map(make, shapes, types))
     except ValueError as error:  # the number of bytes overflows
         raise MemoryError(str(error)) from error
 
 
 def _checked(value: Any, port: Port, shape: Shape | None, dtype: np.dtype) -> np.ndarray:
     """The caller's array, if it has the output's type and shape."""
+    if port.device != HOST:
+        raise IngotError(
+            "bad-input",
+            f"out= cannot hold output {port.name!r}",
+            why=f"it is in the memory of the device {port.device!r}",
+            hint="omit it from out= and use the array that the call returns",
+        )
     if shape is None or port.storage.kind != "slot":
         raise IngotError(
             "bad-input",
@@ -153,7 +138,7 @@ def _refuse_overlap(
     assert array is not None
     others = [r for r in results[:number] if r is not None]
     for what, arrays in (("an input", inputs), ("another output", others)):
-        if any(np.may_share_memory(array, other) for other in arrays):
+        if any(may_share_memory(array, other) for other in arrays):
             raise IngotError(
                 "bad-input",
                 f"out= array for {port.name!r} shares memory with {what}",

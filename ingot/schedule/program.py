@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from ingot.loops.ir import Kernel
 from ingot.program import ir
-from ingot.schedule.rules import schedule_kernel, schedule_minimal
+from ingot.schedule.rules import Rules, schedule_kernel, schedule_minimal
 from ingot.support.limits import Limits
 from ingot.target import Target
 
 
 def schedule_program(
-    program: ir.Program, target: Target, limits: Limits | None = None
+    program: ir.Program, target: Target, rules: Rules, limits: Limits | None = None
 ) -> ir.Program:
+    """`rules` is the back end's table."""
     limits = limits or Limits()
     kernels: list[tuple[str, Kernel]] = []
     minimal: list[str] = []
@@ -24,10 +25,10 @@ def schedule_program(
         reached = reached or limits.reached()
         if reached:
             minimal.append(name)
-            kernels.append((name, schedule_minimal(kernel).kernel))
+            kernels.append((name, schedule_minimal(kernel, rules).finished()))
         else:
-            made = schedule_kernel(kernel, target, kernel.family or None)
-            kernels.append((name, made.kernel))
+            made = schedule_kernel(kernel, target, kernel.family or None, rules)
+            kernels.append((name, made.finished()))
     if minimal:
         some = ", ".join(minimal[:8]) + (", …" if len(minimal) > 8 else "")
         limits.note(

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ingot.cost.plan import ContractionPlan
 from ingot.loops import dependences
-from ingot.loops.ir import GLOBAL, Block, For, Instruction, Kernel
+from ingot.loops.ir import GLOBAL, STEP, Block, For, Instruction, Kernel, Remark, replace
 from ingot.schedule import primitives, tree
 from ingot.schedule.handles import BlockRef, LoopRef, Ref
 from ingot.schedule.index_map import IndexMap, MapLike
@@ -21,7 +22,7 @@ from ingot.schedule.trace import HandleVar, Trace
 from ingot.support.errors import IngotError
 
 UNSAFE = "unsafe_."  # prefix of a step whose checks were skipped
-Saved = tuple[Kernel, Trace, dict[int, str]]
+Saved = tuple[Kernel, Trace, dict[int, str], dict[str, ContractionPlan]]
 
 
 class Schedule:
@@ -30,6 +31,8 @@ class Schedule:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.trace = Trace()
+        self.plans = dict(kernel.plans)  # by block
+        self.remarks = list(kernel.remarks)
         self._consumed: dict[int, str] = {}
 
     # Queries
@@ -200,15 +203,16 @@ class Schedule:
 
     def save(self) -> Saved:
         """A snapshot of the schedule, for `restore`."""
-        return self.kernel, self.trace.copy(), dict(self._consumed)
+        return self.kernel, self.trace.copy(), dict(self._consumed), dict(self.plans)
 
     def restore(self, saved: Saved) -> None:
-        self.kernel, trace, consumed = saved
-        self.trace, self._consumed = trace.copy(), dict(consumed)
+        self.kernel, trace, consumed, plans = saved
+        self.trace, self._consumed, self.plans = trace.copy(), dict(consumed), dict(plans)
 
     @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """If a step inside is illegal, undo all steps made inside and continue after the block."""
+    def attempt(self, block: BlockRef | None = None, about: str = STEP) -> Iterator[None]:
+        """If a step inside is illegal, undo all steps made inside and continue after the block; why
+        is a remark on the `block` of the kernel."""
         before = self.save()
         try:
             yield
@@ -216,6 +220,18 @@ class Schedule:
             if error.code != "bad-schedule":
                 raise
             self.restore(before)
+            self.remark(block, about, error.what + (f": {error.why}" if error.why else ""))
+
+    def remark(self, block: BlockRef | None, about: str, why: str) -> None:
+        """Record why a block is serial or scalar, or a step was refused; undoing keeps it."""
+        made = Remark("" if block is None else block.name, about, why)
+        if made not in self.remarks:
+            self.remarks.append(made)
+
+    def finished(self) -> Kernel:
+        """The kernel with the plans and remarks of its schedule."""
+        plans, remarks = tuple(self.plans.items()), tuple(self.remarks)
+        return replace(self.kernel, plans=plans, remarks=remarks)
 
     def _record_query(self, op: str, args: tuple, outs: Any) -> Any:
         self.trace.record_query(op, args, outs)

@@ -5,6 +5,8 @@ The entry is `i32 run(ctx*)`; each thread of a call has its own ctx. See docs/pr
 
 from __future__ import annotations
 
+ENTRY, KERNEL = "ingot_run", "ingot_kernel"  # the symbols of an entry and of a kernel
+
 CTX = {
     "thread": 0,
     "threads": 8,
@@ -51,14 +53,14 @@ WORKER_BYTES = 192
 # The thread pool of the process: the number of workers, then the address of each WORKER record.
 POOL = {"count": 0, "workers": 8}
 
-# The argument of `pool_run` (codegen/llvm_thread_pool.py): the pool, how many workers the call
-# wants, the entry, the first of its ctxs (CTX_BYTES apart). `pool_run` fills in the number of
+# The argument of `pool_run` (runtime/cpu/native/thread_pool.py): the pool, how many workers the
+# call wants, the entry, the first of its ctxs (CTX_BYTES apart). `pool_run` fills in the number of
 # threads that run, the caller's included, and the addresses of the leased workers.
 POOL_RUN = {"pool": 0, "wanted": 8, "entry": 16, "ctx": 24, "threads": 32, "workers": 40}
 
-# What the native fast path reads (codegen/llvm_fast_path.py): a POOL_RUN record whose memory is
-# ready, what the arrays must be, and the functions of CPython that it calls. It rejects a call if
-# the process has forked since the record was made (`born`). It sets `is_short` when it got fewer
+# What the native fast path reads (runtime/cpu/native/fast_path.py): a POOL_RUN record whose memory
+# is ready, what the arrays must be, and the functions of CPython that it calls. It rejects a call
+# if the process has forked since the record was made (`born`). It sets `is_short` when it got fewer
 # workers than wanted and the pool has fewer than `limit`.
 FAST_PATH = {"forks": 0, "born": 8, "is_short": 16, "limit": 24, "pool_run": 32, "inputs": 40,
              "outputs": 48, "array_type": 56, "none": 64, "make": 72, "call": 80, "new_list": 88,
@@ -70,7 +72,7 @@ FAST_PATH_PORT = {"what": 0, "place": 8, "rank": 16, "shape": 24}
 FAST_PATH_PORT_BYTES = 32
 
 # Field offsets of a numpy array object, in bytes; rank and flags have 32 bits. They have never
-# changed; runtime/fast_path.py checks them against a real array before use.
+# changed; runtime/cpu/fast_path.py checks them against a real array before use.
 ARRAY = {"type": 8, "data": 16, "rank": 24, "shape": 32, "dtype": 56, "flags": 64}
 ARRAY_IS_PLAIN = 0x501  # contiguous, aligned, writeable
 

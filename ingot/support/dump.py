@@ -7,13 +7,36 @@ run, so that it is there after a crash in the next stage.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingot.support.errors import IngotError
 from ingot.support.text import columns
+
+TEXT_VERSION = 2  # of dumps; raise it when an older text would no longer mean the same
+_VERSION_LINE = re.compile(r"# ingot (graph|program) (\d+)$")
+
+
+def with_version(kind: str, text: str) -> str:
+    """The text of a "graph" or "program" behind a line that tells its version."""
+    return f"# ingot {kind} {TEXT_VERSION}\n{text}"
+
+
+def check_version(kind: str, text: str) -> None:
+    """Refuse a dump of another kind or version. A text that a person wrote has no version line."""
+    found = _VERSION_LINE.match(text.partition("\n")[0].strip())
+    if found is None:
+        return
+    if found[1] != kind:
+        what = f"this is a dump of a {found[1]}, the stage takes a {kind}"
+        raise IngotError("bad-text", what, where="line 1", hint="start from a stage that takes it")
+    if int(found[2]) != TEXT_VERSION:
+        what = f"the dump has version {found[2]}, this Ingot reads version {TEXT_VERSION}"
+        raise IngotError("bad-text", what, where="line 1", hint="dump the model again")
 
 
 @dataclass(frozen=True)

@@ -9,106 +9,152 @@ from onnx.numpy_helper import from_array
 
 from ingot import api, pipeline
 from ingot.arith import expr as arith
-from ingot.backends.report import report, summarize_kernel, summarize_kernels
+from ingot.backends.report import (
+    AS_WRITTEN,
+    KernelSummary,
+    report,
+    summarize_kernel,
+    summarize_kernels,
+)
+from ingot.legalize import legalize_kernel
+from ingot.legalize.split_kernels import split_kernel
 from ingot.loops.script_parse import parse
-from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, table
+from ingot.loops.work import kernel_flops
+from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, refused_steps, table
+from ingot.schedule import Schedule
+from ingot.schedule.rules import schedule_kernel, schedule_minimal
+from ingot.schedule.rules.explain import UNEXPLAINED
+from ingot.target import parse as parse_target
 from tests.models.build import HARD
+from tests.refusal import is_told
+from tests.schedule.common import matmul
+
+AVX2 = parse_target("x86-64-v3")
 
 SERIAL = {
     "too small: 8 elements": """
 def k(x: f32[8], y: f32[8]):
-    y[0] = load(x[0], 8)
+    for i in serial(8):
+        with block("y", spatial=(i,)) as (v,):
+            y[v] = x[v] + 1.0
 """,
     "ordered axis: y is read back": """
 def k(x: f32[100000], y: f32[100000]):
-    for i in serial(1, 100000):
-        y[i] = y[i - 1] + x[i]
+    for i in serial(99999):
+        with block("y", ordered=(i,)) as (v,):
+            y[v + 1] = y[v] + x[v]
 """,
     "one result: y takes every step": """
 def k(x: f32[100000], y: f32[1]):
-    y[0] = 0.0
     for i in serial(100000):
-        y[0] = y[0] + x[i]
+        with block("y", reduce=(i,)) as (v,):
+            with init():
+                y[0] = 0.0
+            y[0] = y[0] + x[v]
 """,
-    "data-dependent index into y": """
+    "parallel(i): block y is not proved to write distinct elements": """
 def k(x: f32[100000], at: i64[100000], y: f32[100000]):
     for i in serial(100000):
-        y[at[i]] = x[i]
+        with block("y", spatial=(i,)) as (v,):
+            y[at[v]] = x[v]
 """,
     "opaque loop": """
 def k(go: i64[1], y: f32[1]):
     while go[0] > 0:
         y[0] = y[0] * 0.5
 """,
-    "the schedule left it so": """
-def k(x: f32[100000], y: f32[100000]):
-    for i in serial(100000):
-        y[i] = x[i]
-""",
 }
 
 SCALAR = {
     "too small: 1 element": """
 def k(x: f32[1], y: f32[1]):
-    y[0] = x[0]
-""",
-    "strided access to x": """
-def k(x: f32[200000], y: f32[100000]):
-    for i in parallel(100000):
-        y[i] = x[i * 2]
+    for i in serial(1):
+        with block("y", spatial=(i,)) as (v,):
+            y[v] = x[v]
 """,
     "data-dependent index into x": """
 def k(x: f32[100000], at: i64[100000], y: f32[100000]):
-    for i in parallel(100000):
-        y[i] = x[at[i]]
+    for i in serial(100000):
+        with block("y", spatial=(i,)) as (v,):
+            y[v] = x[at[v]]
 """,
-    "reduction along the contiguous axis of x": """
-def k(x: f32[100000], y: f32[100]):
-    for i in parallel(100):
-        sum = alloc(f32[1], "thread")
-        sum[0] = 0.0
-        for j in serial(1000):
-            sum[0] = sum[0] + x[i * 1000 + j]
-        y[i] = sum[0]
+    "strided access to x": """
+def k(x: f32[1000, 100], y: f32[1000]):
+    for i, j in grid(1000, 100):
+        with block("y", spatial=(i,), reduce=(j,)) as (v, w):
+            with init():
+                y[v] = 0.0
+            y[v] = y[v] + x[v, w]
 """,
     "a check that may fail at each element": """
 def k(at: i64[100000]):
-    for i in parallel(100000):
-        if at[i] < 0:
-            fail("negative", at[i])
+    for i in serial(100000):
+        with block("check", spatial=(i,)) as (v,):
+            if at[v] < 0:
+                fail("negative", at[v])
 """,
 }
 
 
+def scheduled(text: str) -> KernelSummary:
+    """The summary of the only nest of a kernel under its default schedule."""
+    made = schedule_kernel(parse(text), AVX2, "elementwise").finished()
+    (nest,) = split_kernel(made).kernels
+    return summarize_kernel(legalize_kernel(nest, AVX2))
+
+
 @pytest.mark.parametrize("reason", SERIAL)
 def test_serial_reasons(reason: str):
-    summary = summarize_kernel(parse(SERIAL[reason]))
-    assert not summary.is_parallel and summary.why_serial == reason
+    summary = scheduled(SERIAL[reason])
+    assert not summary.is_parallel and reason in summary.why_serial
 
 
 @pytest.mark.parametrize("reason", SCALAR)
 def test_scalar_reasons(reason: str):
-    summary = summarize_kernel(parse(SCALAR[reason]))
-    assert summary.lanes == 1 and summary.why_scalar == reason
+    summary = scheduled(SCALAR[reason])
+    assert summary.lanes == 1 and reason in summary.why_scalar
+
+
+def test_a_kernel_that_no_rule_scheduled_says_so():
+    summary = summarize_kernel(
+        parse("""
+def k(x: f32[100000], y: f32[100000]):
+    for i in serial(100000):
+        y[i] = x[i]
+""")
+    )
+    assert summary.why_serial == summary.why_scalar == AS_WRITTEN
+
+
+def test_what_legalize_could_not_do_is_a_reason():
+    sch = Schedule(matmul(4, 8, 3))
+    sch.parallel(sch.loops(sch.block("Z"))[-1])
+    *_, last = split_kernel(sch.kernel).kernels
+    summary = summarize_kernel(legalize_kernel(last, AVX2))
+    assert not summary.is_parallel and is_told("outermost", summary.why_serial)
+
+
+def test_a_limit_that_was_reached_is_a_reason():
+    made = schedule_minimal(parse(SERIAL["one result: y takes every step"])).finished()
+    summary = summarize_kernel(legalize_kernel(split_kernel(made).kernels[-1], AVX2))
+    assert is_told("limit", summary.why_serial) and is_told("limit", summary.why_scalar)
 
 
 def test_a_good_kernel_has_nothing_to_explain():
-    summary = summarize_kernel(
-        parse("""
+    kernel = parse("""
 def k(n: size(1), x: f32[n * 80], y: f32[n * 80]):
     for i in parallel(n):
         for j in serial(10):
             y[i * 80 + j * 8] = fma(load(x[j * 8], 8), broadcast(2.0, 8), broadcast(1.0, 8))
 """)
-    )
+    summary = summarize_kernel(kernel)
     assert (summary.is_parallel, summary.lanes) == (True, 8)
     assert (summary.why_serial, summary.why_scalar) == ("", "")
-    assert str(summary.flops) == "n * 160"
+    assert str(kernel_flops(kernel)) == "n * 160"
 
 
 def test_a_scalar_sum_in_a_vectorised_kernel_is_reported():
-    summary = summarize_kernel(
-        parse("""
+    kernel = parse("""
 def k(x: f32[8000], y: f32[8000]):
     for i in parallel(8):
         sum = alloc(f32[1], "thread")
@@ -118,10 +164,10 @@ def k(x: f32[8000], y: f32[8000]):
         for j2 in serial(125):
             y[i * 1000 + j2 * 8] = load(x[i * 1000 + j2 * 8], 8) * broadcast(sum[0], 8)
 """)
-    )
+    summary = summarize_kernel(kernel)
     assert summary.lanes == 8
-    assert summary.why_scalar == "in part: reduction along the contiguous axis of x"
-    assert str(summary.flops) == "16000"
+    assert summary.why_scalar == f"in part: {AS_WRITTEN}"
+    assert str(kernel_flops(kernel)) == "16000"
 
 
 def test_a_gemm_reports_its_tile_and_layouts():
@@ -134,7 +180,9 @@ def test_a_gemm_reports_its_tile_and_layouts():
     session = api.make_session("x86-64-v3", {"n": 32})
     program = pipeline.run_stages(make_model(graph), session, stop_after="barriers")
     (row,) = report(program, summarize_kernels(program))
-    assert row.tile == "4 x 16"
+    assert row.tile == "4 x 16" and row.plan.startswith("gemm ")
+    assert is_told("tile=4x2x8", row.plan) and is_told("packing=given:16", row.plan)
+    assert row.plan in row.cells(None, None)
     assert row.layouts == "32 x 64, 2 x 64 x 16 -> 32 x 32"
 
 
@@ -151,24 +199,8 @@ def k(x: f32[800], y: f32[8]):
     assert summary.tile == ""
 
 
-def test_padding_lanes_are_not_work():
-    """40,000 steps, but half of the lanes are beyond the 8 results: the rule counted 20,000."""
-    summary = summarize_kernel(
-        parse("""
-def k(x: f32[2500], y: f32[8]):
-    sum = alloc(f32[16], "thread")
-    sum[0] = broadcast(0.0, 16)
-    for j in serial(2500):
-        sum[0] = load(sum[0], 16) + broadcast(x[j], 16)
-    y[0] = load(sum[0], 16)
-""")
-    )
-    assert summary.why_serial.startswith("too small: 40")
-
-
 def test_flops_of_data_dependent_loops_are_unknown():
-    summary = summarize_kernel(parse(SERIAL["opaque loop"]))
-    assert summary.flops is None
+    assert kernel_flops(parse(SERIAL["opaque loop"])) is None
 
 
 @pytest.mark.parametrize("name", ["loop", "nonzero_gather", "transformer_block", "lstm_both"])
@@ -181,7 +213,7 @@ def test_every_serial_or_scalar_kernel_has_a_reason(name: str):
         assert row.origin, row
         assert bool(row.why_serial) == row.is_serial, row
         assert row.lanes > 1 or row.why_scalar, row
-        assert "the schedule left it so" not in row.why, row
+        assert UNEXPLAINED not in row.why and AS_WRITTEN not in row.why, row
 
 
 def test_the_table_is_plain_and_aligned():
@@ -195,6 +227,13 @@ def test_the_table_is_plain_and_aligned():
     assert "serial: too small; scalar: one result" in second and " ? " in second
     assert "4 iterations" in first and "4 iterations" in str(wide)
     assert "\x1b" not in head + first + second
+
+
+def test_refused_steps_are_listed_once():
+    one = arith.Const(1)
+    rows = [LaunchRow("gemm", "", "matmul", one, 1, one, one, remarks=("Y: pad(Y): no room",))] * 2
+    (line,) = refused_steps(rows)
+    assert is_told("gemm", line) and is_told("pad(Y)", line)
 
 
 def test_a_prediction_is_the_roofline():

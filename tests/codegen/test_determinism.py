@@ -24,10 +24,9 @@ found = {}
 for name in sys.argv[2:]:
     folder = Path(sys.argv[1], name)
     built = ingot.compile(HARD[name]()[0], dump=Dump(str(folder)), jobs=2).package
-    for number, data in enumerate(built.kernel_objects):
-        found[f"{name}: kernel {number} of {len(built.kernel_objects)}"] = digest(data)
-    found[f"{name}: entry"] = digest(built.entry_object)
-    found[f"{name}: support"] = digest(built.support_object)
+    (module,) = built.modules
+    for blob, data in module.blobs:
+        found[f"{name}: {blob} of {len(module.blobs)}"] = digest(data)
     found[f"{name}: constants"] = digest(built.constants.tobytes())
     for fact in ("inputs", "outputs", "symbols", "arenas", "launches", "scratch_bytes"):
         found[f"{name}: {fact}"] = repr(getattr(built, fact))

@@ -23,7 +23,7 @@ def noted_and_multiplies(k_unroll: int, rows: int, depth: int) -> tuple[int, int
     with knobs.override(k_unroll=k_unroll):
         sch = schedule_kernel(matmul(rows, 64, depth), TARGET, "matmul")
         loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.For)]
-        *_, gemm = legal_kernels(sch.kernel).kernels
+        *_, gemm = legal_kernels(sch.kernel, TARGET).kernels
         noted = sum((ir.K_UNROLL, k_unroll) in s.annotations for s in loops)
         return noted, kernel_assembly(gemm, TARGET).count("vfmadd")
 

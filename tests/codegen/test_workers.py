@@ -18,7 +18,7 @@ from ingot import IngotError
 from ingot.codegen import llvm, llvm_object, workers
 from ingot.codegen.llvm_worker import read_message, write_message
 from ingot.codegen.workers import Job, MachineSpec, compile_all
-from ingot.runtime.elf import ObjectFile
+from ingot.runtime.cpu.elf import ObjectFile
 from ingot.support import knobs
 from tests.refusal import check, refused
 from tests.runtime.common import relu

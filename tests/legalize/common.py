@@ -71,7 +71,7 @@ def check(
         _agree(want, split, arrays, sizes, rtol, each.name)
     for k in split.kernels:
         assert_legal(k)
-    return list(split.kernels), [remark for ctx in contexts for remark in ctx.remarks]
+    return list(split.kernels), [r.why for ctx in contexts for r in ctx.remarks]
 
 
 def _agree(

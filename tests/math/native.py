@@ -20,7 +20,7 @@ from ingot.legalize import legalize_kernel
 from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir
 from ingot.loops.build import Build
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu.loader import LoadedObject
 from ingot.schedule.rules import schedule_kernel
 from ingot.target import Target
 
@@ -38,7 +38,7 @@ def kernel_of(fn: str, dtype: DType, count: int, target: Target) -> ir.Kernel:
     b = Build(fn)
     args = [b.param(f"x{n}", dtype, (count,)) for n in range(ir.MATH[fn])]
     y = b.compute("y", (count,), lambda i: ir.Math(fn, tuple(x[i] for x in args)))
-    scheduled = schedule_kernel(b.finish([y]), target, "elementwise").kernel
+    scheduled = schedule_kernel(b.finish([y]), target, "elementwise").finished()
     (nest,) = split_kernel(scheduled).kernels
     return legalize_kernel(nest, target)
 

@@ -18,8 +18,7 @@ from ingot.loops import ir as loops_ir
 from ingot.loops import visit
 from ingot.program import interp as program_interp
 from ingot.program import ir
-from ingot.schedule import Schedule
-from ingot.schedule.rules.attention import schedule_attention
+from ingot.schedule.rules import schedule_kernel
 from ingot.support import knobs
 from ingot.target import parse
 from tests.models.peers import assert_agree, onnxruntime_answers
@@ -253,8 +252,8 @@ def test_no_buffer_is_as_large_as_the_scores(name: str):
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
 def test_panels_follow_the_target(target: str):
     (kernel,) = (k for _, k in lowered(CASES["open length"], "dedupe_kernels").kernels)
-    sch = Schedule(kernel)
-    assert schedule_attention(sch, parse(target))
+    sch = schedule_kernel(kernel, parse(target), "attention")
+    assert {plan.algorithm for plan in sch.plans.values()} == {"attention"}
     (panels,) = split_kernel(sch.kernel).temporaries
     width = arith.as_int(panels.shape[-1])
     assert width is not None and width % parse(target).lanes(dtypes.f32) == 0
@@ -263,9 +262,8 @@ def test_panels_follow_the_target(target: str):
 @pytest.mark.parametrize("k_unroll", [1, 4])
 def test_k_loops_of_both_gemms_are_unrolled(k_unroll: int):
     (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "dedupe_kernels").kernels)
-    sch = Schedule(kernel)
     with knobs.override(k_unroll=k_unroll):
-        assert schedule_attention(sch, parse("x86-64-v3"))
+        sch = schedule_kernel(kernel, parse("x86-64-v3"), "attention")
     loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, loops_ir.For)]
     assert sum((loops_ir.K_UNROLL, 4) in x.annotations for x in loops) == (
         2 if k_unroll == 4 else 0

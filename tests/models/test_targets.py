@@ -14,7 +14,8 @@ from onnx import helper, numpy_helper
 import ingot
 from ingot import api, dtypes, pipeline
 from ingot.cost import contraction as cost
-from ingot.runtime.elf import ObjectFile, undefined_symbols
+from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
+from ingot.runtime.cpu.module import read
 from ingot.target import parse
 from tests.models.build import HARD
 from tests.models.parts import Case
@@ -80,15 +81,16 @@ def test_what_runs_here_is_right(name: str, target: str):
     assert_all_agree(exe.run(None, feeds), want)
 
 
-@pytest.mark.parametrize("target, machine", [("x86-64-v4", "x86-64"), ("aarch64", "aarch64")])
+@pytest.mark.parametrize("target, machine", [("x86-64-v4", "x86_64"), ("aarch64", "aarch64")])
 @pytest.mark.parametrize("name", MODELS)
 def test_others_become_objects(name: str, target: str, machine: str):
     package = pipeline.run_stages(MODELS[name]()[0], api.make_session(target))
-    objects = (*package.kernel_objects, package.entry_object)
+    module = read(package)
+    objects = (*module.kernels, module.entry)
     assert len(objects) > 3
     for data in objects:
         assert ObjectFile(data).machine == machine and undefined_symbols(data) == []
-    assert set(package.features) == set(parse(target).features)
+    assert set(module.features) == set(parse(target).features)
 
 
 @pytest.mark.parametrize("target", LANES)

@@ -17,6 +17,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import tensor
 from ingot.graph.verify import verify
 from ingot.lower.lower import lower
+from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.fuse import fuse
 from ingot.passes.separate_pads import separate_pads
@@ -67,7 +68,7 @@ def test_padding_becomes_an_explicit_pad_of_a_computed_input():
 
 def test_the_input_aliases_the_pad_and_only_the_border_is_filled():
     graph, store = two()
-    program = lower(fuse(made(graph, store)), store)
+    program = lower(alias_buffers(fuse(made(graph, store))), store)
     found = [s for s in walk(program.body) if isinstance(s, ir.Launch)]
     kernels = [s.kernel for s in found]
     assert [k.split(".")[0] for k in kernels if "relayout" not in k] == [

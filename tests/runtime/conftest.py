@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingot.runtime import pool as pools
+from ingot.runtime.cpu import pool as pools
 from ingot.support import knobs
 from tests.runtime.unpickled import crowd
 

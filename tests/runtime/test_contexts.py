@@ -20,7 +20,7 @@ def test_a_context_shares_code_but_no_memory():
     got = own.run(None, feeds)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(got, want))
     assert exe.threads == 1 and own.package is exe.package
-    theirs, mine = {id(c) for c in exe._free_contexts()}, {id(c) for c in own._free_contexts()}
+    theirs, mine = ({id(c) for c in x._loaded._free_contexts()} for x in (exe, own))
     assert theirs and mine and not theirs & mine
 
 

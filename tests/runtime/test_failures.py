@@ -34,7 +34,7 @@ def test_a_thread_that_fails_stops_all(threads: int, bad: tuple[int, ...]):
     check(error, "run-failed", 10, where="'Gather_picked'", hint=False)
     assert any(is_told(99 + row, error.what) for row in bad), error
     assert bits(compiled.run(None, good)) == want
-    assert [c.threads_used for c in compiled._free_contexts()] == [threads], (
+    assert [c.threads_used for c in compiled._loaded._free_contexts()] == [threads], (
         "the context is in use again"
     )
 
@@ -103,7 +103,7 @@ for turn in range(500):
     except IngotError as error:
         assert "Gather" in error.where
     assert e(start, 10)[0][0].tolist() == [180, 190, 200, 210]
-assert e._free_contexts()[0].threads_used == 2
+assert e._loaded._free_contexts()[0].threads_used == 2
 """,
         "runs_off",
     )

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto as P
 
 import ingot
-from ingot.runtime import executable, fast_path
+from ingot.runtime.cpu import fast_path
+from ingot.runtime.cpu.loaded import LoadedCpuModule
 from ingot.support import knobs
 from ingot.support.errors import IngotError
 from tests.models.parts import info, model, node
@@ -27,7 +28,7 @@ def ready(name: str, threads: int = 2) -> tuple[ingot.Executable, list[np.ndarra
     compiled, given = exe(name, threads), list(feeds(name).values())
     for _ in range(2):
         compiled(*given)
-    assert len(compiled._fast_paths) == 1 and not compiled._idle
+    assert len(compiled._loaded._fast_paths) == 1 and not compiled._loaded._idle
     return compiled, given
 
 
@@ -35,13 +36,13 @@ def ready(name: str, threads: int = 2) -> tuple[ingot.Executable, list[np.ndarra
 def by_python(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A word for every call that Python code prepares."""
     words: list[str] = []
-    prepare = executable.Executable._execute
+    run = LoadedCpuModule.run
 
     def watched(*given):
         words.append("prepared")
-        return prepare(*given)
+        return run(*given)
 
-    monkeypatch.setattr(executable.Executable, "_execute", watched)
+    monkeypatch.setattr(LoadedCpuModule, "run", watched)
     return words
 
 
@@ -90,7 +91,7 @@ def test_other_arrays_are_left_to_python(change: Callable, by_python: list[str])
     for _ in range(3):
         assert bits(compiled(*map(change, given))) == want
     assert len(by_python) == 3
-    assert len(compiled._free_contexts()) == 1, "no second context for these"
+    assert len(compiled._loaded._free_contexts()) == 1, "no second context for these"
 
 
 WRONG: dict[str, tuple[Callable[[list[np.ndarray]], list], tuple[Fact, ...]]] = {
@@ -123,7 +124,7 @@ def test_other_sizes_take_the_same_memory(by_python: list[str]):
             assert bits(compiled(*wide)) == wide_want
         for _ in range(4):
             assert bits(compiled(a, b)) == want
-    assert len(compiled._free_contexts()) == 1
+    assert len(compiled._loaded._free_contexts()) == 1
     by_python.clear()
     compiled(a, b)
     assert not by_python
@@ -139,7 +140,7 @@ def test_sizes_of_nothing_and_of_no_axis(rows: int):
     x = np.ones((rows, 3), np.float32)
     for _ in range(4):
         assert np.array_equal(compiled(x, one)[0], x + 1)
-    assert len(compiled._fast_paths) == 1
+    assert len(compiled._loaded._fast_paths) == 1
 
 
 def test_a_model_without_inputs_and_one_with_two_outputs():
@@ -166,7 +167,7 @@ def test_a_failing_run_names_the_node_and_keeps_the_fast_path():
         with refused("run-failed", 99, 10, where="'Gather_picked'", hint=False):
             compiled(bad)
         assert bits(compiled(where)) == want
-    assert len(compiled._fast_paths) == 1
+    assert len(compiled._loaded._fast_paths) == 1
 
 
 def test_nothing_is_leaked():
@@ -217,7 +218,7 @@ def test_threads_and_out_are_heeded():
         compiled.threads = threads
         for _ in range(4):
             assert bits(compiled(*given)) == want
-        assert compiled._free_contexts()[-1].threads_used == threads
+        assert compiled._loaded._free_contexts()[-1].threads_used == threads
     outs = [np.zeros_like(x) for x in compiled(*given)]
     assert compiled(*given, out=outs)[0] is outs[0] and bits(outs) == want
 
@@ -226,25 +227,25 @@ def test_threads_that_change_while_a_call_is_under_way(monkeypatch: pytest.Monke
     """The fast path that this call makes is for the old count: no later call may use it."""
     compiled, given = exe("residual_cnn", 2), list(feeds("residual_cnn").values())
     compiled(*given)
-    prepare = executable.Executable._execute
+    run, context = LoadedCpuModule.run, LoadedCpuModule._context
 
-    def changed_meanwhile(self, *details):
-        results = prepare(self, *details)
+    def changed_after(self, *details):
+        results = run(self, *details)
         self.threads = 1
         return results
 
-    def changed_before(self, *details):
+    def changed_meanwhile(self, *details):
         self.threads = 1
-        return prepare(self, *details)
+        return context(self, *details)
 
-    for change in (changed_before, changed_meanwhile):
+    for name, change in (("_context", changed_meanwhile), ("run", changed_after)):
         compiled.threads = 2
         with monkeypatch.context() as patch:
-            patch.setattr(executable.Executable, "_execute", change)
+            patch.setattr(LoadedCpuModule, name, change)
             compiled(*given)
         for _ in range(4):
             compiled(*given)
-            assert compiled._free_contexts()[-1].threads_used == 1
+            assert compiled._loaded._free_contexts()[-1].threads_used == 1
 
 
 def test_the_builtin_may_outlive_its_fast_path():
@@ -257,7 +258,7 @@ for rows in range(1, 60):
     x, y = (np.ascontiguousarray(np.resize(z, (rows, z.shape[1])), np.float32) for z in (a, b))
     for _ in range(3):
         e(x, y)
-    kept.append(e._fast_paths[0].call)
+    kept.append(e._loaded._fast_paths[0].call)
 del e
 gc.collect()
 assert {f.__name__ for f in kept} == {"fast_path"}
@@ -270,7 +271,7 @@ def test_it_can_be_switched_off():
         compiled = exe("relu")
     for _ in range(4):
         compiled(*feeds("relu").values())
-    assert not compiled._fast_paths
+    assert not compiled._loaded._fast_paths
 
 
 def test_this_python_and_these_arrays_are_known():
@@ -282,12 +283,12 @@ def test_a_forked_child_makes_its_own():
 e, given = exe("residual_cnn"), [x.astype("f4") for x in feeds("residual_cnn").values()]
 want = bits(e(*given))
 e(*given); e(*given)
-assert len(e._fast_paths) == 1
+assert len(e._loaded._fast_paths) == 1
 pid = os.fork()
 if not pid:
     for _ in range(4):
         assert bits(e(*given)) == want
-    assert len(e._fast_paths) == 1 and e._fast_paths[0].context.threads_used == 2
+    assert len(e._loaded._fast_paths) == 1 and e._loaded._fast_paths[0].context.threads_used == 2
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 assert bits(e(*given)) == want

@@ -14,7 +14,7 @@ import torch
 import ingot
 from ingot import IngotError
 from ingot.arith.expr import Const, Var
-from ingot.runtime import executable
+from ingot.runtime.cpu import loaded
 from tests.models.parts import info, model, node
 from tests.refusal import Fact, Facts, refused
 from tests.runtime.common import CASES, bits, exe, feeds, package
@@ -91,7 +91,7 @@ def test_answers_like_onnxruntimes_session(rows: ingot.Executable, given: dict):
 
 def test_an_unknown_output_is_refused_before_anything_runs():
     compiled = ingot.Executable(package("kv_cache_scatter"))
-    compiled._execute = None  # type: ignore[assignment,method-assign]
+    compiled._loaded = None  # type: ignore[assignment]
     refused_call(lambda: compiled.run(["nothing"], feeds("kv_cache_scatter")), where="'nothing'")
 
 
@@ -179,7 +179,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, rows: ingot.Executable, a: Any, b: Any
         return found[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(executable, "address_of", watched)
+        patch.setattr(loaded, "address_of", watched)
         rows(a, b)
     return found
 
@@ -335,7 +335,7 @@ def test_memory_figures_are_what_a_run_reserves():
     given = feeds("transformer_block")
     compiled.run(None, given)
     batch, length, _ = given["x"].shape
-    (context,) = compiled._free_contexts()
+    (context,) = compiled._loaded._free_contexts()
     said = compiled.memory_for(batch=batch, length=length)
     assert context._sizes is not None
     assert context._sizes.arenas == (said["arena main"],)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ingot.codegen import llvm_object
-from ingot.codegen.llvm_support import support_text
-from ingot.runtime.elf import ObjectFile, undefined_symbols
+from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
+from ingot.runtime.cpu.module import read
+from ingot.runtime.cpu.native.support import support_text
+from ingot.support.abi import ENTRY, KERNEL
 from tests.runtime.common import CASES, package
 
 
@@ -18,16 +20,14 @@ def distinct() -> list[str]:
 
 @pytest.mark.parametrize("name", distinct())
 def test_every_object_is_closed(name: str):
-    built = package(name)
-    objects = [*built.kernel_objects, built.entry_object, built.support_object]
+    built = read(package(name))
+    objects = [*built.kernels, built.entry, built.support]
     assert len(objects) > 2
     for data in objects:
         parsed = ObjectFile(data)
         assert undefined_symbols(data) == []
         assert parsed.mutable_sections() == []
-        assert {s.name for s in parsed.symbols if s.is_global} & {
-            built.kernel_symbol, built.entry_symbol, "pool_run"
-        }  # fmt: skip
+        assert {s.name for s in parsed.symbols if s.is_global} & {KERNEL, ENTRY, "pool_run"}
 
 
 @pytest.mark.parametrize(

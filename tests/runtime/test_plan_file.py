@@ -14,7 +14,8 @@ import pytest
 
 import ingot
 from ingot.arith import expr as arith
-from ingot.runtime import host, plan_file
+from ingot.runtime import plan_file
+from ingot.runtime.cpu import host, module
 from ingot.runtime.plan_table import from_expr, to_expr
 from tests.models.build import HARD
 from tests.refusal import is_told, refused
@@ -109,8 +110,10 @@ def test_a_plan_that_cannot_be_written_names_the_users_path(tmp_path):
 
 def test_a_plan_for_another_processor_is_refused(tmp_path):
     exe = ingot.compile(small_model(), jobs=1)
-    assert host.missing_features(exe.package.features) == []
-    strange = replace(exe.package, features=("sse2", "avx1024f"))
+    built = module.read(exe.package)
+    assert host.missing_features(built.features) == []
+    strange = replace(built, features=("sse2", "avx1024f")).pack()
+    strange = replace(exe.package, modules=(strange,))
     plan_file.save(str(tmp_path / "strange.plan"), strange)
     hint = ('target="x86-64-v3"', "x86-64-v2")
     with refused("bad-target", "avx1024f", where="strange.plan", hint=hint) as caught:

@@ -9,11 +9,11 @@ from tests.runtime.common import assert_clean, script
 FORKS = """
 e, given = exe("residual_cnn"), feeds("residual_cnn")
 want = bits(e.run(None, given))
-assert e._free_contexts()[0].threads_used == 2
+assert e._loaded._free_contexts()[0].threads_used == 2
 def in_child():
     assert bits(e.run(None, given)) == want
     crowd(3)
-    assert bits(e.run(None, given)) == want and e._free_contexts()[-1].threads_used == 2
+    assert bits(e.run(None, given)) == want and e._loaded._free_contexts()[-1].threads_used == 2
     other = exe("lstm")
     other.run(None, feeds("lstm"))
 """
@@ -25,7 +25,7 @@ CHILD = """
         {leave}
     assert os.waitpid(pid, 0)[1] == 0
     assert bits(e.run(None, given)) == want
-assert e._free_contexts()[-1].threads_used == 2
+assert e._loaded._free_contexts()[-1].threads_used == 2
 """
 
 
@@ -49,7 +49,7 @@ thread.start()
 """
     end = "\nstop.set()\nthread.join()\n"
     loop = CHILD.format(leave="os._exit(0)").replace(
-        "assert e._free_contexts()[-1].threads_used == 2", ""
+        "assert e._loaded._free_contexts()[-1].threads_used == 2", ""
     )
     code = FORKS + busy + "for _ in range(10):" + loop + end
     assert_clean(script(code, "residual_cnn", "lstm", "endless"))
@@ -75,7 +75,7 @@ def test_exit_with_a_parked_pool():
 e = exe("residual_cnn", 4)
 e.run(None, feeds("residual_cnn"))
 time.sleep(0.05)  # long enough to park
-from ingot.runtime.pool import pool
+from ingot.runtime.cpu.pool import pool
 print([w.is_alive for w in pool().workers])
 """
     assert_clean(script(code, "residual_cnn"), "[True, True, True]")
@@ -84,13 +84,13 @@ print([w.is_alive for w in pool().workers])
 def test_exit_stops_the_workers():
     code = """
 import atexit
-from ingot.runtime.pool import pool
+from ingot.runtime.cpu.pool import pool
 def look():  # registered first, so called last
     assert not any(w.is_alive for w in workers)
-    assert bits(e.run(None, given)) == want and e._free_contexts()[0].threads_used == 1
+    assert bits(e.run(None, given)) == want and e._loaded._free_contexts()[0].threads_used == 1
     print("calls at exit run alone")
 atexit._clear(); atexit.register(look)
-from ingot.runtime import pool as module
+from ingot.runtime.cpu import pool as module
 atexit.register(module._stop)
 e, given = exe("rows", 3), feeds("rows")
 want = bits(e.run(None, given))
@@ -126,7 +126,7 @@ try:
         e.run(None, {**given, "trips": np.array(2_000)})
 except KeyboardInterrupt:
     pass
-assert bits(e.run(None, given)) == want and e._free_contexts()[-1].threads_used == 2
+assert bits(e.run(None, given)) == want and e._loaded._free_contexts()[-1].threads_used == 2
 print("sound")
 """
     assert_clean(script(code, "endless"), "sound")
@@ -149,14 +149,14 @@ while caught < 1000:
             e.run(None, given)
     except KeyboardInterrupt:
         caught += 1
-    assert len(e._free_contexts()) <= 1
+    assert len(e._loaded._free_contexts()) <= 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 end = time.monotonic() + 20
 while True:  # a worker may still be on its way out of the interrupted call
     assert bits(e.run(None, given)) == want
-    if e._free_contexts()[-1].threads_used == 3 or time.monotonic() > end:
+    if e._loaded._free_contexts()[-1].threads_used == 3 or time.monotonic() > end:
         break
-assert e._free_contexts()[-1].threads_used == 3, e._free_contexts()[-1].threads_used
+assert e._loaded._free_contexts()[-1].threads_used == 3, e._loaded._free_contexts()[-1].threads_used
 print("whole")
 """
     assert_clean(script(code, "rows"), "whole")
@@ -166,7 +166,7 @@ def test_interrupts_while_the_pool_grows():
     code = """
 import random
 random.seed(1)
-from ingot.runtime.pool import pool
+from ingot.runtime.cpu.pool import pool
 e, given = exe("rows", 4), feeds("rows")
 is_armed = False
 def interrupt(*_):
@@ -187,9 +187,10 @@ for _ in range(1000):
     end = time.monotonic() + 20
     while True:  # a worker may still be on its way into the pool, or out of the interrupted call
         e.run(None, given)
-        if e._free_contexts()[-1].threads_used == 4 or time.monotonic() > end:
+        if e._loaded._free_contexts()[-1].threads_used == 4 or time.monotonic() > end:
             break
-    assert e._free_contexts()[-1].threads_used == 4, e._free_contexts()[-1].threads_used
+    used = e._loaded._free_contexts()[-1].threads_used
+    assert used == 4, used
     pool().stop()
 print("grown")
 """

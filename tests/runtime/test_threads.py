@@ -13,11 +13,11 @@ import onnxruntime
 import pytest
 import torch
 
-from ingot.runtime import context as contexts
-from ingot.runtime import pool as pools
-from ingot.runtime.context import Context
-from ingot.runtime.pool import Pool, Worker
-from ingot.runtime.services import Services, permanent
+from ingot.runtime.cpu import context as contexts
+from ingot.runtime.cpu import pool as pools
+from ingot.runtime.cpu.context import Context
+from ingot.runtime.cpu.pool import Pool, Worker
+from ingot.runtime.cpu.services import Services, permanent
 from ingot.support.abi import WORKER, WORKER_BYTES
 from tests.runtime.common import CASES, assert_clean, bits, exe, feeds, package, script
 
@@ -80,13 +80,14 @@ def test_bits_do_not_depend_on_threads(name: str):
         compiled.threads = threads
         for _ in range(20):
             assert bits(compiled.run(None, given)) == want
-            assert name == "lstm" or compiled._free_contexts()[-1].threads_used == min(threads, 4)
+            used = compiled._loaded._free_contexts()[-1].threads_used
+            assert name == "lstm" or used == min(threads, 4)
 
 
 def test_a_call_has_no_more_workers_than_the_pool(workers: Pool):
     compiled = exe("transformer_block", 64)
     compiled.run(None, feeds("transformer_block"))
-    (context,) = compiled._free_contexts()
+    (context,) = compiled._loaded._free_contexts()
     assert context.threads_used == context.threads == 4 and workers.count == 3
 
 
@@ -100,7 +101,7 @@ def test_a_pool_without_workers_runs_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(pools._current, "pool", Pool(0))
     compiled = exe("rows", 2)
     assert bits(compiled.run(None, feeds("rows"))) == bits(exe("rows", 1).run(None, feeds("rows")))
-    assert compiled._free_contexts()[-1].threads_used == 1
+    assert compiled._loaded._free_contexts()[-1].threads_used == 1
 
 
 def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, workers: Pool):
@@ -110,7 +111,7 @@ def test_a_system_without_threads_runs_alone(monkeypatch: pytest.MonkeyPatch, wo
     monkeypatch.setattr(pools, "Worker", refuse)
     compiled = exe("rows", 3)
     compiled.run(None, feeds("rows"))
-    assert compiled._free_contexts()[-1].threads_used == 1 and workers.limit == 0
+    assert compiled._loaded._free_contexts()[-1].threads_used == 1 and workers.limit == 0
 
 
 class Absent:
@@ -142,7 +143,7 @@ def test_nobody_waits_for_a_worker_that_does_not_come(
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
     caller.join(60)
-    assert answers == [want] * 5 and compiled._free_contexts()[-1].threads_used == 3
+    assert answers == [want] * 5 and compiled._loaded._free_contexts()[-1].threads_used == 3
     for worker in workers.workers:
         assert isinstance(worker, Absent)
         worker.come()  # what it missed was withdrawn; it helps with what comes
@@ -188,7 +189,7 @@ def test_a_call_whose_workers_are_taken_goes_on_alone(workers: Pool):
     with in_the_background(lambda: long.run(None, turns)):
         while 1 not in thread_counts:
             assert bits(short.run(None, given)) == want
-            thread_counts.add(short._free_contexts()[-1].threads_used)
+            thread_counts.add(short._loaded._free_contexts()[-1].threads_used)
 
 
 def test_freeing_one_executable_while_another_runs():
@@ -244,13 +245,13 @@ def test_changing_threads_keeps_the_contexts_few():
     for threads in (4, 2, 1, 3, 4):
         compiled.threads = threads
         assert bits(compiled.run(None, given)) == want
-    assert [context.threads for context in compiled._free_contexts()] == [4]
+    assert [context.threads for context in compiled._loaded._free_contexts()] == [4]
 
 
 def test_contexts_are_as_many_as_calls_at_once():
     compiled, given = exe("rows", 2), feeds("rows")
     together(5, lambda _: [compiled.run(None, given) for _ in range(100)])
-    assert 1 <= len(compiled._free_contexts()) <= 5
+    assert 1 <= len(compiled._loaded._free_contexts()) <= 5
 
 
 def test_contexts_are_freed_with_the_executable(monkeypatch: pytest.MonkeyPatch):
@@ -288,9 +289,9 @@ def test_an_abandoned_context_is_dropped_whole(monkeypatch: pytest.MonkeyPatch):
         patch.setattr(Context, "prepare", interrupted)
         with pytest.raises(KeyboardInterrupt):
             compiled.run(None, given)
-    assert compiled._free_contexts() == []
+    assert compiled._loaded._free_contexts() == []
     assert bits(compiled.run(None, given)) == want
-    assert compiled._free_contexts()[-1].threads_used == 2
+    assert compiled._loaded._free_contexts()[-1].threads_used == 2
 
 
 def test_memory_does_not_grow_with_calls():

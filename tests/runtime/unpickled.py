@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingot.runtime import pool as pools
+from ingot.runtime.cpu import pool as pools
 from ingot.runtime.executable import Executable
 from ingot.runtime.package import Package
 

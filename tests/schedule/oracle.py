@@ -54,9 +54,8 @@ def _non_serial_loops(kernel: ir.Kernel) -> int:
 
 
 def _complaints(kernel: ir.Kernel) -> list[str]:
-    notes: list[str] = []
-    legal_kernels(kernel, notes=notes)
-    return [note for note in notes if INDEX not in note]
+    remarks = [r.why for k in legal_kernels(kernel).kernels for r in k.remarks]
+    return [why for why in remarks if INDEX not in why]
 
 
 def _is_equivalent(case: Case, sch: Schedule, complaints: int) -> bool:

@@ -46,10 +46,10 @@ def test_loops_are_bound_to_indices():
 
 def test_a_cpu_runs_bound_loops_in_order_and_says_so():
     _, sch = bound_gemm()
-    notes: list[str] = []
-    legal_kernels(sch.kernel, notes=notes)
-    told = ("matmul_0", "i_1", "threadIdx.y")
-    assert any(all(is_told(fact, note) for fact in told) for note in notes), notes
+    remarks = [r for k in legal_kernels(sch.kernel).kernels for r in k.remarks]
+    told = ("i_1", "threadIdx.y")
+    assert any(all(is_told(fact, r.why) for fact in told) for r in remarks), remarks
+    assert {r.about for r in remarks} == {ir.SERIAL_LOOPS}
 
 
 def test_bind_refuses_what_is_not_independent():

@@ -380,7 +380,7 @@ def test_panels_narrower_than_a_vector(target):
     x, w = b.param("X", f32, (9, 6)), b.param("W", f32, (3, 6, 4))
     y = b.reduce("Y", (9, 12), (6,), "add", lambda i, j, k: x[i, k] * w[j // 4, k, j % 4])
     kernel = b.finish([y])
-    made = schedule_kernel(kernel, parse(target), "matmul").kernel
+    made = schedule_kernel(kernel, parse(target), "matmul").finished()
     assert_same(kernel, made)
     assert any(
         s.kind is LoopKind.VECTOR for s in visit.walk_stmts(made.body) if isinstance(s, ir.For)

@@ -46,7 +46,7 @@ def elementwise(shape, made, dtype, value) -> ir.Kernel:
 
 
 def scheduled(kernel: ir.Kernel, target=HOST) -> ir.Kernel:
-    return schedule_kernel(kernel, target, "movement").kernel
+    return schedule_kernel(kernel, target, "movement").finished()
 
 
 def legal(kernel: ir.Kernel, target=HOST) -> list[ir.Kernel]:

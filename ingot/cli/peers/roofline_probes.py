@@ -16,11 +16,11 @@ import numpy as np
 from ingot import api, backends, dtypes
 from ingot.cli.peers.task import GEMM_SIZE, READ_BYTES, Task
 from ingot.codegen import llvm_object
-from ingot.codegen.llvm_probe import COPY_STEP, probe_text
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.types import tensor
 from ingot.runtime.arrays import address_of
-from ingot.runtime.loader import LoadedObject
+from ingot.runtime.cpu.loader import LoadedObject
+from ingot.runtime.cpu.native.probe import COPY_STEP, probe_text
 from ingot.support import lazy
 
 

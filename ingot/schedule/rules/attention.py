@@ -1,4 +1,4 @@
-"""Rule: attention, softmax(Q·Kᵀ·scale + mask)·V, two GEMMs and a row reduction in one nest.
+"""Apply: attention, softmax(Q·Kᵀ·scale + mask)·V, two GEMMs and a row reduction in one nest.
 
     for heads, row tiles (parallel):
         for panels of K:  a register tile of scores; scale and mask in its epilogue → scratch
@@ -7,7 +7,8 @@
 
 The scores of a few rows are in thread-local scratch; the whole score matrix is never stored. K and
 V are packed into panels before, by nests of their own, which this rule leaves as they are. In: a
-kernel with two GEMMs, not inlined yet. Out: whether it was scheduled; if not, nothing has changed.
+kernel with two GEMMs, not inlined yet, and a plan for each (cost/attention.py). A refused step is
+an error.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.cost import contraction as cost
+from ingot.cost.attention import decide_attention
+from ingot.cost.contraction import Tile
+from ingot.cost.plan import ContractionPlan
 from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
+from ingot.schedule.rules.analysis import contraction_of
+from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import (
     BlockInfo,
     block_info_of,
@@ -29,10 +34,11 @@ from ingot.schedule.rules.block_info import (
     own_loops,
 )
 from ingot.schedule.rules.elementwise import vectorize_and_unroll, vectorize_loop
+from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
-from ingot.schedule.rules.k_unroll import unroll_k
+from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.packing import pack_operand
-from ingot.schedule.rules.roles import Roles, is_contraction, panel_width
+from ingot.schedule.rules.roles import Roles, is_contraction
 from ingot.schedule.rules.row_reduction import rfactor_lanes, vectorize_final_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
@@ -55,33 +61,41 @@ class AttentionBlocks:
         return [*self.queries, self.first, self.scores, *self.rows]
 
 
-def schedule_attention(sch: Schedule, target: Target) -> bool:
-    """One nest for all but the packing of K and V; False if a step is illegal."""
-    with sch.attempt():
-        _one_nest(sch, target)
-        return True
-    return False
+def prepare_attention(sch: Schedule) -> None:
+    """Inline all element-wise blocks but the scores."""
+    first, _ = _gemms(sch)
+    inline_elementwise(sch, keep=(_scores(sch, first),))
+
+
+def plan_attention(sch: Schedule, target: Target, rules: Rules) -> None:
+    gemms = [block_info_of(sch, ref) for ref in _gemms(sch)]
+    shapes = [contraction_of(sch, info, True, _roles(info)) for info in gemms]
+    made = decide_attention([c for c in shapes if c is not None], target)
+    sch.plans |= {info.block.name: plan for info, plan in zip(gemms, made)}
+
+
+def apply_attention(sch: Schedule, target: Target, rules: Rules) -> None:
+    """One nest for all but the packing of K and V; the packing by the generic rule."""
+    _one_nest(sch, target)
+    schedule_generic(sch, target, rules)
 
 
 def _one_nest(sch: Schedule, target: Target) -> None:
     first, second = _gemms(sch)
     scores = _scores(sch, first)
-    inline_elementwise(sch, keep=(scores,))
-    rows, widths = _tile_sizes(sch, target, (first, second))
-    for gemm in (first, second):
-        info = block_info_of(sch, gemm)
-        pack_operand(sch, info, _roles(info), widths[gemm])
+    plans = {ref: _plan(sch, ref) for ref in (first, second)}
+    packed = {ref: _pack(sch, ref, plan) for ref, plan in plans.items()}
     blocks = _find_blocks(sch, first, scores, second)
-    _pad(sch, blocks, rows, widths)
+    _pad(sch, blocks, plans, packed)
     partial = _rfactor_row_reductions(sch, target, blocks)
-    parallel_loop, panel = _tile_output(sch, blocks, rows, widths[second])
+    parallel_loop, panel = _tile_output(sch, blocks, _tile(plans[second]))
     sch.compute_at(second, panel)
-    _gemm_tile(sch, target, second)
+    _gemm_tile(sch, target, second, plans[second])
     vectorize_and_unroll(sch, target, blocks.out)
     inner = [x for ref in blocks.before_second for x in (partial.get(ref), ref) if x is not None]
     for ref in reversed(inner):
         sch.compute_at(ref, parallel_loop)
-    _scores_tile(sch, target, blocks, widths[first])
+    _scores_tile(sch, target, blocks, plans[first])
     for ref in (*inner, second):
         sch.set_scope(ref, ir.THREAD)
     for ref in inner:
@@ -89,6 +103,18 @@ def _one_nest(sch: Schedule, target: Target) -> None:
             rank, full_rank = (len(block_info_of(sch, x).spatial) for x in (ref, first))
             _row_block(sch, target, ref, ref in partial.values(), rank == full_rank)
     sch.parallel(parallel_loop)
+
+
+def _plan(sch: Schedule, ref: BlockRef) -> ContractionPlan:
+    plan = sch.plans.get(ref.name)
+    if plan is None or plan.algorithm != "attention" or plan.tile is None:
+        raise _error(f"the plan of {ref.name} is {plan}")
+    return plan
+
+
+def _tile(plan: ContractionPlan) -> Tile:
+    assert plan.tile is not None
+    return plan.tile
 
 
 def _error(why: str) -> IngotError:
@@ -147,25 +173,22 @@ def _roles(info: BlockInfo) -> Roles:
 # --- panels, tiles and padding ------------------------------------------------------------------
 
 
-def _tile_sizes(
-    sch: Schedule, target: Target, gemms: tuple[BlockRef, ...]
-) -> tuple[int, dict[BlockRef, int]]:
-    """Rows of a tile, the same for both GEMMs, and the panel width of each."""
-    shapes = []
-    for ref in gemms:
-        info = block_info_of(sch, ref)
-        roles = _roles(info)
-        columns, depth = (arith.as_int(a.extent) for a in (roles.lanes, info.reduced[-1]))
-        lanes, panel = target.lanes(info.dtype), panel_width(info, roles.lanes)
-        lanes = lanes if columns is None or panel else min(lanes, columns)
-        shapes.append(cost.GemmShape(columns, depth, lanes, panel))
-        rows = arith.as_int(info.spatial[-2].extent)
-    made = cost.common_row_tiles(rows, shapes, target.vector_registers)
-    widths = [shape.panel or tile.columns for shape, tile in zip(shapes, made)]
-    return made[0].rows, dict(zip(gemms, widths))
+def _pack(sch: Schedule, ref: BlockRef, plan: ContractionPlan) -> bool:
+    """Is the operand in panels, given so or packed here?"""
+    if plan.packing is None or plan.packing.by == "given":
+        return plan.packing is not None
+    with sch.attempt(ref):
+        pack_operand(sch, block_info_of(sch, ref), plan)
+        return True
+    return False
 
 
-def _pad(sch: Schedule, blocks: AttentionBlocks, rows: int, widths: dict[BlockRef, int]) -> None:
+def _pad(
+    sch: Schedule,
+    blocks: AttentionBlocks,
+    plans: dict[BlockRef, ContractionPlan],
+    packed: dict[BlockRef, bool],
+) -> None:
     """Pad every block to whole row tiles, producers first, so that each reads padded operands; the
     GEMMs to whole panels."""
     row_axis = len(block_info_of(sch, blocks.first).spatial) - 2
@@ -175,9 +198,9 @@ def _pad(sch: Schedule, blocks: AttentionBlocks, rows: int, widths: dict[BlockRe
             row_axis = len(info.spatial) - 2
         if not 0 <= row_axis < len(info.spatial):
             raise _error("its blocks have axes of extent 1 at different positions")
-        wanted = {info.spatial[row_axis].var: rows}
-        if ref in widths and panel_width(info, info.spatial[-1]) is not None:
-            wanted[info.spatial[-1].var] = widths[ref]
+        wanted = {info.spatial[row_axis].var: _tile(plans[blocks.first]).rows}
+        if packed.get(ref):
+            wanted[info.spatial[-1].var] = _tile(plans[ref]).columns
         sch.pad(ref, *(wanted.get(a.var, 1) for a in info.block.axes))
 
 
@@ -188,7 +211,7 @@ def _rfactor_row_reductions(
     found: dict[BlockRef, BlockRef] = {}
     for ref in blocks.rows:
         if block_info_of(sch, ref).is_reduction:
-            with sch.attempt():
+            with sch.attempt(ref):
                 # one vector each: the rows of a tile give enough independent chains
                 made = rfactor_lanes(sch, target, block_info_of(sch, ref), vectors=1)
                 found |= {} if made is None else {ref: made}
@@ -198,9 +221,7 @@ def _rfactor_row_reductions(
 # --- the nest -----------------------------------------------------------------------------------
 
 
-def _tile_output(
-    sch: Schedule, blocks: AttentionBlocks, rows: int, width: int
-) -> tuple[LoopRef, LoopRef]:
+def _tile_output(sch: Schedule, blocks: AttentionBlocks, tile: Tile) -> tuple[LoopRef, LoopRef]:
     """Tile the last block; the loop over row tiles, and the loop over panels in it."""
     out, made = block_info_of(sch, blocks.out), block_info_of(sch, blocks.second).outputs
     loads = [x for x in out.loads if x.buffer.name in made]
@@ -211,28 +232,19 @@ def _tile_output(
     if row is None or lane is None:
         raise _error("the output of the second GEMM is not read along its rows")
     outer = [x for x in loops.values() if x is not None and x not in (row, lane)]
-    row_tile, row = sch.split(row, None, rows)
-    panel, lane = sch.split(lane, None, width)
+    row_tile, row = sch.split(row, None, tile.rows)
+    panel, lane = sch.split(lane, None, tile.columns)
     sch.reorder(*outer, row_tile, panel, row, lane)
     return (sch.fuse(*outer, row_tile) if outer else row_tile), panel
 
 
-def _gemm_tile(sch: Schedule, target: Target, ref: BlockRef) -> None:
-    """A register tile of a GEMM: k outside, rows and vectors unrolled."""
+def _gemm_tile(sch: Schedule, target: Target, ref: BlockRef, plan: ContractionPlan) -> None:
+    """A register tile of a GEMM, under the loop over panels."""
     info, own = block_info_of(sch, ref), own_loops(sch, ref)
     row, lane = (_loop_for(own, a) for a in info.spatial[-2:])
-    reduced = [x for x in own if any(_feeds(x, a) for a in info.reduced)]
-    outer = [x for x in own if x not in (*reduced, row, lane)]
-    lanes, width = target.lanes(info.dtype), extent(sch, lane)
-    vectors: list[LoopRef] = []
-    if width is not None and width > lanes and width % lanes == 0:
-        *vectors, lane = sch.split(lane, None, lanes)
-    sch.reorder(*outer, *reduced, row, *vectors, lane)
-    sch.vectorize(lane)
-    for loop in (row, *vectors):
-        sch.unroll(loop)
-    if reduced:  # K = 1 has no loop
-        unroll_k(sch, extent(sch, row), reduced[-1])
+    k = [x for x in own if any(_feeds(x, a) for a in info.reduced)]
+    outer = [x for x in own if x not in (*k, row, lane)]
+    micro_kernel(sch, target, ref, plan, TileLoops(outer, k, row, lane))
 
 
 def _feeds(loop: LoopRef, axis: Axis) -> bool:
@@ -246,15 +258,17 @@ def _loop_for(own: list[LoopRef], axis: Axis) -> LoopRef:
     return found[0]
 
 
-def _scores_tile(sch: Schedule, target: Target, blocks: AttentionBlocks, width: int) -> None:
+def _scores_tile(
+    sch: Schedule, target: Target, blocks: AttentionBlocks, plan: ContractionPlan
+) -> None:
     """The first GEMM, one panel at a time, with its element-wise consumers in the epilogue."""
     info, own = block_info_of(sch, blocks.scores), own_loops(sch, blocks.scores)
     row, lane = (_loop_for(own, a) for a in info.spatial[-2:])
     outer = [x for x in own if x not in (row, lane)]
-    panel, lane = sch.split(lane, None, width)
+    panel, lane = sch.split(lane, None, _tile(plan).columns)
     sch.reorder(*outer, panel, row, lane)
     sch.compute_at(blocks.first, panel)
-    _gemm_tile(sch, target, blocks.first)
+    _gemm_tile(sch, target, blocks.first, plan)
     vectorize_and_unroll(sch, target, blocks.scores)
 
 
@@ -276,3 +290,5 @@ def _row_block(
         vectorize_final_reduction(sch, target, info, reduced[0])
     elif loops and info.is_elementwise and is_matrix:
         vectorize_loop(sch, target, info, loops[-1])
+    else:
+        sch.remark(ref, ir.SCALAR_CODE, "one value per row")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
+from ingot.cost.contraction import PARALLEL_WORK
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
 from ingot.schedule import guards
@@ -25,12 +26,12 @@ from ingot.schedule.rules.block_info import (
     own_loops,
     value_vars,
 )
+from ingot.schedule.rules.explain import too_small
 from ingot.schedule.rules.transposes import schedule_transpose
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
 MAX_UNROLL = 16  # iterations of a loop that is fully unrolled; heuristic
-PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
 MATH_WEIGHT = 8  # cost of one Math call in plain operations; heuristic
 MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuristic
 UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic
@@ -45,7 +46,7 @@ MAX_UNROLL_NODES = 40
 
 def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None:
     """Schedule the whole nest of an element-wise block."""
-    with sch.attempt():
+    with sch.attempt(info.ref):
         _peel_last_panel(sch, info)
     loops = own_loops(sch, info.ref)
     if not loops:
@@ -59,7 +60,7 @@ def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None
     pieces = vectorize_loop(sch, target, info, inner, interleave_factor(sch, target, info, inner))
     if not is_big:
         return
-    with sch.attempt():
+    with sch.attempt(info.ref, ir.SERIAL_LOOPS):
         sch.parallel(_parallel_loop(sch, target, outer, pieces))
 
 
@@ -110,11 +111,13 @@ def _parallel_loop(
 
 
 def has_work(sch: Schedule, info: BlockInfo) -> bool:
-    """Is there enough work for several threads? Dynamic sizes count as large."""
+    """Is there enough work for several threads? Dynamic sizes count as large. If there is not, a
+    remark says so."""
     count = elements(sch, info)
-    if count is None:
+    if count is None or count * (1 + MATH_WEIGHT * math_ops(info)) >= PARALLEL_WORK:
         return True
-    return count * (1 + MATH_WEIGHT * math_ops(info)) >= PARALLEL_WORK
+    sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))
+    return False
 
 
 def flat_suffix(block: Block, axes: Sequence[Axis]) -> int:
@@ -179,13 +182,16 @@ def vectorize_loop(
     """Vectorise a loop, and unroll a few vectors; the new loops, outermost first. The loop stays
     as it was where vectorising is illegal."""
     count = extent(sch, loop)
-    if count == 1 or _gathers(block_info_of(sch, info.ref), sch, loop):
-        return [loop]
+    gathered = _gathered(block_info_of(sch, info.ref), sch, loop)
     width = vector_width(count, registers * target.lanes(info.dtype))
-    if width == 1:
+    if count == 1 or gathered or width == 1:
+        why = (
+            f"data-dependent index into {gathered}" if gathered else f"no vector along {loop.name}"
+        )
+        sch.remark(info.ref, ir.SCALAR_CODE, too_small(1) if count == 1 else why)
         return [loop]
     pieces = [loop]
-    with sch.attempt():
+    with sch.attempt(info.ref, ir.SCALAR_CODE):
         made = _split(sch, info, loop, count, width)
         sch.vectorize(made[-1])
         if len(made) == 3:
@@ -208,15 +214,17 @@ def _split(
     return sch.split(loop, None, width)
 
 
-def _gathers(info: BlockInfo, sch: Schedule, loop: LoopRef) -> bool:
-    """Does a loaded index vary along the loop, so that its vectors would be gathers?"""
+def _gathered(info: BlockInfo, sch: Schedule, loop: LoopRef) -> str:
+    """The buffer whose loaded index varies along the loop, so that its vectors would be gathers."""
     varying = {a.var for a in info.block.axes if loop.name in arith.free_vars(a.binding)}
-    return any(
-        varying & value_vars(value)
+    found = (
+        x.buffer.name
         for x in accesses(info.block)
         for i in x.indices
         for value in visit.opaque_values(i)
+        if varying & value_vars(value)
     )
+    return next(found, "")
 
 
 def vector_width(count: int | None, lanes: int) -> int:

@@ -6,23 +6,29 @@ parallel over their outer spatial loops, opaque ones stay serial.
 
 from __future__ import annotations
 
-from ingot.loops.ir import AxisKind
+from collections.abc import Collection
+
+from ingot.loops.ir import SERIAL_LOOPS, AxisKind
+from ingot.schedule.handles import BlockRef
+from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import BlockInfo, loop_of, own_loops, top_nests
-from ingot.schedule.rules.contraction import schedule_reduction
 from ingot.schedule.rules.elementwise import has_work, schedule_elementwise
+from ingot.schedule.rules.reduction import schedule_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
 
-def schedule_generic(sch: Schedule, target: Target) -> None:
-    """Schedule every top-level nest of one block that is still serial."""
-    done: set[int] = set()
-    while todo := [s for s in top_nests(sch) if s.ref.uid not in done]:
+def schedule_generic(
+    sch: Schedule, target: Target, rules: Rules, done: Collection[BlockRef] = ()
+) -> None:
+    """Schedule every top-level nest of one block that is still serial, except those `done`."""
+    seen = {ref.uid for ref in done}
+    while todo := [s for s in top_nests(sch) if s.ref.uid not in seen]:
         # reductions first: their consumers are fused into their epilogues
         info = next((s for s in todo if s.is_reduction), todo[0])
-        done.add(info.ref.uid)
+        seen.add(info.ref.uid)
         if info.is_reduction:
-            schedule_reduction(sch, target, info, eager=False)
+            schedule_reduction(sch, target, info, rules, eager=False)
         elif info.is_elementwise:
             schedule_elementwise(sch, target, info)
         else:
@@ -41,5 +47,5 @@ def _parallelize_outer(sch: Schedule, info: BlockInfo) -> None:
         leading.append(loop)
     if not leading:
         return
-    with sch.attempt():
+    with sch.attempt(info.ref, SERIAL_LOOPS):
         sch.parallel(sch.fuse(*leading) if len(leading) > 1 else leading[0])

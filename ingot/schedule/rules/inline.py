@@ -32,7 +32,7 @@ def inline_elementwise(sch: Schedule, keep: Collection[BlockRef] = ()) -> None:
     for ref in [s.ref for s in block_infos(sch) if s.ref not in keep]:
         info = BlockInfo(ref, sch.at_block(ref))
         if is_worth_inlining(sch, info):
-            with sch.attempt():
+            with sch.attempt(ref):
                 sch.compute_inline(ref)
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
 from ingot.cost import contraction as cost
+from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.loops import visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.rules.block_info import BlockInfo, index_vars, plain_index, value_vars
 from ingot.support.stack import segmented
-
-MIN_ROWS_TO_PACK = 24  # rows (M) from which packing the other operand into panels pays; heuristic
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,20 @@ def find_roles(info: BlockInfo, eager: bool) -> Roles | None:
     if not eager and not any(contiguous):
         return None
     return Roles(lanes, _rows_axis(spatial[:-1], loads, vector_loads))
+
+
+def why_scalar(info: BlockInfo, eager: bool) -> str:
+    """Why a reduction has no lanes: what `find_roles` found, or that each plan was refused."""
+    spatial = [a for a in info.spatial if a.extent != 1]
+    if not spatial or not info.loads:
+        return f"one result: {min(info.outputs)} takes every step"
+    gathered = [x.buffer.name for x in info.loads if _gathers(x, spatial[-1])]
+    if gathered:
+        return f"data-dependent index into {gathered[0]}"
+    if find_roles(info, eager) is None:
+        loads = [x for x in info.loads if varies_by_lane(info, x, spatial[-1])] or info.loads
+        return f"strided access to {loads[0].buffer.name}"
+    return "every plan was refused"
 
 
 def is_contraction(info: BlockInfo) -> bool:

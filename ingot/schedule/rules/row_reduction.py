@@ -12,6 +12,7 @@ tile of it stays inside and every block is vectorised along it.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
+from ingot.cost.contraction import PARALLEL_WORK
 from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule import tree
@@ -34,15 +35,14 @@ from ingot.schedule.rules.block_info import (
 from ingot.schedule.rules.elementwise import (
     MATH_WEIGHT,
     MAX_UNROLL,
-    PARALLEL_WORK,
     interleave_factor,
     vector_width,
     vectorize_loop,
 )
+from ingot.schedule.rules.explain import too_small
 from ingot.schedule.rules.roles import find_roles, is_contiguous
 from ingot.schedule.schedule import Schedule
 from ingot.support import knobs
-from ingot.support.errors import IngotError
 from ingot.target import Target
 
 TILE_VECTORS = 4  # vectors of the last axis per row tile, at most; heuristic
@@ -58,13 +58,13 @@ def schedule_row_reductions(sch: Schedule, target: Target) -> None:
     rows = row_axes(sch, last)
     if not last.is_elementwise or not rows or elements(sch, last) == 0:
         return
-    is_big = _has_work(sch)
+    is_big = _has_work(sch, last)
     lane = _lane_axis(sch, last, rows)
     if lane is None:
         for info in [s for s in block_infos(sch) if s.is_reduction]:
-            with sch.attempt():
+            with sch.attempt(info.ref, ir.SCALAR_CODE):
                 rfactor_lanes(sch, target, info)
-    with sch.attempt():
+    with sch.attempt(last.ref):
         row_loop = _row_loop(sch, target, last, rows, lane)
         for info in reversed(block_infos(sch)[:-1]):
             _move_under_row_loop(sch, info, row_loop)
@@ -83,7 +83,7 @@ def _set_thread_scope(sch: Schedule, row_loop: LoopRef) -> None:
     made = intermediates(sch)
     for info in block_infos(sch):
         if info.outputs <= made and any(x == row_loop for x in sch.loops(info.ref)):
-            with sch.attempt():
+            with sch.attempt(info.ref):
                 sch.set_scope(info.ref, ir.THREAD)
 
 
@@ -100,7 +100,7 @@ def _prefetch_next_row(sch: Schedule, target: Target, row_loop: LoopRef) -> None
         return
     params = {p.name for p in sch.kernel.params}
     for name in sorted(_row_dependent_buffers(found, row_loop) & params):
-        with sch.attempt():
+        with sch.attempt(busiest.ref):
             sch.prefetch(loops[-1], name, row_loop, ahead=0 if name in found[-1].outputs else 1)
 
 
@@ -128,9 +128,14 @@ def _work(sch: Schedule, info: BlockInfo) -> int:
     return (elements(sch, info) or 0) * (1 + MATH_WEIGHT * math_ops(info))
 
 
-def _has_work(sch: Schedule) -> bool:
+def _has_work(sch: Schedule, last: BlockInfo) -> bool:
+    """Is there enough work for several threads? A remark on the last block says if there is not."""
     counts = [elements(sch, s) for s in block_infos(sch)]
-    return any(n is None for n in counts) or sum(n or 0 for n in counts) >= PARALLEL_WORK
+    total = sum(n or 0 for n in counts)
+    if None in counts or total >= PARALLEL_WORK:
+        return True
+    sch.remark(last.ref, ir.SERIAL_LOOPS, too_small(total))
+    return False
 
 
 def row_axes(sch: Schedule, last: BlockInfo) -> list[Axis]:
@@ -188,11 +193,14 @@ def rfactor_lanes(
     """total += x[j]  →  partial[lane] += x[j + lane]; total += partial[lane]. The first block."""
     axis = info.reduced[-1]
     if not any(is_contiguous(info, x, axis) for x in info.loads):
+        names = ", ".join(dict.fromkeys(x.buffer.name for x in info.loads))
+        sch.remark(info.ref, ir.SCALAR_CODE, f"strided access to {names}")
         return None
     loop = loop_of(sch, info, axis)
     assert loop is not None, "each axis of the block has a loop"
     count, lanes = extent(sch, loop), target.lanes(info.dtype)
     if count is not None and count < 2 * lanes:
+        sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return None
     width = lanes * (vectors or _partial_vectors(count, lanes))
     _, lane = sch.split(loop, None, width)
@@ -209,12 +217,10 @@ def _partial_vectors(count: int | None, lanes: int) -> int:
 def _move_under_row_loop(sch: Schedule, info: BlockInfo, row_loop: LoopRef) -> None:
     """Move a block under the row loop, unless rows would then repeat the same work."""
     saved = sch.save()
-    try:
+    with sch.attempt(info.ref):
         sch.compute_at(info.ref, row_loop)
-    except IngotError as error:
-        if error.code != "bad-schedule":
-            raise
-        return
+    if sch.kernel is saved[0]:
+        return  # refused
     if not _is_own_work(sch, block_info_of(sch, info.ref), row_loop):
         sch.restore(saved)
 
@@ -235,6 +241,7 @@ def _vectorize_in_row(
     loops = [x for x in own if x != row_loop and extent(sch, x) != 1] or own[-1:]
     info = block_info_of(sch, info.ref)
     if not loops:
+        sch.remark(info.ref, ir.SCALAR_CODE, "one value per row")
         return
     has_lanes = has_lanes or any(a.kind is ir.AxisKind.SPATIAL for a in _inner_axes(info, loops))
     if info.is_elementwise:
@@ -243,7 +250,7 @@ def _vectorize_in_row(
     elif info.is_reduction and not has_lanes and len(loops) == 1:
         vectorize_final_reduction(sch, target, info, loops[0])
     elif info.is_reduction and has_lanes:
-        with sch.attempt():
+        with sch.attempt(info.ref, ir.SCALAR_CODE):
             spatial = [x for x in loops if _feeds_spatial(sch, info, x)]
             reduced = [x for x in loops if x not in spatial]
             if spatial and reduced:
@@ -266,8 +273,9 @@ def vectorize_final_reduction(
     """Reduce the partial results as lanes of one wide vector, in a tree."""
     count, lanes = extent(sch, loop), target.lanes(info.dtype)
     if count is None or count % lanes or count > lanes * PARTIAL_VECTORS:
+        sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return
-    with sch.attempt():
+    with sch.attempt(info.ref, ir.SCALAR_CODE):
         sch.vectorize(loop)
 
 

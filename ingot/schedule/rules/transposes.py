@@ -46,7 +46,7 @@ def schedule_transpose(sch: Schedule, target: Target, info: BlockInfo, is_big: b
     tile = _find_tile(sch, target, info) if knobs.current().transpose_tiles else None
     done = False
     if tile is not None:
-        with sch.attempt():
+        with sch.attempt(info.ref):
             _tile_nest(sch, target, info, tile, is_big)
             done = True
     return done
@@ -140,7 +140,7 @@ def _tile_nest(
     sch.unroll(row)
     sch.vectorize(lane)
     if is_big:
-        with sch.attempt():
+        with sch.attempt(info.ref, ir.SERIAL_LOOPS):
             sch.parallel(_parallel_loop(sch, target, [*outer, lane_tiles] if too_few else outer))
 
 

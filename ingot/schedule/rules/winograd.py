@@ -1,4 +1,4 @@
-"""Rule: Winograd F(2×2, 3×3) convolutions, the three stages fused in one nest or nest by nest.
+"""Apply: Winograd F(2×2, 3×3) convolutions, the three stages fused in one nest or nest by nest.
 
     for blocks of tiles (parallel):
         for tiles, vectors of channels:     input transform, 4 × 4 pixels in registers → scratch
@@ -7,7 +7,8 @@
 
 With few tiles each stage is a nest of its own: threads then split the GEMMs along the weights and
 not along the tiles. In: a kernel with the blocks of ops/winograd.py and element-wise blocks after
-them. cost/winograd.py chooses the block size.
+them, and the plan of its GEMMs: "winograd_f2" (cost/winograd.py), or that of a plain GEMM. A
+refused step is an error.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.cost import winograd as winograd_cost
-from ingot.cost.winograd import OUTPUT_TILE, ConvShape
+from ingot.arith.affine import coefficient
+from ingot.cost.plan import ContractionPlan
+from ingot.cost.winograd import OUTPUT_TILE, ConvShape, decide_winograd
 from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
+from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import block_info_of, block_infos, extent, own_loops
-from ingot.schedule.rules.contraction import schedule_reduction
 from ingot.schedule.rules.elementwise import has_work, vectorize_and_unroll
+from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
-from ingot.schedule.rules.k_unroll import unroll_k
+from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
+from ingot.schedule.rules.reduction import plan_reduction, schedule_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
@@ -38,20 +42,32 @@ class WinogradBlocks:
     output_transform: BlockRef
 
 
-def schedule_winograd(sch: Schedule, target: Target) -> bool:
-    """Schedule fused or stage by stage, as the sizes suggest; False if a step is illegal."""
-    with sch.attempt():
-        blocks = _find_blocks(sch)
-        if not _fused(sch, target, blocks):
-            _unfused(sch, target, blocks)
-        return True
-    return False
+def prepare_winograd(sch: Schedule) -> None:
+    """Inline the element-wise blocks after the GEMM into the output transform."""
+    inline_elementwise(sch, keep=(block_infos(sch)[0].ref,))
+
+
+def plan_winograd(sch: Schedule, target: Target, rules: Rules) -> None:
+    blocks = _find_blocks(sch)
+    gemm, conv = block_info_of(sch, blocks.gemm), _sizes(sch, blocks)
+    tiles = _tiles_per_image(sch, blocks)
+    made = [] if conv is None else decide_winograd(conv, tiles, gemm.dtype, target)
+    sch.plans[gemm.block.name] = made[0] if made else plan_reduction(sch, target, gemm, rules, True)
+
+
+def apply_winograd(sch: Schedule, target: Target, rules: Rules) -> None:
+    blocks = _find_blocks(sch)
+    plan = sch.plans[blocks.gemm.name]
+    if plan.algorithm == "winograd_f2":
+        with sch.attempt(blocks.gemm):
+            _fused(sch, target, blocks, plan)
+            return
+        del sch.plans[blocks.gemm.name]
+    _unfused(sch, target, blocks, rules)
 
 
 def _find_blocks(sch: Schedule) -> WinogradBlocks:
-    """Inline the element-wise blocks after the GEMM into the output transform."""
     input_transform, gemm, *_ = block_infos(sch)
-    inline_elementwise(sch, keep=(input_transform.ref,))
     after = [s.ref for s in block_infos(sch) if s.ref not in (input_transform.ref, gemm.ref)]
     if not input_transform.is_elementwise or not gemm.is_reduction or len(after) != 1:
         raise IngotError("bad-schedule", "winograd: the kernel does not have three stages")
@@ -61,36 +77,23 @@ def _find_blocks(sch: Schedule) -> WinogradBlocks:
 # --- all stages fused over blocks of tiles ------------------------------------------------------
 
 
-def _fused(sch: Schedule, target: Target, blocks: WinogradBlocks) -> bool:
-    """One parallel nest over blocks of tiles; False where the stages stay separate nests."""
-    conv = _sizes(sch, blocks)
-    gemm = block_info_of(sch, blocks.gemm)
-    grid = None if conv is None else winograd_cost.grid(conv, gemm.dtype, target)
-    if conv is None or grid is None or grid.block is None:
-        return False
-    tiles = gemm.block.axes[1].extent
-    batch = block_info_of(sch, blocks.output_transform).spatial[0].extent
-    if tiles != arith.wrap(batch) * (grid.rows * grid.columns):
-        return False  # the kernel was built for another tile grid
-    best = winograd_cost.register_tile(conv, target, gemm.dtype)
-    rows = winograd_cost.rows_dividing(best, grid.block[0] * grid.block[1])
-    with sch.attempt():
-        image, row, column = _output_transform_tiles(sch, target, blocks.output_transform)
-        high, row = sch.split(row, None, grid.block[0])
-        wide, column = sch.split(column, None, grid.block[1])
-        sch.reorder(image, high, wide, row, column)
-        parallel_loop = sch.fuse(image, high, wide)
-        sch.pad(blocks.gemm, 1, 1, best.columns, 1)  # whole panels
-        results = sch.cache_write(blocks.gemm)
-        sch.compute_at(results, parallel_loop)
-        _gemm_tiles(sch, target, blocks.gemm, results, rows or 1, best.columns)
-        sch.compute_at(blocks.input_transform, parallel_loop)
-        _input_transform_tiles(sch, target, blocks.input_transform)
-        for ref in (blocks.input_transform, results, blocks.gemm):
-            sch.set_scope(ref, ir.THREAD)
-        sch.parallel(parallel_loop)
-        return True
-    return False
+def _fused(sch: Schedule, target: Target, blocks: WinogradBlocks, plan: ContractionPlan) -> None:
+    """One parallel nest over blocks of tiles."""
+    assert plan.tile is not None and plan.blocking is not None
+    image, row, column = _output_transform_tiles(sch, target, blocks.output_transform)
+    high, row = sch.split(row, None, plan.blocking.sizes[0])
+    wide, column = sch.split(column, None, plan.blocking.sizes[1])
+    sch.reorder(image, high, wide, row, column)
+    parallel_loop = sch.fuse(image, high, wide)
+    sch.pad(blocks.gemm, 1, 1, plan.tile.columns, 1)  # whole panels
+    results = sch.cache_write(blocks.gemm)
+    sch.compute_at(results, parallel_loop)
+    _gemm_tiles(sch, target, blocks.gemm, results, plan)
+    sch.compute_at(blocks.input_transform, parallel_loop)
+    _input_transform_tiles(sch, target, blocks.input_transform)
+    for ref in (blocks.input_transform, results, blocks.gemm):
+        sch.set_scope(ref, ir.THREAD)
+    sch.parallel(parallel_loop)
 
 
 def _sizes(sch: Schedule, blocks: WinogradBlocks) -> ConvShape | None:
@@ -104,36 +107,43 @@ def _sizes(sch: Schedule, blocks: WinogradBlocks) -> ConvShape | None:
     return ConvShape(batch, channels, outputs, height, width)
 
 
+def _tiles_per_image(sch: Schedule, blocks: WinogradBlocks) -> int | None:
+    batch = block_info_of(sch, blocks.output_transform).spatial[0].extent
+    tiles = block_info_of(sch, blocks.gemm).block.axes[1].extent
+    if isinstance(batch, arith.Var):
+        each = coefficient(tiles, batch.name)
+        return None if each is None else arith.as_int(each)
+    images, total = arith.as_int(batch), arith.as_int(tiles)
+    return total // images if images and total is not None else None
+
+
 def _gemm_tiles(
-    sch: Schedule, target: Target, gemm: BlockRef, results: BlockRef, rows: int, width: int
+    sch: Schedule, target: Target, gemm: BlockRef, results: BlockRef, plan: ContractionPlan
 ) -> None:
     """Register tiles of the GEMM along the panels of weights, stored to scratch."""
+    assert plan.tile is not None
     point, row, lane = own_loops(sch, results)
-    row_tile, row = sch.split(row, None, rows)
-    panel, lane = sch.split(lane, None, width)
+    row_tile, row = sch.split(row, None, plan.tile.rows)
+    panel, lane = sch.split(lane, None, plan.tile.columns)
     sch.reorder(point, panel, row_tile, row, lane)
     sch.compute_at(gemm, row_tile)
     point, row, lane, channel = own_loops(sch, gemm)
-    vectors, lane = sch.split(lane, None, target.lanes(block_info_of(sch, gemm).dtype))
-    sch.reorder(point, channel, row, vectors, lane)
-    sch.vectorize(lane)
-    sch.unroll(row)
-    sch.unroll(vectors)
-    unroll_k(sch, rows, channel)
+    micro_kernel(sch, target, gemm, plan, TileLoops([point], [channel], row, lane))
     vectorize_and_unroll(sch, target, results)
 
 
 # --- each stage in a nest of its own ------------------------------------------------------------
 
 
-def _unfused(sch: Schedule, target: Target, blocks: WinogradBlocks) -> None:
-    schedule_reduction(sch, target, block_info_of(sch, blocks.gemm), eager=True)
+def _unfused(sch: Schedule, target: Target, blocks: WinogradBlocks, rules: Rules) -> None:
+    schedule_reduction(sch, target, block_info_of(sch, blocks.gemm), rules, eager=True)
     tiles = _input_transform_tiles(sch, target, blocks.input_transform)
     image, row, _ = _output_transform_tiles(sch, target, blocks.output_transform)
     rows = sch.fuse(image, row)
     for ref, parallel_loop in ((blocks.input_transform, tiles), (blocks.output_transform, rows)):
         if has_work(sch, block_info_of(sch, ref)):
             sch.parallel(parallel_loop)
+    schedule_generic(sch, target, rules)  # packing of weights that are no constant
 
 
 # --- the transforms -----------------------------------------------------------------------------

@@ -1,0 +1,41 @@
+"""Chunk sizes for work stealing. In: a planned program. Out: the same, with `chunks` on launches.
+
+Each thread's range of a launch is split into chunks, so that an idle thread can steal from a busy
+one (runtime/cpu/native/work_stealing.py). A chunk costs a call and an atomic update of a shared
+counter, so it must not be too short: program/estimate.py estimates how long a launch takes. A stage
+of back ends whose threads steal work.
+"""
+
+from __future__ import annotations
+
+from ingot.arith import expr as arith
+from ingot.program import ir
+from ingot.program.estimate import launch_work, total_ns
+from ingot.program.tables import map_launches
+from ingot.support import knobs
+
+CHUNK_NS = 4000  # least duration of a chunk; the overhead of a chunk is about 1/50 of it
+DYNAMIC_CHUNKS = 8  # for launches with dynamic dimensions; heuristic
+
+
+def chunk_launches(program: ir.Program) -> ir.Program:
+    """Set the chunks of every launch, for two threads."""
+    kernels, buffers = program.kernel_map, program.buffer_map
+
+    def chunked(s: ir.Launch) -> ir.Stmt:
+        estimate = total_ns([launch_work(kernels[s.kernel], buffers, s)])
+        return ir.replace(s, chunks=_chunks(s.extent, estimate))
+
+    return ir.replace(program, body=map_launches(program.body, chunked))
+
+
+def _chunks(extent: arith.Expr, estimate: arith.Expr | None) -> int:
+    iterations = arith.as_int(extent)
+    if iterations == 1:
+        return 1
+    time_ns = None if estimate is None else arith.as_int(estimate)
+    most = knobs.current().chunks  # the barrier waits for the last chunk
+    most = most if iterations is None else min(most, iterations)
+    if time_ns is None:
+        return min(DYNAMIC_CHUNKS, most)
+    return max(1, min(most, time_ns // (2 * CHUNK_NS)))

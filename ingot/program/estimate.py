@@ -1,0 +1,46 @@
+"""The estimated work and time of launches, by the arithmetic and the bytes of their kernels.
+
+In: a program with legal kernels. Out: expressions over the program's symbols. The plan's chunks,
+the report and the number of threads that a run wakes use it; thresholds only, so it is rough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ingot.arith import expr as arith
+from ingot.arith.simplify import simplify
+from ingot.loops.ir import Kernel
+from ingot.loops.work import kernel_flops
+from ingot.program import ir
+
+# throughput of one core, in float operations and bytes per ns: rough, used only for thresholds
+_FLOPS_PER_NS, _BYTES_PER_NS = 32, 8
+
+
+@dataclass(frozen=True)
+class LaunchWork:
+    """Float operations (None: unknown) and the bytes of all arguments of one launch."""
+
+    flops: arith.Expr | None
+    arg_bytes: arith.Expr
+
+
+def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Launch) -> LaunchWork:
+    flops, moved = kernel_flops(kernel), arith.wrap(0)
+    sizes = dict(zip((size.name for size in kernel.sizes), launch.sizes))
+    for name in dict.fromkeys(launch.args):
+        moved = moved + buffers[name].size_bytes
+    known = None if flops is None else simplify(arith.substitute(flops, sizes))
+    return LaunchWork(known, simplify(moved))
+
+
+def total_ns(works: Sequence[LaunchWork]) -> arith.Expr | None:
+    """Time of all launches on one thread; None if one of them cannot be estimated."""
+    total: arith.Expr = arith.Const(0)
+    for work in works:
+        if work.flops is None:
+            return None
+        total = total + work.flops // _FLOPS_PER_NS + work.arg_bytes // _BYTES_PER_NS
+    return total

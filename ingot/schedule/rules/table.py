@@ -1,0 +1,56 @@
+"""The CPU's table of schedule rules: kernel family → rule, and the algorithms of one reduction.
+
+A row is one line. Without the row of Winograd, of attention or of small-M GEMM, and without its
+files, kernels of that family or shape get the rule of their structure (docs/add-a-rule.md).
+"""
+
+from __future__ import annotations
+
+from ingot.cost.depthwise import decide_depthwise
+from ingot.cost.gemm import decide_gemm, decide_reduction
+from ingot.cost.small_m_gemm import decide_column_sum, decide_small_m_gemm, decide_split_k
+from ingot.schedule.rules.attention import apply_attention, plan_attention, prepare_attention
+from ingot.schedule.rules.base import Algorithm, FamilyRule, Rules
+from ingot.schedule.rules.contraction import apply_register_tile
+from ingot.schedule.rules.families import (
+    apply_by_structure,
+    apply_contractions,
+    apply_row_reductions,
+    plan_by_structure,
+    plan_contractions,
+    plan_generic,
+    plan_row_reductions,
+)
+from ingot.schedule.rules.generic import schedule_generic
+from ingot.schedule.rules.inline import inline_elementwise
+from ingot.schedule.rules.small_m_gemm import apply_column_blocks, apply_split_k
+from ingot.schedule.rules.winograd import apply_winograd, plan_winograd, prepare_winograd
+
+_contractions = FamilyRule(inline_elementwise, plan_contractions, apply_contractions)
+_row_reductions = FamilyRule(inline_elementwise, plan_row_reductions, apply_row_reductions)
+_generic = FamilyRule(inline_elementwise, plan_generic, schedule_generic)
+
+CPU_RULES = Rules(
+    families={
+        "matmul": _contractions,
+        "conv": _contractions,
+        "attention": FamilyRule(prepare_attention, plan_attention, apply_attention),
+        "winograd": FamilyRule(prepare_winograd, plan_winograd, apply_winograd),
+        "pool": _generic,
+        "reduce": _row_reductions,
+        "softmax": _row_reductions,
+        "norm": _row_reductions,
+        "elementwise": _generic,
+        "activation": _generic,
+        "movement": _generic,
+    },
+    by_structure=FamilyRule(inline_elementwise, plan_by_structure, apply_by_structure),
+    algorithms=(
+        Algorithm("split_k", decide_split_k, apply_split_k),
+        Algorithm("small_m_gemm", decide_small_m_gemm, apply_column_blocks),
+        Algorithm("column_sum", decide_column_sum, apply_split_k),
+        Algorithm("depthwise", decide_depthwise, apply_register_tile),
+        Algorithm("gemm", decide_gemm, apply_register_tile),
+        Algorithm("reduction", decide_reduction, apply_register_tile),
+    ),
+)
