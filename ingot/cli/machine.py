@@ -68,7 +68,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_knobs(),
+    return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_options(),
             *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def _folder(section: str, name: str, path: Path) -> Finding:
     return Finding(section, name, "ok", str(path), f"mode {mode:o}")
 
 
-def _knobs() -> Iterator[Finding]:
+def _options() -> Iterator[Finding]:
     current, defaults = vars(options.current()), vars(options.Options())
     for name, value in current.items():
         if value != defaults[name]:

@@ -9,7 +9,7 @@ import pytest
 
 from ingot.runtime.cpu import pool as pools
 from ingot.support import options
-from tests.runtime.unpickled import crowd
+from tests.runtime.reloaded import crowd
 
 
 @pytest.fixture(autouse=True)
