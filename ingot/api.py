@@ -39,7 +39,7 @@ def compile(
     """Compile a model into one native function.
 
     model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph
-    target   "cpu" (this machine) or a named CPU: "x86-64-v2", "x86-64-v3", …
+    target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
     state    inputs updated in place: {"past": "present"}

@@ -1,4 +1,4 @@
-"""The model cache: model file and options → Package. Does not import the compiler.
+"""The model cache: model and options → Package. Does not import the compiler.
 
     request = cache.request(model, options)    the cache key; None: not cacheable
     cache.lookup(request)                      a Package, or None
@@ -6,9 +6,10 @@
 
     cache.size()   cache.clear()   cache.why(model, options)    used by `ingot cache …`
 
-An entry is a plan file (runtime/plan_file.py). Its key is made of the digest of the model file, the
-options, Ingot's source, library versions, the CPU and the knobs that change code. The entry lists
-the model's external data files with their digests, which are compared at lookup.
+An entry is a plan file (runtime/plan_file.py). Its key is made of the digest that the model's
+importer gives, the importer, the options, Ingot's source, library versions, the CPU and the knobs
+that change code. The entry lists the model's external data files with their digests, which are
+compared at lookup.
 """
 
 from __future__ import annotations
@@ -16,21 +17,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ingot import frontends
 from ingot.runtime import plan_file
 from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Package
 from ingot.support import cache_folder, identity, knobs
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError
-
-_READ_BYTES = 1 << 20  # per read while hashing
-_SMALL_BYTES = 1 << 20  # bytes: hashing a smaller file is faster than looking up its digest
-_SETTLED_S = 2.0  # seconds: a file changed more recently may change again with the same timestamp
+from ingot.support.file_digest import file_digest
 
 
 @dataclass(frozen=True)
@@ -47,18 +45,14 @@ class Request:
 
 
 def request(model: Any, options: Mapping[str, Any]) -> Request | None:
-    """The key of a model and options; None if caching is off or it is neither file nor bytes."""
+    """The key of a model and options; None if caching is off or its importer gives no digest."""
     if knobs.cache_folder() is None or not knobs.current().cache_models:
         return None
-    if isinstance(model, bytes | bytearray | memoryview):
-        return Request(_key_fields(hashlib.sha256(model).hexdigest(), options), None)
-    if not isinstance(model, str | os.PathLike):
+    importer, identity = frontends.identity(model)
+    if identity is None:
         return None
-    try:
-        digest = file_digest(os.fspath(model))
-    except OSError:
-        return None  # the front end reports the error
-    return Request(_key_fields(digest, options), os.path.dirname(os.path.abspath(model)))
+    fields = {"model": identity.digest, "importer": importer, **options}
+    return Request(_key_fields(fields), identity.folder)
 
 
 def lookup(request: Request) -> Package | None:
@@ -96,10 +90,9 @@ def keep(request: Request, package: Package, files: Iterable[str]) -> Package:
         return package
 
 
-def _key_fields(digest: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _key_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     fields = {
-        "model": digest,
-        **options,
+        **given,
         "plan format": plan_file.VERSION,
         "ingot": identity.source_digest(),
         **dict(identity.library_versions()),
@@ -110,34 +103,6 @@ def _key_fields(digest: str, options: Mapping[str, Any]) -> dict[str, Any]:
     }
     # normalised through JSON, to compare equal with the fields read from an entry
     return json.loads(json.dumps(fields, sort_keys=True, default=repr))
-
-
-# --- files ------------------------------------------------------------------------------------
-
-
-def file_digest(path: str) -> str:
-    """SHA-256 of a file, cached while the file's size, timestamps and inode are unchanged."""
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        folder = open_folder("files") if status.st_size > _SMALL_BYTES else None
-        if folder is None:
-            return _digest(file)
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-        key = hashlib.blake2b(os.path.abspath(path).encode(), digest_size=20).hexdigest()
-        known = json.loads(folder.get(key) or b"{}")
-        if known.get("stamp") == stamp:
-            return known["sha256"]
-        digest = _digest(file)
-        if time.time() - max(status.st_mtime, status.st_ctime) > _SETTLED_S:
-            folder.put(key, json.dumps({"stamp": stamp, "sha256": digest}).encode())
-        return digest
-
-
-def _digest(file: Any) -> str:
-    digest = hashlib.sha256()
-    while data := file.read(_READ_BYTES):
-        digest.update(data)
-    return digest.hexdigest()
 
 
 def _changed_files(about: Mapping[str, Any], folder: str | None) -> list[str]:

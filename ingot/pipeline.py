@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from ingot import backends
+from ingot import backends, frontends
 from ingot import ops as _ops
 from ingot.backends.base import Session, Stage
 from ingot.graph import text as graph_text
@@ -35,7 +35,7 @@ from ingot.passes.specialize import check_names, specialize, still_dynamic
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
-from ingot.support import knobs, lazy
+from ingot.support import knobs
 from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
 
@@ -60,7 +60,7 @@ def _import(model: Any, s: Session) -> Graph:
             )
         check_names(model, s.shapes)
         return model
-    return lazy.load("onnx")(model, s.store, s.shapes, s.kernels)
+    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels)
 
 
 def _fold(graph: Graph, s: Session) -> Graph:

@@ -55,6 +55,7 @@ class Target:
     machine: Machine = GENERIC  # core, clock and bandwidths, for the cost model
     memories: tuple[MemoryScope, ...] = CPU_MEMORIES
     keeps: frozenset[str] = CPU_KEEPS
+    printer: str = "llvm"  # whose `emit` templates of instructions apply (loops/emit.py)
 
     def has(self, feature: str) -> bool:
         """Does the target have the feature (LLVM's name)?"""
@@ -63,6 +64,11 @@ class Target:
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register; at least one."""
         return max(1, self.vector_bits // (8 * dtype.storage_bytes))
+
+    @property
+    def has_one_lane(self) -> bool:
+        """No vectors: even a register of the narrowest elements holds one."""
+        return self.vector_bits <= 8
 
     @property
     def feature_string(self) -> str:

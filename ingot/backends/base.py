@@ -25,7 +25,8 @@ from ingot.target import Target
 
 
 class Backend(Protocol):
-    """`device` names the runtime device (runtime/device.py) that runs its packages."""
+    """`device` names the runtime device (runtime/device.py) that runs its packages. A back end may
+    also have `exports`, {suffix: function(package, path)}: formats for `ingot compile --save`."""
 
     name: str
     device: str

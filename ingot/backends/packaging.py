@@ -6,8 +6,6 @@ Package. Tables, ports, sizes and constants are made alike for every device.
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 
 from ingot.arith import expr as arith
@@ -15,10 +13,10 @@ from ingot.arith.bounds import Interval, prove
 from ingot.backends.report import work_ns
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
-from ingot.loops.frame import reasons, scratch_layout
+from ingot.loops.frame import reasons
 from ingot.program import ir
 from ingot.program.bounds import unproved
-from ingot.program.tables import Tables, tables
+from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
     LaunchInfo,
@@ -63,7 +61,7 @@ def package(
             for a in program.arenas
         ),
         constants=_blob(program, store),
-        scratch_bytes=_scratch(program, table),
+        scratch_bytes=scratch_bytes(program, knobs.current().stack_limit_bytes),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
@@ -116,18 +114,6 @@ def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
         store.move(constant, blob, starts)
     blob.flags.writeable = False
     return blob
-
-
-def _scratch(program: ir.Program, table: Tables) -> arith.Expr:
-    """The most scratch bytes that any launch needs for a thread."""
-    limit = knobs.current().stack_limit_bytes
-    needs = {name: scratch_layout(kernel, limit).size_bytes for name, kernel in program.kernels}
-    found: dict[arith.Expr, None] = {arith.Const(0): None}
-    for s in table.launches:
-        if isinstance(s, ir.Launch):
-            names = (size.name for size in program.kernel_map[s.kernel].sizes)
-            found[arith.substitute(needs[s.kernel], dict(zip(names, s.sizes)))] = None
-    return reduce(arith.maximum, found)
 
 
 def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:

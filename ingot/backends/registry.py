@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ingot.backends.base import Backend
 
 GROUP = "ingot.backends"
-BUILT_IN = {"cpu": "ingot.backends.cpu:BACKEND"}
+BUILT_IN = {"cpu": "ingot.backends.cpu:BACKEND", "c": "ingot.backends.c:BACKEND"}
 DEFAULT = "cpu"
 
 

@@ -45,7 +45,11 @@ from ingot.support.limits import Limits
     shell_complete=complete_stage,
     help="Start at this stage; MODEL is a dump of its input IR.",
 )
-@click.option("--save", type=NewFile(), help="Write a plan file, for ingot run and ingot.load.")
+@click.option(
+    "--save",
+    type=NewFile(),
+    help="Write a plan file, for ingot run and ingot.load; FILE.c with --target c: C code.",
+)
 @click.option(
     "--time-limit",
     "time_limit_s",
@@ -87,13 +91,19 @@ def compile_command(
         print_json({"stage": stop_after, "text": text}) if as_json else click.echo(text, nl=False)
         return
     if save is not None:
-        plan_file.save(str(save), made)
+        _save(made, save, session.backend)
     obstacle = session.backend.why_not_here(session.target)
     exe = None if obstacle else Executable(made, threads)
     if as_json:
         print_json(_as_data(made, exe, obstacle, record, seconds))
     else:
         _print(made, exe, obstacle, record, seconds)
+
+
+def _save(made: Package, path: Path, backend: Any) -> None:
+    """As a plan file, or in a format of the back end's own where the name ends in its suffix."""
+    export = getattr(backend, "exports", {}).get(path.suffix)  # few back ends have any
+    export(made, path) if export is not None else plan_file.save(str(path), made)
 
 
 def _read(model: Path, start_from: str | None, session: Any) -> Any:

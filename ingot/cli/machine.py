@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingot import api, backends, cache
+from ingot import api, backends, cache, frontends
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
 from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
@@ -69,7 +69,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_knobs(),
-            *_backends(), *_packages(), _smoke_test()]  # fmt: skip
+            *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
 
 
 def _software() -> Iterator[Finding]:
@@ -178,6 +178,13 @@ def _backends() -> Iterator[Finding]:
         source = f"{plugin.package} {plugin.version}"
         state = "none" if found.backend is None else "ok"
         yield Finding("back ends", plugin.name, state, source, found.error)
+
+
+def _frontends() -> Iterator[Finding]:
+    for found in frontends.installed():
+        source = f"{found.plugin.package} {found.plugin.version}"
+        state = "none" if found.importer is None else "ok"
+        yield Finding("front ends", found.plugin.name, state, source, found.error)
 
 
 def _packages() -> Iterator[Finding]:

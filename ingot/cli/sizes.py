@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ingot import api
+from ingot import api, frontends
 from ingot.arith import expr as arith
 from ingot.arith.solve import solve
 from ingot.cli.options import Shape, Shapes
@@ -51,14 +51,13 @@ def ports(graph: Graph) -> list[Port]:
 
 
 def file_sizes(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Sizes by the ONNX file's own dim_params, as other runtimes need them; without a name that
+    """Sizes by the model file's own names, as other runtimes need them; without a name that
     stands for two sizes ("?")."""
     found: dict[str, set[int]] = {}
-    for info in lazy.load("onnx.loading").load(model).model.graph.input:
-        dims = info.type.tensor_type.shape.dim
-        for dim, size in zip(dims, shapes.get(info.name, ())):
-            if dim.dim_param:
-                found.setdefault(dim.dim_param, set()).add(size)
+    for port, names in frontends.find(model).dim_names(model).items():
+        for name, size in zip(names, shapes.get(port, ())):
+            if name:
+                found.setdefault(name, set()).add(size)
     return {name: min(sizes) for name, sizes in found.items() if len(sizes) == 1}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,18 +20,46 @@ from ingot.arith import expr as arith
 from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplifier
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
-from ingot.graph.opdef import lookup
+from ingot.graph.opdef import OpDef, SizeMismatch, lookup
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, TensorType, Type, tensor
 from ingot.support.errors import IngotError
 
 
+class Unifier(Protocol):
+    """Knows or learns that sizes are equal (frontends/common/solver.py)."""
+
+    def share_with(self, symbols: dict[str, Symbol]) -> None:
+        """Keep a builder's symbols up to date."""
+        ...
+
+    def resolve(self, size: arith.Expr) -> arith.Expr:
+        """The size as it is known now."""
+        ...
+
+    def resolve_value(self, value: Value) -> Value: ...
+
+    def resolve_attr(self, value: Any) -> Any: ...
+
+    def unify(self, mismatch: SizeMismatch) -> bool:
+        """Make the two sizes fit; False if they cannot."""
+        ...
+
+
 class GraphBuilder:
-    def __init__(self, name: str, store: ConstantStore, taken: Sequence[str] = ()):
-        self.name, self.store = name, store
+    def __init__(
+        self,
+        name: str,
+        store: ConstantStore,
+        taken: Sequence[str] = (),
+        unifier: Unifier | None = None,
+    ):
+        self.name, self.store, self.unifier = name, store, unifier
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self.symbols: dict[str, Symbol] = {}
+        if unifier is not None:
+            unifier.share_with(self.symbols)
         self.origin = ""  # the origin of every node added from here on
         self._used: Counter[str] = Counter(taken)
 
@@ -73,7 +101,7 @@ class GraphBuilder:
         """Append a node; the operator infers its output types."""
         definition = lookup(op)
         try:
-            types = definition.infer([v.type if v is not None else None for v in inputs], attrs)
+            inputs, attrs, types = self._inferred(definition, inputs, attrs)
         except IngotError as error:
             if error.where or not self.origin:
                 raise
@@ -81,6 +109,39 @@ class GraphBuilder:
                 error.code, error.what, where=self.origin, why=error.why, hint=error.hint
             ) from error
         return self.raw(op, inputs, attrs, [self._simplified(type) for type in types], names)
+
+    def _inferred(
+        self, definition: OpDef, inputs: Sequence[Value | None], attrs: dict[str, Any]
+    ) -> tuple[list[Value | None], dict[str, Any], Sequence[TensorType]]:
+        """Operands, attributes and output types, after sizes that must be equal were unified."""
+        sizes: tuple = ()
+        while True:
+            inputs = [None if v is None else self.current(v) for v in inputs]
+            if self.unifier is not None:
+                attrs = {name: self.unifier.resolve_attr(value) for name, value in attrs.items()}
+            try:
+                types = definition.infer([None if v is None else v.type for v in inputs], attrs)
+                return inputs, attrs, types
+            except SizeMismatch as error:
+                if error.sizes == sizes:
+                    raise
+                self.unify(error)
+                sizes = error.sizes
+
+    def current(self, value: Value) -> Value:
+        """The value with its sizes as they are known now."""
+        return value if self.unifier is None else self.unifier.resolve_value(value)
+
+    def unify(self, mismatch: SizeMismatch) -> None:
+        """Make two sizes fit, or raise the mismatch."""
+        if self.unifier is None or not self.unifier.unify(mismatch):
+            raise mismatch
+
+    def simplified(self, size: arith.Expr) -> arith.Expr:
+        """A size as it is known now, simplified under the symbols' ranges."""
+        size = size if self.unifier is None else self.unifier.resolve(size)
+        ranges = {s.name: Interval(s.low, s.high) for s in self.symbols.values()}
+        return simplifier(ranges).simplify(size)
 
     def _simplified(self, type: TensorType) -> TensorType:
         """The type with its dimensions simplified under the symbols' ranges: n // 4 is 1 where n

@@ -15,7 +15,7 @@ import numpy as np
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer
 from ingot.support.errors import IngotError
@@ -173,3 +173,16 @@ def defn(node: Node) -> OpDef:
 
 def type_error(op: str, what: str, hint: str = "") -> IngotError:
     return IngotError("bad-type", f"{op}: {what}", hint=hint)
+
+
+class SizeMismatch(IngotError):
+    """Two sizes that an operator requires to be equal (or, to broadcast, one of them to be 1). A
+    front end may know or assume more about them (GraphBuilder.unifier) and infer again."""
+
+    def __init__(
+        self, a: Dim, b: Dim, op: str = "broadcast", what: str = "", is_broadcast: bool = False
+    ):
+        what = what or f"sizes {a} and {b} are neither equal nor 1"
+        hint = "give both dimensions one name if they are always equal"
+        super().__init__("bad-type", f"{op}: {what}", hint=hint)
+        self.sizes, self.is_broadcast = (a, b), is_broadcast

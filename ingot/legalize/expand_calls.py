@@ -22,7 +22,6 @@ from ingot.loops import ir, rename, visit
 from ingot.loops.ir import Buffer, Call, Kernel, LoopKind, Slice, Stmt
 from ingot.target import Target
 
-PRINTER = "llvm"
 MAX_EXTENT = 64  # of a copy loop that is vectorised or unrolled; heuristic
 Indices = tuple[arith.Expr, ...]
 
@@ -45,7 +44,7 @@ def expand_body(body: Stmt, names: FreshNames) -> Stmt:
 
 def is_native(instruction: ir.Instruction, target: Target) -> bool:
     emit = emits.parse(instruction.emit)
-    if emit is None or emit.printer != PRINTER:
+    if emit is None or emit.printer != target.printer:
         return False
     is_known = not emits.fault(instruction.emit, instruction.meaning)
     return is_known and all(target.has(feature) for feature in emit.features)

@@ -41,7 +41,7 @@ def _widen(loop: For, ctx: PassContext, ranges: Ranges, private: frozenset[str])
     try:
         if width is None:
             raise NotVector(f"its extent {loop.extent} is not a constant")
-        if width <= 1:
+        if width <= 1 or ctx.target.has_one_lane:
             return ir.replace(loop, kind=LoopKind.SERIAL)
         return Widen(loop, width, ctx.names, ranges, private).body()
     except NotVector as reason:

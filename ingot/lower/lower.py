@@ -2,14 +2,15 @@
 
 In: a graph after `fuse`, whose values may be views of others. Out: an unplanned Program. A fused
 node is one kernel and one launch, a view has its base's buffer, and what is in place needs nothing.
-Called by pipeline.STAGES["lower"].
+A stage of back ends (backends/shared.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import gcd
 
 import numpy as np
@@ -164,7 +165,7 @@ class Lowering:
             elif self.views.is_in_place(node):
                 self.allocate(node.outputs[0], wanted)
             else:
-                self.launch_node(node, wanted, graph.nodes[position + 1 :])
+                self.launch_node(node, wanted, islice(graph.nodes, position + 1, None))
 
     def allocate_constants(self, graph: Graph) -> None:
         """Allocate a buffer for each constant that kernels read, plain or packed."""
@@ -189,7 +190,7 @@ class Lowering:
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
 
-    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Sequence[Node]) -> None:
+    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Iterable[Node]) -> None:
         """One kernel, and one launch of it. A node outside a group is a group of one."""
         group = node if node.op == "fused" else fused_node([node], node.outputs, node)
         if bound_symbols(node):

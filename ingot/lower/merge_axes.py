@@ -6,8 +6,8 @@
 In: a kernel whose stages are plain nests. Out: the kernel with fewer axes; buffer shapes merge the
 same way, without a copy. A matmul of (batch, rows, k) becomes a GEMM of (rows, k), and so does a
 convolution over channels-last data: its input window is found by dividing the merged axis, once for
-each row of a register tile, and tiles run across rows and images. Called by
-pipeline.STAGES["merge_axes"] for every kernel of a program; later stages may ask it again, since
+each row of a register tile, and tiles run across rows and images. A stage of
+back ends, for every kernel of a program; later stages may ask it again, since
 equal kernels are merged once.
 """
 

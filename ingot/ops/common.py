@@ -12,9 +12,10 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
 from ingot.arith.simplify import simplify
 from ingot.dtypes import DType
-from ingot.graph.opdef import type_error
+from ingot.graph.opdef import SizeMismatch, type_error
 from ingot.graph.types import Dim, DimLike, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build, nest
@@ -96,17 +97,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
         return b
     if arith.is_const(b, 1) or same_dim(a, b):
         return a
-    raise SizeMismatch(a, b)
-
-
-class SizeMismatch(IngotError):
-    """Two sizes that an operator requires to be equal. The importer may unify them and retry."""
-
-    def __init__(self, a: Dim, b: Dim, op: str = "broadcast", what: str = ""):
-        what = what or f"sizes {a} and {b} are neither equal nor 1"
-        hint = "give both dimensions one name if they are always equal"
-        super().__init__("bad-type", f"{op}: {what}", hint=hint)
-        self.sizes = (a, b)
+    raise SizeMismatch(a, b, is_broadcast=True)
 
 
 def require_same_dim(op: str, a: Dim, b: Dim, why: str) -> None:
@@ -170,6 +161,19 @@ def widen_array(x: np.ndarray) -> np.ndarray:
 def run_failed(reason: str) -> IngotError:
     """The error a reference raises where compiled code executes `Fail(reason)`."""
     return IngotError("run-failed", reason)
+
+
+def refuse_empty(b: Build, extent: Dim, outputs: Sequence[Dim], reason: str) -> bool:
+    """Fail at run time if an axis is empty and some output is not. False: it is never empty."""
+    names = arith.free_vars(extent)
+    if prove("ge", extent, 1, {n: b.ranges.get(n, Interval(0, None)) for n in names}):
+        return False
+    bad: Expr = ir.Compare("eq", ir.Index(extent), ir.value_of(0, dtypes.i64))
+    for size in outputs:
+        if arith.as_int(size) is None:
+            bad = bad & ir.Compare("gt", ir.Index(size), ir.value_of(0, dtypes.i64))
+    b.check((), lambda: bad, reason)
+    return True
 
 
 # --- sample data --------------------------------------------------------------------------------

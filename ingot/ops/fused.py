@@ -32,6 +32,7 @@ from ingot.graph.opdef import (
     type_error,
 )
 from ingot.graph.types import TensorType, Type, tensor
+from ingot.graph.verify import bound_symbols
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer
 from ingot.ops.common import floats
@@ -52,6 +53,7 @@ class Fused(OpDef):
             given = ", ".join(map(str, inputs))
             what = f"the body {body.name!r} takes ({', '.join(map(str, wanted))}), got ({given})"
             raise type_error(self.name, what, "operands repeat the types of the body's inputs")
+        self.check_body(body)
         made = [v.name for n in body.nodes for v in n.outputs]
         if anchor is not None and anchor not in made:
             hint = f"a value that the body computes ({', '.join(made)}), or none"
@@ -61,6 +63,18 @@ class Fused(OpDef):
             raise type_error(self.name, f"the family {family!r} is unknown", hint)
         parse_plans(attrs.get("plans", ()))
         return [v.tensor for v in body.outputs]
+
+    def check_body(self, body: Graph) -> None:
+        """A body becomes one kernel that computes all its outputs."""
+        for node in body.nodes:
+            is_alone = bool(bound_symbols(node)) or any(True for _ in node.subgraphs)
+            if is_alone or not defn(node).has_compute:
+                hint = "constants, control flow and nodes that bind symbols stay outside of groups"
+                raise type_error(self.name, f"{node.op} is no part of a kernel", hint)
+        inputs = [v.name for v in body.outputs if v in body.inputs]
+        if inputs or body.state or body.views:
+            hint = "outputs are computed in the body; states and views belong to the outer graph"
+            raise type_error(self.name, f"the body {body.name!r} is more than a kernel", hint)
 
     def evaluate(
         self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph

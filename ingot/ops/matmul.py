@@ -15,13 +15,12 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, SizeMismatch, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build, identity
 from ingot.loops.ir import Buffer, Expr
 from ingot.ops.common import (
-    SizeMismatch,
     broadcast_load,
     broadcast_shapes,
     floats,

@@ -18,10 +18,9 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
-from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
+from ingot.graph.opdef import Attrs, OpDef, Sample, SizeMismatch, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops.common import (
-    SizeMismatch,
     floats,
     require_same_dim,
     same_dim,
@@ -178,7 +177,7 @@ class Recurrent(OpDef):
             gates = self.gate_functions(attrs, d)
             y = np.zeros((steps, batch, hidden), x.dtype)
             for row in range(batch):
-                times = list(range(int(lengths[row])))
+                times = list(range(min(int(lengths[row]), steps)))
                 own = [s[row : row + 1] for s in state]
                 for t in reversed(times) if backwards else times:
                     inner = x[t, row : row + 1] @ w[d].T

@@ -17,6 +17,7 @@ from ingot.graph.interp import run_node
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
+from ingot.graph.substitute import substitute_type
 from ingot.graph.types import Symbol, TensorType
 from ingot.graph.verify import bound_symbols
 from ingot.passes.edit import (
@@ -25,7 +26,6 @@ from ingot.passes.edit import (
     map_subgraphs,
     mentioned_symbols,
     result_symbols,
-    substitute_type,
 )
 from ingot.support.errors import IngotError
 

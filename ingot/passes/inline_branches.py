@@ -8,13 +8,13 @@ from __future__ import annotations
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value, replace
 from ingot.graph.store import ConstantStore
+from ingot.graph.substitute import substitute_node
 from ingot.graph.verify import bound_symbols
 from ingot.passes.edit import (
     Editor,
     map_subgraphs,
     rename_values,
     result_symbols,
-    substitute_node,
     symbol_names,
 )
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ingot.graph.ir import Graph, replace
+from ingot.graph.substitute import substitute_graph
 from ingot.graph.types import Symbol
-from ingot.passes.edit import substitute_graph
 from ingot.support.errors import IngotError
 
 Wanted = int | tuple[int, int | None]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
+from ingot.arith import expr as arith
+from ingot.loops.frame import scratch_layout
 from ingot.program import ir
 
 CONSTANTS = "constants"  # the arena name of constants
@@ -62,6 +65,19 @@ def _children(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
         case ir.Par(branches=branches):
             return branches
     return ()
+
+
+def scratch_bytes(program: ir.Program, stack_limit_bytes: int) -> arith.Expr:
+    """The most scratch bytes that any launch needs for a thread; equal needs count once, so that
+    the formula of a long program stays short."""
+    layouts = {n: scratch_layout(kernel, stack_limit_bytes) for n, kernel in program.kernels}
+    kernels = program.kernel_map
+    found: dict[arith.Expr, None] = {arith.Const(0): None}
+    for s in walk(program.body):
+        if isinstance(s, ir.Launch):
+            sizes = dict(zip((size.name for size in kernels[s.kernel].sizes), s.sizes))
+            found[arith.substitute(layouts[s.kernel].size_bytes, sizes)] = None
+    return reduce(arith.maximum, found)
 
 
 def map_launches(s: ir.Stmt, fn: Callable[[ir.Launch], ir.Stmt]) -> ir.Stmt:

@@ -15,7 +15,7 @@ from ingot.support import plugins
 from ingot.support.errors import IngotError
 
 GROUP = "ingot.devices"
-BUILT_IN = {"cpu": "ingot.runtime.cpu.device:DEVICE"}
+BUILT_IN = {"cpu": "ingot.runtime.cpu.device:DEVICE", "c": "ingot.runtime.c.device:DEVICE"}
 
 
 @cache

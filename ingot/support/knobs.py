@@ -121,6 +121,9 @@ class Knobs:
         True, "test guards once per tile, not per element", affects_code=True
     )
     opt_level: int = _knob(3, "LLVM's optimisation level, 0 to 3", affects_code=True, low=0, high=3)
+    cc: str = _knob("", "command of the C compiler; empty: cc, gcc, clang or the ziglang wheel")
+    cc_flags: str = _knob("-O2", "flags of the C compiler besides -std=c99")
+    cc_timeout_s: float = _knob(600.0, "seconds that the C compiler may take for a model", low=0.1)
     stack_limit_bytes: int = _knob(
         16384, "bytes of scratch that a kernel may keep on the stack", affects_code=True, low=0
     )

@@ -46,7 +46,7 @@ class Plugin:
                 f"{self.name!r} of the package {self.package} cannot be loaded",
                 where=f"entry point {self.group}: {self.name} = {self.value}",
                 why=f"{type(error).__name__}: {error}",
-                hint=f"repair or uninstall {self.package}; other back ends work without it",
+                hint=f"repair or uninstall {self.package}; Ingot works without it",
             ) from error
 
     @property

@@ -8,8 +8,8 @@ import pytest
 from ingot import dtypes, ops
 from ingot.arith import expr as arith
 from ingot.arith.expr import Const, Expr, Opaque, Var
-from ingot.frontends.onnx.limits import MAX_TERMS
-from ingot.frontends.onnx.shape_values import ShapeValues, Unknown
+from ingot.frontends.common.limits import MAX_TERMS
+from ingot.frontends.common.shape_values import ShapeValues, Unknown
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Value
 from ingot.graph.store import ConstantStore

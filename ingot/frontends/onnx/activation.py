@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import reshape, scalar
+from ingot.frontends.common.elements import reshape, scalar
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops.activation import SELU_ALPHA, SELU_GAMMA

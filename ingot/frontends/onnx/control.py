@@ -13,7 +13,8 @@ from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import as_scalar, axis_of, bad_model, cast, tidy
+from ingot.frontends.common.elements import as_scalar, cast, tidy
+from ingot.frontends.onnx.common import axis_of, bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, SubGraph, onnx_op
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Value, replace

@@ -11,7 +11,8 @@ from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import Dims, bad_model, cast, reshape, tidy
+from ingot.frontends.common.elements import Dims, cast, reshape, tidy
+from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.quant import requantized, scales
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value

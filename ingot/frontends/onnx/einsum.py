@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import bad_model, reshape
+from ingot.frontends.common.elements import reshape
+from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode
 from ingot.graph.ir import Value
 

@@ -12,7 +12,8 @@ import onnx
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.frontends.onnx.common import bad_model, cast, reshape, scalar
+from ingot.frontends.common.elements import cast, reshape, scalar
+from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value

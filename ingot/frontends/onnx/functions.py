@@ -14,9 +14,9 @@ from functools import cache
 import onnx
 from onnx import defs
 
+from ingot.frontends.common.limits import check_count
 from ingot.frontends.onnx import registry
 from ingot.frontends.onnx.hooks import Hooks, how_to_hook
-from ingot.frontends.onnx.limits import check_count
 from ingot.frontends.onnx.loading import Source, opsets
 from ingot.frontends.onnx.node_order import check_depth, graphs_of
 from ingot.frontends.onnx.reading import Frame, attributes_of, bare_node, schema_of

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import axis_of, bad_model, cast, indices, reshape
+from ingot.frontends.common.elements import cast, indices, reshape
+from ingot.frontends.onnx.common import axis_of, bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 

@@ -20,8 +20,9 @@ import onnx
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Var
+from ingot.frontends.common.limits import check_size
+from ingot.frontends.common.shape_values import ShapeValues, Unknown
 from ingot.frontends.onnx.functions import Function, Library
-from ingot.frontends.onnx.limits import check_size
 from ingot.frontends.onnx.node_order import (
     Initializer,
     check_depth,
@@ -32,7 +33,6 @@ from ingot.frontends.onnx.node_order import (
 )
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import OnnxNode, SubGraph
-from ingot.frontends.onnx.shape_values import ShapeValues, Unknown
 from ingot.frontends.onnx.tensors import sparse_to_array, to_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
@@ -163,12 +163,12 @@ class Walker:
         if value is None:
             raise IngotError("bad-model", f"no node produces the output {name!r}", where=where)
         is_constant = self.known_values.constant_ref(value) is not None
-        if value.name == name and is_constant and value not in earlier:
+        taken = {v.name for v in (*self.g.inputs, *earlier)}
+        if value.name == name and is_constant and value.name not in {v.name for v in earlier}:
             value = self._rename_value(value)
-        elif value.name == name and value not in (*self.g.inputs, *earlier):
+        elif value.name == name and value.name not in taken:
             return value
-        is_free = all(v.name != name for v in (*self.g.inputs, *earlier))
-        copy = Value(name if is_free else self.g.fresh(name), value.type)
+        copy = Value(self.g.fresh(name) if name in taken else name, value.type)
         self.g.nodes.append(Node("identity", (value,), (copy,), (), f"output {name!r}"))
         return copy
 
@@ -188,7 +188,7 @@ class Walker:
         if value is None and self.outer is not None and not self.scope.is_function:
             value = self._capture(name)
         if value is not None:
-            self.scope.values[name] = value
+            value = self.scope.values[name] = self.g.current(value)
         return value
 
     def _find(self, name: str, node: OnnxNode) -> Value:
@@ -272,8 +272,7 @@ class Walker:
                 f"operand {index} ({value.name!r}: {value.type}) is not a short list of integers",
             )
         bound = [self._with_symbols(e) for e in exprs.reshape(-1).tolist()]
-        elements = self.known_values.elements  # created after the bindings, which declare symbols
-        return tuple(elements.simplify(e) for e in bound)
+        return tuple(map(self.g.simplified, bound))  # after the bindings, which declare symbols
 
     def _with_symbols(self, expr: Expr) -> Expr:
         return arith.substitute(expr, {}, self.symbol_of)
@@ -318,7 +317,8 @@ class Walker:
             what = f"sub-graph {attr!r} has {len(formal)} inputs, not {len(inputs)}"
             raise IngotError("bad-model", what, where=node.where)
         names = value_names(proto)
-        g = GraphBuilder(f"{node.name}/{attr}", self.g.store, [*names, *self.g.symbols])
+        taken = [*names, *self.g.symbols]
+        g = GraphBuilder(f"{node.name}/{attr}", self.g.store, taken, self.g.unifier)
         g.symbols.update(self.g.symbols)
         child = Walker(g, self.library, Scope(frame, constants), self)
         for info, (_, value) in zip(formal, inputs):

@@ -18,7 +18,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
-from ingot.frontends.onnx.limits import check_count
+from ingot.frontends.common.limits import check_count
 from ingot.frontends.onnx.strip_tensors import strip_large_tensors
 from ingot.runtime import plan_file
 from ingot.support.errors import IngotError

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ingot.frontends.common.elements import cast, reshape, scalar
 from ingot.frontends.onnx import einsum
-from ingot.frontends.onnx.common import cast, reshape, scalar
 from ingot.frontends.onnx.quant import requantized, scales
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.frontends.onnx.common import axes_of, axis_of, bad_model, cast, reshape, scalar, tidy
+from ingot.frontends.common.elements import cast, reshape, scalar, tidy
+from ingot.frontends.onnx.common import axes_of, axis_of, bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops.common import is_narrow, wide_dtype

@@ -11,7 +11,8 @@ from typing import Any
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.frontends.onnx.common import axis_of, cast, scalar
+from ingot.frontends.common.elements import cast, scalar
+from ingot.frontends.onnx.common import axis_of
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value

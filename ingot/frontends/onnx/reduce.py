@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import axes_of, cast, known_int, known_ints
+from ingot.frontends.common.elements import cast
+from ingot.frontends.onnx.common import axes_of, known_int, known_ints
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import Dims, axes_of, bad_model, cast, tidy
+from ingot.frontends.common.elements import Dims, cast, tidy
+from ingot.frontends.onnx.common import axes_of, bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops.common import same_dim

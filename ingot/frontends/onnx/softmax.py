@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import axis_of, reshape
+from ingot.frontends.common.elements import reshape
+from ingot.frontends.onnx.common import axis_of
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.frontends.onnx.common import as_scalar, bad_model, tidy
+from ingot.frontends.common.elements import as_scalar, tidy
+from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value

@@ -14,7 +14,7 @@ import onnx
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.frontends.onnx.limits import check_rank, check_size
+from ingot.frontends.common.limits import check_rank, check_size
 from ingot.frontends.onnx.loading import Source
 from ingot.graph.types import tensor as tensor_type
 from ingot.support.errors import IngotError

@@ -1,10 +1,9 @@
 """An ONNX model → a graph. In: a path, bytes or ModelProto. Out: Graph, its constants in a store.
 
-Called by pipeline.STAGES["import"]. The file is loaded, its operators are checked (one error lists
-all unsupported ones), its inputs get types, and graph_walk visits the nodes. If the model
-type-checks only under a constraint on dynamic dimensions (two are equal, one is in a range or a
-multiple), the constraint is added and the walk restarts. It also restarts with another choice
-(`Importer.choose`) after an error.
+Called by the importer (importer.py). The file is loaded, its operators are checked (one error lists
+all unsupported ones), its inputs get types, and graph_walk visits the nodes once. What the model
+requires of dynamic dimensions (two are equal, one is in a range or a multiple) the solver learns on
+the way. After an error the walk restarts with another choice (`Importer.choose`), if there is one.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from pathlib import Path
 import onnx
 
 from ingot import ops
+from ingot.frontends.common.limits import check_size
+from ingot.frontends.common.solver import Range, SizeSolver
 from ingot.frontends.onnx import converters
 from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
-from ingot.frontends.onnx.inputs import DimConstraints, Range, SymbolTable, input_type
-from ingot.frontends.onnx.limits import check_size
+from ingot.frontends.onnx.inputs import input_type
 from ingot.frontends.onnx.loading import load, opsets
 from ingot.frontends.onnx.node_order import initializers_of, value_names
 from ingot.frontends.onnx.reading import Frame
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
 from ingot.graph.store import ConstantStore
-from ingot.ops.common import SizeMismatch
 from ingot.support.errors import IngotError
 
 assert converters.FAMILIES and ops.__all__  # importing them fills the two tables
@@ -45,49 +44,55 @@ def import_model(
     library = Library(source, Hooks(kernels or {}))
     frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
     library.check_all(source.model.graph, frame)
-    constraints = DimConstraints(sizes or {})
-    first: IngotError | None = None
-    while True:
-        table = SymbolTable(value_names(source.model.graph), constraints)
-        try:
-            graph = _import(library, frame, table, store)
-            break
-        except IngotError as error:
-            inferred = _inferred_constraints(error, constraints, table)
-            if inferred is not None:
-                constraints = inferred
-                continue
-            first = first or error
-            if not library.choices.backtrack():
-                if error.code != "bad-option":  # a misspelt name leaves a dimension dynamic
-                    table.check_given()
-                raise first from first.__cause__
-            constraints = DimConstraints(sizes or {})  # inferred ones may not hold
-    table.check_given()
+    graph = _import(library, frame, store, sizes or {})
     store.files |= source.opened
     library.hooks.refuse_unused(node.op_type for node in source.model.graph.node)
     return graph
 
 
-def _import(library: Library, frame: Frame, table: SymbolTable, store: ConstantStore) -> Graph:
+def _import(
+    library: Library, frame: Frame, store: ConstantStore, sizes: Mapping[str, int | Range]
+) -> Graph:
+    """Walk the model with each choice in turn, until one fits."""
+    first: IngotError | None = None
+    while True:
+        solver = SizeSolver(value_names(library.source.model.graph), sizes)
+        try:
+            graph = _walk_solved(library, frame, store, solver)
+            solver.check_given()
+            return graph
+        except IngotError as error:
+            first = first or error
+            if not library.choices.backtrack():
+                if error.code != "bad-option":  # a misspelt name leaves a dimension dynamic
+                    solver.check_given()
+                raise first from first.__cause__
+
+
+def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: SizeSolver) -> Graph:
+    """One walk. If it fails after it has learnt of sizes, one more that knows them from the start:
+    a node before that point may have been read in a more general way than it can be used."""
     graph = library.source.model.graph
     constants = initializers_of(graph)
     given = [info for info in graph.input if info.name not in constants]
-    typed = [(info.name, input_type(info, table)) for info in given]
-    typed = [(name, table.resolved(type)) for name, type in typed]
-    for name, type in typed:
-        check_size(type, f"input {name!r}")
-    g = GraphBuilder(graph.name or "model", store, [*value_names(graph), *table.symbols])
-    g.symbols.update(table.symbols)
-    g.inputs.extend(Value(name, type) for name, type in typed)
-    return Walker(g, library, Scope(frame, constants), None).walk_graph(graph, g.inputs)
+    inputs = [Value(info.name, input_type(info, solver)) for info in given]
+    try:
+        return _walk(library, frame, store, solver, inputs)
+    except IngotError as error:
+        if not solver.learnt or error.code == "bad-option":
+            raise
+    return _walk(library, frame, store, solver, inputs)
 
 
-def _inferred_constraints(
-    error: BaseException, constraints: DimConstraints, table: SymbolTable
-) -> DimConstraints | None:
-    """If the error is a mismatch of dynamic sizes: the constraints under which they are equal."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, SizeMismatch):
-        cause = cause.__cause__
-    return None if cause is None else constraints.equated(*cause.sizes, table.symbols)
+def _walk(
+    library: Library, frame: Frame, store: ConstantStore, solver: SizeSolver, inputs: list[Value]
+) -> Graph:
+    graph = library.source.model.graph
+    inputs = [solver.resolve_value(value) for value in inputs]
+    for value in inputs:
+        check_size(value.type, f"input {value.name!r}")
+    taken = [*value_names(graph), *solver.symbols]
+    g = GraphBuilder(graph.name or "model", store, taken, solver)
+    g.inputs.extend(inputs)
+    scope = Scope(frame, initializers_of(graph))
+    return solver.resolve_graph(Walker(g, library, scope, None).walk_graph(graph, g.inputs))

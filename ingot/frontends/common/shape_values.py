@@ -22,13 +22,13 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Opaque, Var
 from ingot.dtypes import DType
-from ingot.frontends.onnx.limits import is_small_expr
-from ingot.frontends.onnx.symbolic_arithmetic import Ratio, SymbolicArithmetic, lift
-from ingot.frontends.onnx.symbolic_ops import SYMBOLIC_OPS, depends_on_data, object_array
+from ingot.frontends.common.limits import is_small_expr
+from ingot.frontends.common.symbolic_arithmetic import Ratio, SymbolicArithmetic, lift
+from ingot.frontends.common.symbolic_ops import SYMBOLIC_OPS, depends_on_data, object_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
 from ingot.graph.opdef import Kind, lookup
-from ingot.graph.types import TensorType, tensor
+from ingot.graph.types import Symbol, TensorType, tensor
 from ingot.support.errors import IngotError
 
 MAX_ELEMENTS = 1024  # elements of an integer tensor that is evaluated; heuristic
@@ -55,22 +55,34 @@ class ShapeValues:
         self.arrays: dict[str, np.ndarray] = {}
         self.holders: dict[str, Value] = {}  # values with data-dependent elements
         self._refs: dict[str, ConstRef] = {}
-        self._elements: tuple[tuple[str, ...], SymbolicArithmetic] | None = None
+        self._elements: tuple[tuple[Symbol, ...], SymbolicArithmetic] | None = None
 
     @property
     def elements(self) -> SymbolicArithmetic:
         """Symbolic arithmetic with the ranges of the symbols declared so far."""
-        names = tuple(self.g.symbols)
-        if self._elements is None or self._elements[0] != names:
-            self._elements = (names, SymbolicArithmetic(self.g.symbols))
+        symbols = tuple(self.g.symbols.values())
+        if self._elements is None or self._elements[0] != symbols:
+            self._elements = (symbols, SymbolicArithmetic(self.g.symbols))
         return self._elements[1]
 
     # queries
 
     def numbers(self, value: Value) -> np.ndarray | None:
         """The value as an array, if it is constant."""
-        array = self.arrays.get(value.name)
+        array = self._current(value)
         return None if array is None or array.dtype == object else array
+
+    def _current(self, value: Value) -> np.ndarray | None:
+        """The known elements, with sizes as they are known now."""
+        array = self.arrays.get(value.name)
+        if array is None or array.dtype != object or self.g.unifier is None:
+            return array
+        flat = array.reshape(-1).tolist()
+        if any(isinstance(e, Expr) and self.g.unifier.resolve(e) != e for e in flat):
+            array = self._tidy(value, array)
+            assert array is not None, "an expression stays one"
+            self.arrays[value.name] = array
+        return array
 
     def constant_ref(self, value: Value) -> ConstRef | None:
         """The value's reference into the constant store, if a `constant` node produces it."""
@@ -78,7 +90,7 @@ class ShapeValues:
 
     def inherit(self, value: Value, outer: ShapeValues, original: Value) -> None:
         """`value` is an input that equals `original` of the enclosing graph."""
-        known = outer.arrays.get(original.name)
+        known = outer._current(original)
         known = outer.lifted(original) if known is None else known
         if known is not None:
             self.arrays[value.name] = known
@@ -86,7 +98,7 @@ class ShapeValues:
     def lifted(self, value: Value) -> np.ndarray | None:
         """The value's elements as expressions, unknown ones as opaque leaves; None if the tensor is
         too large, dynamic or of another type."""
-        array = self.arrays.get(value.name)
+        array = self._current(value)
         shape = _static(value)
         if shape is None or math.prod(shape) > _limit(value.dtype):
             return None
@@ -138,7 +150,7 @@ class ShapeValues:
         if size is None:
             return node
         size = arith.substitute(size, {}, self.symbol_of)  # declares symbols: before `elements`
-        size = self.elements.simplify(size)
+        size = self.g.simplified(size)
         for symbol in node.attr("symbols", ()):
             self.g.symbols.pop(symbol, None)
         out = Value(node.outputs[0].name, tensor(node.outputs[0].dtype, size))
@@ -203,6 +215,8 @@ class ShapeValues:
         """The element simplified; None if it depends on data or the expression is too long."""
         if not isinstance(element, Expr) or not is_small_expr(element):
             return None
+        if self.g.unifier is not None:
+            element = self.g.unifier.resolve(element)
         tidy = self.elements.simplify(element)
         return tidy if is_small_expr(tidy) else None
 

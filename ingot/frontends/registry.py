@@ -1,0 +1,99 @@
+"""Model → importer. In: a path, bytes or a library's model object. Out: an `Importer`.
+
+    class Acme:
+        name = "acme"
+        def accepts(self, model): …       whether it is a model of this format; cheap
+        def identity(self, model): …      its digest for the model cache; None: not cacheable
+        def import_model(self, model, store, shapes, kernels): …     a typed graph
+        def dim_names(self, model): …     the dimensions' names in the file, by input
+
+An importer is asked before anything is compiled, also for a model that the cache holds, so its
+module imports the format's library only where that is used. docs/frontends.md is a guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ingot.support import plugins
+from ingot.support.errors import IngotError
+from ingot.support.file_digest import ModelIdentity
+from ingot.support.plugins import Plugin
+
+if TYPE_CHECKING:
+    from ingot.graph.ir import Graph
+    from ingot.graph.store import ConstantStore
+
+GROUP = "ingot.frontends"
+BUILT_IN = {"onnx": "ingot.frontends.onnx.importer:IMPORTER"}
+DEFAULT = "onnx"
+
+
+class Importer(Protocol):
+    """`shapes`: sizes or ranges of dynamic dimensions, by their names in the model. `kernels`: the
+    user's kernels by operator, as functions from its attributes to those of a `kernel` node."""
+
+    name: str
+
+    def accepts(self, model: Any) -> bool: ...
+
+    def identity(self, model: Any) -> ModelIdentity | None: ...
+
+    def import_model(
+        self,
+        model: Any,
+        store: ConstantStore,
+        shapes: Mapping[str, Any],
+        kernels: Mapping[str, Any],
+    ) -> Graph: ...
+
+    def dim_names(self, model: Any) -> dict[str, tuple[str, ...]]:
+        """For each input, the name of each dimension; empty for one that has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An importer that some package declares; `error` says why it cannot be loaded."""
+
+    plugin: Plugin
+    importer: Importer | None
+    error: str = ""
+
+
+def find(model: Any) -> Importer:
+    """The first importer that accepts the model: built-in ones, then those of other packages. If
+    there is none, the default one, which reports what is wrong with the model."""
+    return _plugin(model).load()
+
+
+def identity(model: Any) -> tuple[tuple[str, str, str], ModelIdentity | None]:
+    """For cache keys: the importer's name, version and source digest, and the model's digest."""
+    plugin = _plugin(model)
+    return plugin.identity, plugin.load().identity(model)
+
+
+def installed() -> list[Installed]:
+    """Every importer; one that fails to load does not hide the others."""
+    found = []
+    for plugin in plugins.all_of(GROUP, BUILT_IN):
+        try:
+            found.append(Installed(plugin, plugin.load()))
+        except IngotError as error:
+            found.append(Installed(plugin, None, error.why or error.what))
+    return found
+
+
+def _plugin(model: Any) -> Plugin:
+    own = {name: plugins.find(GROUP, BUILT_IN, name) for name in BUILT_IN}
+    for plugin in own.values():
+        if plugin is not None and plugin.load().accepts(model):
+            return plugin
+    for found in installed():
+        if found.importer is not None and found.importer.accepts(model):
+            return found.plugin
+    default = own[DEFAULT]
+    assert default is not None, "the default importer is built in"
+    return default
