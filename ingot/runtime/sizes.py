@@ -45,7 +45,8 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
     outputs = tuple(_shape(port, known) for port in package.outputs)
     table = tuple(known.get(s.name, 0) for s in package.symbols)
     _check_maybe_negative_sizes(package, known)
-    if all(shape is not None and 0 in shape for shape in outputs) and not package.state:
+    is_empty = bool(outputs) and all(shape is not None and 0 in shape for shape in outputs)
+    if is_empty and not package.state:
         _check_ranges(package, known, least=0)
         return Sizes(table, outputs, (0,) * len(package.arenas), 0, 1, is_empty=True)
     _check_ranges(package, known, least=1)
@@ -101,7 +102,7 @@ def _check_ranges(package: Package, known: dict[str, int], least: int) -> None:
     """Each dimension is in its range; one at least 1 and of any size may be `least`, too."""
     for symbol in package.symbols:
         if symbol.source == "input" and symbol.name in known:
-            is_any = (symbol.low, symbol.high) == (1, None)
+            is_any = (symbol.low, symbol.high, symbol.divisor) == (1, None, 1)
             if not (is_any and known[symbol.name] >= least):
                 _check_range(package, symbol, known[symbol.name])
 
