@@ -60,7 +60,7 @@ def _import(model: Any, s: Session) -> Graph:
             )
         check_names(model, s.shapes)
         return model
-    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels)
+    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels, s.example)
 
 
 def _fold(graph: Graph, s: Session) -> Graph:

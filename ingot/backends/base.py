@@ -52,6 +52,7 @@ class Session:
     backend: Backend
     stages: tuple[Stage, ...]  # the whole pipeline of the target
     shapes: Mapping[str, Any] = field(default_factory=dict)
+    example: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the inputs
     state: Mapping[str, str] = field(default_factory=dict)
     kernels: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=current)

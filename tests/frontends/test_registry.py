@@ -26,7 +26,7 @@ class Doubling:
         return isinstance(model, dict) and "factor" in model
     def identity(self, model):
         return ModelIdentity(repr(model))
-    def import_model(self, model, store, shapes, kernels):
+    def import_model(self, model, store, shapes, kernels, example):
         g = GraphBuilder("doubling", store)
         x = g.input("x", tensor(dtypes.f32, 3))
         return g.finish([g.add("mul", [x, g.constant(np.float32(model["factor"]))])])
