@@ -13,6 +13,7 @@ from ingot import target as targets
 from ingot.backends import shared
 from ingot.backends.base import Stage
 from ingot.backends.packaging import package
+from ingot.backends.plan_contractions import plan_contractions
 from ingot.backends.report import report, summarize_kernels
 from ingot.codegen import llvm, llvm_object
 from ingot.cost import contraction as cost
@@ -123,6 +124,9 @@ STAGES = (
           "make zero padding a node, where the producer can write into the padded buffer"),
     shared.FUSE,
     shared.ALIAS_BUFFERS,
+    Stage("plan_contractions", lambda g, s: plan_contractions(g, s.target, CPU_RULES),
+          "graph", "graph",
+          "decide tile, packing and cache blocks of each contraction: a plan on its fused node"),
     shared.LOWER,
     shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,

@@ -62,13 +62,9 @@ def _row(program: program_ir.Program, s: program_ir.Launch, summary: KernelSumma
         why_scalar=summary.why_scalar,
         tile=summary.tile,
         plan="; ".join(str(plan) for _, plan in kernel.plans),
-        remarks=tuple(dict.fromkeys(_sentence(r) for r in kernel.remarks)),
+        remarks=tuple(f"{r.block}: {r.why}" for r in kernel.remarks if r.about == ir.STEP),
         layouts=_layouts(kernel, [buffers[name].shape for name in s.args]),
     )
-
-
-def _sentence(remark: ir.Remark) -> str:
-    return f"{remark.block or 'kernel'}: {remark.about}: {remark.why}"
 
 
 def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str:

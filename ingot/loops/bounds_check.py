@@ -27,7 +27,9 @@ def check_bounds(kernel: ir.Kernel) -> None:
     if any(isinstance(s, ir.Fail) for s in visit.walk_stmts(kernel.body)):
         return  # statements after a Fail may never run
     env = {size.name: Interval(max(1, size.low), size.high) for size in kernel.sizes}
-    for stmt, access, loops, axes in _Walk(env).stmt(kernel.body):
+    walk = _Walk(env)
+    walk.stmt(kernel.body)
+    for stmt, access, loops, axes in walk.found:
         for index, dim in zip(access.indices, access.buffer.shape):
             range_ = _ends(arith.substitute(index, axes), loops, env)
             if range_ is None:
@@ -74,15 +76,16 @@ class _Walk:
         self.env = env
         self.loops: dict[str, ir.For] = {}
         self.axes: dict[str, arith.Expr] = {}
+        self.found: list[Found] = []
 
     @segmented
-    def stmt(self, s: Stmt) -> Iterator[Found]:
+    def stmt(self, s: Stmt) -> None:
         if isinstance(s, ir.If | ir.While) or (isinstance(s, ir.Block) and s.where is not None):
             return
         for load in (load for value in visit.own_exprs(s) for load in _unconditional_loads(value)):
-            yield s, load, self.loops, self.axes
+            self.found.append((s, load, self.loops, self.axes))
         if isinstance(s, ir.Store) and s.mask is None and s.value.lanes == 1:
-            yield s, s, self.loops, self.axes
+            self.found.append((s, s, self.loops, self.axes))
         before = self.loops, self.axes
         if isinstance(s, ir.For):
             if not self.is_certain(s):
@@ -92,7 +95,7 @@ class _Walk:
             bound = {axis.var: arith.substitute(axis.binding, self.axes) for axis in s.axes}
             self.axes = {**self.axes, **bound}
         for child in visit.sub_stmts(s):
-            yield from self.stmt(child)
+            self.stmt(child)
         self.loops, self.axes = before
 
     def is_certain(self, loop: ir.For) -> bool:

@@ -40,13 +40,14 @@ class ValueCompiler:
 
     # --- indices ---
 
+    @segmented
     def index(self, i: arith.Expr) -> Number:
         return self._nested(self._index, i)
 
+    @segmented
     def value(self, e: Expr) -> Value:
         return self._nested(self._value, e)
 
-    @segmented
     def _nested(self, compile_: Callable[[Any], C], e: Any) -> C:
         self.nesting += 1
         made = compile_(e)

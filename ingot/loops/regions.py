@@ -8,7 +8,7 @@ the whole dimension. Used by schedule, legalize and plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -224,10 +224,12 @@ def _is_loaded(e: arith.Expr) -> bool:
 # --- accesses -----------------------------------------------------------------------------------
 
 
-def accesses(stmt: Stmt) -> Iterator[RegionAccess]:
+def accesses(stmt: Stmt) -> list[RegionAccess]:
     """Every access of `stmt` in program order, without those to buffers it allocates."""
     local = {s.buffer.name for s in visit.walk_stmts(stmt) if isinstance(s, ir.Alloc)}
-    return _Walk(local).stmt(stmt)
+    walk = _Walk(local)
+    walk.stmt(stmt)
+    return walk.found
 
 
 class _Walk:
@@ -237,51 +239,52 @@ class _Walk:
         self.loops: tuple[ir.For, ...] = ()
         self.block: ir.Block | None = None
         self.guards = 0
+        self.found: list[RegionAccess] = []
 
     @segmented
-    def stmt(self, s: Stmt) -> Iterator[RegionAccess]:
+    def stmt(self, s: Stmt) -> None:
         if not isinstance(s, ir.Block):  # a block's `where` uses its axes
-            yield from self.loads(visit.own_exprs(s))
+            self.loads(visit.own_exprs(s))
         match s:
             case ir.Store():
-                yield from self.access(s.buffer, self.wide(s, s.value.lanes), True, s.mask)
+                self.access(s.buffer, self.wide(s, s.value.lanes), True, s.mask)
             case ir.Call() | ir.CopyAsync():
-                yield from self.boxes(s)
+                self.boxes(s)
             case ir.For():
                 before = self.loops
                 start, stop = self.outside(s.start), self.outside(s.stop)
                 self.loops = (*before, ir.replace(s, start=start, stop=stop))
-                yield from self.stmt(s.body)
+                self.stmt(s.body)
                 self.loops = before
             case ir.Block():
-                yield from self.inside(s)
+                self.inside(s)
             case ir.If() | ir.While():
                 self.guards += 1
                 for child in visit.sub_stmts(s):
-                    yield from self.stmt(child)
+                    self.stmt(child)
                 self.guards -= 1
             case _:
                 for child in visit.sub_stmts(s):
-                    yield from self.stmt(child)
+                    self.stmt(child)
 
-    def inside(self, s: ir.Block) -> Iterator[RegionAccess]:
+    def inside(self, s: ir.Block) -> None:
         before = self.axes, self.block
         self.axes = self.axes | {axis.var: self.outside(axis.binding) for axis in s.axes}
         self.block = s
-        yield from self.loads(visit.own_exprs(s))
+        self.loads(visit.own_exprs(s))
         self.guards += s.where is not None
         for child in visit.sub_stmts(s):
-            yield from self.stmt(child)
+            self.stmt(child)
         self.guards -= s.where is not None
         self.axes, self.block = before
 
     def outside(self, i: arith.Expr) -> arith.Expr:
         return arith.substitute(i, self.axes)
 
-    def loads(self, values: Sequence[Expr]) -> Iterator[RegionAccess]:
+    def loads(self, values: Sequence[Expr]) -> None:
         for e in (sub for value in values for sub in visit.walk_exprs(value)):
             if isinstance(e, ir.Load):
-                yield from self.access(e.buffer, self.wide(e, e.width), False, e.mask)
+                self.access(e.buffer, self.wide(e, e.width), False, e.mask)
 
     def wide(self, x: ir.Load | ir.Store, width: int) -> tuple[Span, ...]:
         """Lanes extend along the last dimension; unknown if they may cross into the next row."""
@@ -303,7 +306,7 @@ class _Walk:
         span = _span((last, last), ends, {})
         return span is not None and prove("lt", span[1], buffer.shape[-1])
 
-    def boxes(self, s: ir.Call | ir.CopyAsync) -> Iterator[RegionAccess]:
+    def boxes(self, s: ir.Call | ir.CopyAsync) -> None:
         if isinstance(s, ir.CopyAsync):
             operands = [(s.src, False), (s.dst, True)]
         else:
@@ -317,11 +320,11 @@ class _Walk:
             for offset, extent in zip(box.offsets, box.extents):
                 first = self.outside(offset)
                 spans.append((first, first + self.outside(extent) - 1))
-            yield from self.access(box.buffer, tuple(spans), writes, None)
+            self.access(box.buffer, tuple(spans), writes, None)
 
     def access(
         self, buffer: Buffer, spans: tuple[Span, ...], writes: bool, mask: Expr | None
-    ) -> Iterator[RegionAccess]:
+    ) -> None:
         if buffer.name not in self.local:
             guarded = self.guards > 0 or mask is not None
-            yield RegionAccess(buffer, spans, writes, self.loops, self.block, guarded)
+            self.found.append(RegionAccess(buffer, spans, writes, self.loops, self.block, guarded))

@@ -58,13 +58,14 @@ class Renamer:
         return ir.replace(b, name=self.buffers.get(b.name, b.name), shape=shape)
 
     def index(self, i: arith.Expr) -> arith.Expr:
+        return arith.fold(i, self.leaf, lambda e, a, b: type(e)(a, b))
+
+    def leaf(self, i: arith.Expr) -> arith.Expr:
         match i:
             case arith.Var(name=name):
                 return arith.Var(self.variables[name]) if name in self.variables else i
             case arith.Opaque(payload=payload):
                 return arith.Opaque(self.value(payload))
-            case arith.Binary(a=a, b=b):
-                return type(i)(self.index(a), self.index(b))
         return i
 
     @segmented

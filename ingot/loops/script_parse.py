@@ -22,6 +22,7 @@ from ingot.loops.script_print import AXES, LOOPS
 from ingot.loops.script_scope import Binding, Helper, Source, Variable
 from ingot.loops.script_values import Values
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 _LOOP_KINDS = {word: kind for kind, word in LOOPS.items()} | {"range": LoopKind.SERIAL}
 _AXIS_KINDS = {word: kind for kind, word in AXES.items()}
@@ -275,6 +276,7 @@ class _Parser(Values):
         self.own.add(name)
         return lambda body: ir.Let(made, bound, body)
 
+    @segmented
     def stmt(self, node: ast.stmt) -> Stmt:
         made = self.any_stmt(node)
         self.nodes[id(made)] = node

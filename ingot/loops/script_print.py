@@ -350,7 +350,7 @@ class _Printer:
             case ir.While(cond=cond, body=body):
                 self.indented(f"while {value(cond)}:", body)
             case ir.If():
-                self.branch(s, "if")
+                self.branch(s)
             case ir.Let(name=name, value=bound, body=body):
                 self.indented(f"with let({value(bound)}) as {name}:", body)
             case ir.Alloc(buffer=buffer, body=body):
@@ -384,11 +384,12 @@ class _Printer:
             case _:
                 assert_never(s)  # type: ignore[arg-type]
 
-    def branch(self, s: ir.If, word: str) -> None:
-        self.indented(f"{word} {value(s.cond)}:", s.then)
-        if isinstance(s.orelse, ir.If):
-            self.branch(s.orelse, "elif")
-        elif s.orelse is not None:
+    def branch(self, s: ir.If) -> None:
+        self.indented(f"if {value(s.cond)}:", s.then)
+        while isinstance(s.orelse, ir.If):
+            s = s.orelse
+            self.indented(f"elif {value(s.cond)}:", s.then)
+        if s.orelse is not None:
             self.indented("else:", s.orelse)
 
     def loop(self, s: ir.For) -> None:

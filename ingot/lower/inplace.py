@@ -6,7 +6,7 @@ then removed (a scatter touches only the updated elements), and no element is ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value
@@ -14,7 +14,7 @@ from ingot.loops import ir, visit
 
 
 def state_to_update(
-    graph: Graph, node: Node, later: Sequence[Node], buffer_of: Mapping[str, str]
+    graph: Graph, node: Node, later: Iterable[Node], buffer_of: Mapping[str, str]
 ) -> Value | None:
     """The state whose successor the node computes, if no later node reads the old state.
     `buffer_of` maps each value to its buffer."""

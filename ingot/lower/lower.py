@@ -2,14 +2,15 @@
 
 In: a graph after `fuse`, whose values may be views of others. Out: an unplanned Program. A fused
 node is one kernel and one launch, a view has its base's buffer, and what is in place needs nothing.
-Called by pipeline.STAGES["lower"].
+A stage of back ends (backends/shared.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import gcd
 
 import numpy as np
@@ -26,7 +27,7 @@ from ingot.loops import ir as loops
 from ingot.lower.constants import constants_to_allocate
 from ingot.lower.inplace import state_to_update, update_in_place
 from ingot.lower.kernels import bind_kernel, group_kernel, place, sizes_kernel
-from ingot.ops.fused import fused_node
+from ingot.ops.fused import fused_node, parse_plans
 from ingot.ops.views import is_view
 from ingot.program import ir
 
@@ -44,7 +45,7 @@ class Lowering:
         self.symbols: dict[str, Symbol] = dict(graph.symbol_map)
         self.buffers: dict[str, ir.Buffer] = {}
         self.kernels: dict[str, loops.Kernel] = {}
-        self.kernel_names: dict[tuple[str, loops.Kernel], str] = {}  # by family and kernel
+        self.kernel_names: dict[tuple, str] = {}  # by family, kernel and plans
         self.constants: dict[ConstRef, str] = {}
         self.stmts: list[ir.Stmt] = []
         self.views = Views(graph)  # of the graph being lowered
@@ -164,7 +165,7 @@ class Lowering:
             elif self.views.is_in_place(node):
                 self.allocate(node.outputs[0], wanted)
             else:
-                self.launch_node(node, wanted, graph.nodes[position + 1 :])
+                self.launch_node(node, wanted, islice(graph.nodes, position + 1, None))
 
     def allocate_constants(self, graph: Graph) -> None:
         """Allocate a buffer for each constant that kernels read, plain or packed."""
@@ -189,7 +190,7 @@ class Lowering:
     def true_flag(self) -> str:
         return self.constant(Value("true", tensor(dtypes.bool_)), self.store.add(np.array(True)))
 
-    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Sequence[Node]) -> None:
+    def launch_node(self, node: Node, wanted: dict[str, ir.Storage], later: Iterable[Node]) -> None:
         """One kernel, and one launch of it. A node outside a group is a group of one."""
         group = node if node.op == "fused" else fused_node([node], node.outputs, node)
         if bound_symbols(node):
@@ -210,7 +211,11 @@ class Lowering:
             self.buffer_of[group.outputs[0].name] = self.buffer_of[state.name]
             kernel, args = updated, args[:-1]
         made = loops.replace(
-            kernel, name=body.name, origin=node.origin, family=group.attr("family")
+            kernel,
+            name=body.name,
+            origin=node.origin,
+            family=group.attr("family"),
+            plans=parse_plans(group.attr("plans", ())),
         )
         self.launch(made, args, placed.offsets)
 
@@ -227,7 +232,7 @@ class Lowering:
 
     def kernel(self, kernel: loops.Kernel) -> str:
         """The name under which the program has this kernel; equal kernels are one."""
-        key = kernel.family, kernel
+        key = kernel.family, kernel, kernel.plans
         if key not in self.kernel_names:
             name = self.kernel_names[key] = self.fresh(kernel.name, self.kernels)
             self.kernels[name] = loops.replace(kernel, name=name)

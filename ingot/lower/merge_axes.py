@@ -6,8 +6,8 @@
 In: a kernel whose stages are plain nests. Out: the kernel with fewer axes; buffer shapes merge the
 same way, without a copy. A matmul of (batch, rows, k) becomes a GEMM of (rows, k), and so does a
 convolution over channels-last data: its input window is found by dividing the merged axis, once for
-each row of a register tile, and tiles run across rows and images. Called by
-pipeline.STAGES["merge_axes"] for every kernel of a program; later stages may ask it again, since
+each row of a register tile, and tiles run across rows and images. A stage of
+back ends, for every kernel of a program; later stages may ask it again, since
 equal kernels are merged once.
 """
 
@@ -40,7 +40,8 @@ def merge_axes(kernel: Kernel) -> Kernel:
     made = _merged_fully(kernel)
     if made == kernel:
         return kernel
-    return ir.replace(made, name=kernel.name, origin=kernel.origin, family=kernel.family)
+    kept = ("name", "origin", "family", "plans", "remarks")  # equal kernels differ in these
+    return ir.replace(made, **{field: getattr(kernel, field) for field in kept})
 
 
 @lru_cache(maxsize=1024)

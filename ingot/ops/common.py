@@ -12,6 +12,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
 from ingot.arith.simplify import simplify
 from ingot.dtypes import DType
 from ingot.graph.opdef import SizeMismatch, type_error
@@ -160,6 +161,19 @@ def widen_array(x: np.ndarray) -> np.ndarray:
 def run_failed(reason: str) -> IngotError:
     """The error a reference raises where compiled code executes `Fail(reason)`."""
     return IngotError("run-failed", reason)
+
+
+def refuse_empty(b: Build, extent: Dim, outputs: Sequence[Dim], reason: str) -> bool:
+    """Fail at run time if an axis is empty and some output is not. False: it is never empty."""
+    names = arith.free_vars(extent)
+    if prove("ge", extent, 1, {n: b.ranges.get(n, Interval(0, None)) for n in names}):
+        return False
+    bad: Expr = ir.Compare("eq", ir.Index(extent), ir.value_of(0, dtypes.i64))
+    for size in outputs:
+        if arith.as_int(size) is None:
+            bad = bad & ir.Compare("gt", ir.Index(size), ir.value_of(0, dtypes.i64))
+    b.check((), lambda: bad, reason)
+    return True
 
 
 # --- sample data --------------------------------------------------------------------------------

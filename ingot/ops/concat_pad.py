@@ -6,7 +6,9 @@ by ops/__init__.py. A masked load reads no memory where its mask is false.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr
 from ingot.ops import common
 from ingot.ops.movement import SAMPLED, per_axis
+
+Side = tuple[Dim, arith.IntLike, arith.IntLike]  # an axis: extent, elements before, after
+NO_BORDER = "pad: an empty axis has no border to repeat"
 
 
 def at_least(i: arith.Expr, bound: arith.IntLike) -> Expr:
@@ -159,20 +164,29 @@ class Pad(OpDef):
         mode = attrs.get("mode", "constant")
         sides = list(zip(x.shape, attrs["before"], attrs["after"]))
 
+        empty = [] if mode == "constant" else self._refuse_empty(b, sides, outputs[0].shape)
+
         def formula(*point):
             if mode != "constant":
-                return x[tuple(_border(i, *side, mode) for i, side in zip(point, sides))]
+                source = tuple(_border(i, *side, mode) for i, side in zip(point, sides))
+                mask = all_of([at_least(size, 1) for size in empty])
+                other = None if mask is None else ir.value_of(0, x.dtype)
+                return ir.Load(x, source, mask=mask, other=other)
             source = tuple(i - low for i, (_, low, _) in zip(point, sides))
             masks = [m for j, side in zip(source, sides) for m in _inside(j, *side)]
-            if not masks:
+            mask = all_of(masks)
+            if mask is None:
                 return x[source]
-            mask = masks[0]
-            for more in masks[1:]:
-                mask = mask & more
             other = value[()] if value is not None else ir.value_of(0, x.dtype)
             return ir.Load(x, source, mask=mask, other=other)
 
         return [b.compute("pad", outputs[0].shape, formula)]
+
+    def _refuse_empty(self, b: Build, sides: Sequence[Side], shape: Sequence[Dim]) -> list[Dim]:
+        """The kept sizes that may be 0 although the output has elements, each checked."""
+        padded = [side for side in sides if any(arith.as_int(n) != 0 for n in side[1:])]
+        kept = [extent - _cropped(low) - _cropped(high) for extent, low, high in padded]
+        return [d for d in kept if common.refuse_empty(b, d, shape, NO_BORDER)]
 
     def samples(self) -> list[Sample]:
         rows: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
@@ -195,15 +209,24 @@ def _border(
     i: arith.Expr, extent: Dim, low: arith.IntLike, high: arith.IntLike, mode: str
 ) -> arith.Expr:
     """The source index of output index `i`: crop first, then mirror, clamp or wrap."""
-    crop = arith.maximum(-arith.wrap(low), 0)
-    size = extent - crop - arith.maximum(-arith.wrap(high), 0)
+    crop = _cropped(low)
+    size = extent - crop - _cropped(high)
     j = i - arith.maximum(low, 0)
     if mode == "edge":
         return crop + arith.maximum(arith.minimum(j, size - 1), 0)
     if mode == "wrap":
-        return crop + (arith.Const(0) if arith.is_const(size, 0) else j % size)
+        return crop + j % arith.maximum(size, 1)  # an empty axis is refused
     period = arith.maximum((size - 1) * 2, 1)
     return crop + arith.minimum(j % period, period - j % period)
+
+
+def _cropped(amount: arith.IntLike) -> Dim:
+    return arith.maximum(-arith.wrap(amount), 0)
+
+
+def all_of(masks: Sequence[Expr]) -> Expr | None:
+    """The conjunction; None if there is none."""
+    return reduce(operator.and_, masks) if masks else None
 
 
 def _inside(j: arith.Expr, extent: Dim, low: arith.IntLike, high: arith.IntLike) -> list[Expr]:
@@ -223,6 +246,10 @@ def _pad_axis(
         shapes = [(*x.shape[:axis], n, *x.shape[axis + 1 :]) for n in (low, high)]
         ends = [np.full(shape, value, x.dtype) for shape in shapes]
         return np.concatenate([ends[0], x, ends[1]], axis)
+    if size == 0:
+        if len(wanted) and np.delete(x.shape, axis).all():
+            raise common.run_failed(NO_BORDER)
+        return np.zeros((*x.shape[:axis], len(wanted), *x.shape[axis + 1 :]), x.dtype)
     return np.take(x, [_source(j, size, mode) for j in wanted], axis)
 
 

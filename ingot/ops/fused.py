@@ -3,7 +3,8 @@
 fused(*operands){body, anchor, family}
     `body` is a graph of plain operators over the operands. `anchor` names the value in it whose
     operator decides the loop nest (a contraction, a reduction, an opaque operator), or is none.
-    `family` is the key of the schedule rules. The node's outputs are the body's.
+    `family` is the key of the schedule rules. The node's outputs are the body's. `plans`, which the
+    back end's planning stage adds, has a "block: plan" for each contraction (cost/plan.py).
 
 Values of a body are named by position (`x0`, `x1`, … and the operators), so that equal groups have
 equal bodies and lower builds one kernel for them. The body's name is the kernel's name. passes/fuse
@@ -12,11 +13,12 @@ makes these nodes, lower turns each into one launch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ingot import dtypes
+from ingot.cost.plan import ContractionPlan, parse_plan
 from ingot.graph.ir import Graph, Node, Value, make_attrs, replace
 from ingot.graph.opdef import (
     TABLE,
@@ -30,6 +32,7 @@ from ingot.graph.opdef import (
     type_error,
 )
 from ingot.graph.types import TensorType, Type, tensor
+from ingot.graph.verify import bound_symbols
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer
 from ingot.ops.common import floats
@@ -50,6 +53,7 @@ class Fused(OpDef):
             given = ", ".join(map(str, inputs))
             what = f"the body {body.name!r} takes ({', '.join(map(str, wanted))}), got ({given})"
             raise type_error(self.name, what, "operands repeat the types of the body's inputs")
+        self.check_body(body)
         made = [v.name for n in body.nodes for v in n.outputs]
         if anchor is not None and anchor not in made:
             hint = f"a value that the body computes ({', '.join(made)}), or none"
@@ -57,7 +61,20 @@ class Fused(OpDef):
         if family not in families():
             hint = f"the families are {', '.join(sorted(families()))}"
             raise type_error(self.name, f"the family {family!r} is unknown", hint)
+        parse_plans(attrs.get("plans", ()))
         return [v.tensor for v in body.outputs]
+
+    def check_body(self, body: Graph) -> None:
+        """A body becomes one kernel that computes all its outputs."""
+        for node in body.nodes:
+            is_alone = bool(bound_symbols(node)) or any(True for _ in node.subgraphs)
+            if is_alone or not defn(node).has_compute:
+                hint = "constants, control flow and nodes that bind symbols stay outside of groups"
+                raise type_error(self.name, f"{node.op} is no part of a kernel", hint)
+        inputs = [v.name for v in body.outputs if v in body.inputs]
+        if inputs or body.state or body.views:
+            hint = "outputs are computed in the body; states and views belong to the outer graph"
+            raise type_error(self.name, f"the body {body.name!r} is more than a kernel", hint)
 
     def evaluate(
         self, inputs: Sequence[np.ndarray | None], attrs: Attrs, run: RunGraph
@@ -86,6 +103,17 @@ class Fused(OpDef):
             Sample((floats(4, 4), floats(4, 4)), fused_node(gemm, (z,), gemm[0]).attr_map),
             Sample((floats(4, 4), floats(4, 4)), fused_node(gemm, (y, z), gemm[0]).attr_map),
         ]
+
+
+def show_plans(plans: Iterable[tuple[str, ContractionPlan]]) -> tuple[str, ...]:
+    """The attribute `plans`."""
+    return tuple(f"{block}: {plan}" for block, plan in plans)
+
+
+def parse_plans(texts: Iterable[str]) -> tuple[tuple[str, ContractionPlan], ...]:
+    """Block → plan, of the attribute `plans`."""
+    pairs = (text.partition(": ") for text in texts)
+    return tuple((block, parse_plan(plan)) for block, _, plan in pairs)
 
 
 def families() -> set[str]:

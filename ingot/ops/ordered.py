@@ -22,6 +22,7 @@ from ingot.ops.common import (
     integers,
     narrow,
     normalize_axis,
+    refuse_empty,
     run_failed,
     tensor_types,
     wide_dtype,
@@ -29,6 +30,8 @@ from ingot.ops.common import (
     widen_array,
 )
 from ingot.ops.reduce import full_point, guard_empty, reduced_shape
+
+NO_ELEMENT = "an empty axis has no largest or smallest element"
 
 
 class ArgExtreme(OpDef):
@@ -48,6 +51,8 @@ class ArgExtreme(OpDef):
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         x, axis = widen_array(inputs[0]), attrs["axis"]  # type: ignore[arg-type]
+        if x.shape[axis] == 0 and x.size == 0 and np.delete(x.shape, axis).all():
+            raise run_failed(NO_ELEMENT)
         pick = np.argmax if self.better == "gt" else np.argmin
         if attrs.get("select_last", False):
             found = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis)
@@ -80,6 +85,7 @@ class ArgExtreme(OpDef):
                 take = take | (nan & (~best_nan | ir.Compare(tie, index, best_index)))
             return [ir.Select(take, value, best), ir.Select(take, index, best_index)]
 
+        refuse_empty(b, x.shape[axis], shape, NO_ELEMENT)
         zero = ir.Lit(0, dtypes.i64)
         _, indices = b.fold(["best", "index"], shape, over, [start, zero], update)
         return [guard_empty(b, indices, over, zero)]

@@ -177,7 +177,7 @@ class Recurrent(OpDef):
             gates = self.gate_functions(attrs, d)
             y = np.zeros((steps, batch, hidden), x.dtype)
             for row in range(batch):
-                times = list(range(int(lengths[row])))
+                times = list(range(min(int(lengths[row]), steps)))
                 own = [s[row : row + 1] for s in state]
                 for t in reversed(times) if backwards else times:
                     inner = x[t, row : row + 1] @ w[d].T

@@ -19,7 +19,6 @@ import numpy as np
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
-from ingot.cost.winograd import OUTPUT_TILE, TRANSFORM_POINTS
 from ingot.dtypes import DType
 from ingot.graph.opdef import Attrs, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
@@ -30,7 +29,8 @@ from ingot.ops.common import floats, require_same_dtype, same_dim, tensor_type
 from ingot.ops.conv import ConvBase, Window, all_of, inside, out_sizes, window
 from ingot.ops.reduce import reduce_over
 
-KERNEL, INPUT_TILE = 3, 4  # sizes along one axis
+KERNEL, OUTPUT_TILE, INPUT_TILE = 3, 2, 4  # sizes along one axis
+TRANSFORM_POINTS = INPUT_TILE**2  # values of a transformed tile: GEMMs of one convolution
 INPUT_TRANSFORM = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1))  # Bᵀ
 WEIGHT_TRANSFORM = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
 OUTPUT_TRANSFORM = ((1, 1, 1, 0), (0, 1, -1, 1))  # Aᵀ

@@ -126,7 +126,8 @@ class Executable:
             {**known, **sizes},
             measured,
         )
-        return "\n".join([*self.package.notes, report.table(rows)])
+        steps = report.refused_steps(self.package.report)
+        return "\n".join([*self.package.notes, report.table(rows), *steps])
 
     def save(self, path: str | PathLike) -> None:
         """Write the compiled model to one file, which `ingot.load` reads without the compiler."""

@@ -51,7 +51,7 @@ class LaunchRow:
     why_scalar: str = ""
     tile: str = ""  # register tile of a GEMM or convolution: rows x columns
     plan: str = ""  # what the cost model decided for its contractions (cost/plan.py)
-    remarks: tuple[str, ...] = ()  # refused steps of its schedule, and reasons
+    remarks: tuple[str, ...] = ()  # steps of its schedule that were refused, and why
     layouts: str = ""  # shapes of its buffers in memory order: read -> written
 
     @property
@@ -112,6 +112,12 @@ def lines(
 def table(cells: Iterable[tuple[str, ...]]) -> str:
     """The rows of cells below the column names."""
     return "\n".join(columns([HEAD, *cells]))
+
+
+def refused_steps(rows: Iterable[LaunchRow]) -> list[str]:
+    """A line for each step of a schedule that was refused; equal kernels have one."""
+    found = (f"{row.kernel}: {remark}" for row in rows for remark in row.remarks)
+    return [f"refused step in {line}" for line in dict.fromkeys(found)]
 
 
 def number(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:

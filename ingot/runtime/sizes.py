@@ -105,8 +105,6 @@ def _check_range(package: Package, symbol, value: int) -> None:
     if value < symbol.low or (symbol.high is not None and value > symbol.high):
         wider = f"shapes={{{symbol.name!r}: (low, high)}}"
         hint = f"compile with {wider} for a wider range, if the model allows it"
-        if value < 1:
-            hint = "a dynamic dimension is at least 1: skip the call when there is no data"
         raise IngotError(
             "bad-input",
             f"{symbol.name!r} is {value}, outside its range {symbol.low} to {top}",

@@ -31,11 +31,15 @@ class Problem:
 
 def unknown_stmt(s: Stmt) -> Stmt | None:
     """The first statement outside blocks that is not in STRUCTURE; nothing is known about it."""
-    if isinstance(s, Block):
-        return None
-    if not isinstance(s, STRUCTURE):
-        return s
-    return next((f for child in visit.sub_stmts(s) if (f := unknown_stmt(child)) is not None), None)
+    todo = [s]
+    while todo:
+        s = todo.pop()
+        if isinstance(s, Block):
+            continue
+        if not isinstance(s, STRUCTURE):
+            return s
+        todo.extend(reversed(visit.sub_stmts(s)))
+    return None
 
 
 def independent(kernel: Kernel, loop: For, private: bool) -> Problem | None:

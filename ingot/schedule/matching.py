@@ -17,7 +17,6 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.ir import Block, Expr, For, Kernel, Slice, Stmt
 from ingot.schedule.analyzer import Analyzer
-from ingot.support.stack import segmented
 
 COMMUTE = ("add", "mul", "min", "max", "and", "or", "xor")
 Boxes = dict[str, Slice]  # by parameter
@@ -122,7 +121,6 @@ class _Match:
         for found in self.access(a.buffer, a.indices, b.buffer, b.indices, boxes):
             yield from self.value(a.value, b.value, found)
 
-    @segmented
     def value(self, a: Expr, b: Expr, boxes: Boxes) -> Iterator[Boxes]:
         """All ways to match `b` with `a`."""
         match a, b:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from functools import wraps
+from inspect import isgeneratorfunction
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +34,9 @@ _nesting = _Nesting()
 
 
 def segmented(walk: F) -> F:
-    """Mark a recursive function or method; it takes positional arguments only."""
+    """Mark a recursive function or method; it takes positional arguments only. A generator runs
+    after its call has returned: it needs an explicit stack."""
+    assert not isgeneratorfunction(walk), f"{walk.__qualname__} is a generator"
 
     @wraps(walk)
     def step(*args: Any) -> Any:

@@ -20,7 +20,7 @@ from ingot.legalize import legalize_kernel
 from ingot.legalize.split_kernels import split_kernel
 from ingot.loops.script_parse import parse
 from ingot.loops.work import kernel_flops
-from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, table
+from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, refused_steps, table
 from ingot.schedule import Schedule
 from ingot.schedule.rules import schedule_kernel, schedule_minimal
 from ingot.schedule.rules.explain import UNEXPLAINED
@@ -227,6 +227,13 @@ def test_the_table_is_plain_and_aligned():
     assert "serial: too small; scalar: one result" in second and " ? " in second
     assert "4 iterations" in first and "4 iterations" in str(wide)
     assert "\x1b" not in head + first + second
+
+
+def test_refused_steps_are_listed_once():
+    one = arith.Const(1)
+    rows = [LaunchRow("gemm", "", "matmul", one, 1, one, one, remarks=("Y: pad(Y): no room",))] * 2
+    (line,) = refused_steps(rows)
+    assert is_told("gemm", line) and is_told("pad(Y)", line)
 
 
 def test_a_prediction_is_the_roofline():

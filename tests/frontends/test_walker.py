@@ -259,7 +259,7 @@ def test_sizes_given_by_the_caller() -> None:
     assert import_model(proto, store, {"my_batch": 2}).inputs[0].tensor.shape[0] == 2
     with refused("bad-option", "'m'", hint=("my batch", "my_batch", "n")):
         import_model(proto, store, {"m": 3})
-    for wrong, facts in (((5, 2), (5, 2)), (-1, (-1, 1)), (0, (0, 1))):
+    for wrong, facts in (((5, 2), (5, 2)), (-1, (-1,))):
         with refused("bad-option", "'n'", *facts, hint=False):
             import_model(proto, store, {"n": wrong})
     clash = simple(node("Add", "x x2", "y"), inputs=(info("x", ["n"]), info("x2", [5])))
@@ -355,3 +355,32 @@ def test_a_model_may_be_bytes_or_a_file(tmp_path) -> None:
     onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
     graphs = [import_model(m, ConstantStore()) for m in (data, path, str(path))]
     assert graphs[0] == graphs[1] == graphs[2]
+
+
+def test_dimensions_may_be_empty() -> None:
+    """An empty batch runs and gives empty outputs; sums over it are 0, and their axes are kept."""
+    nodes = [
+        node("MatMul", "x w", "h"), node("Relu", "h", "y"), node("Softmax", "y", "p"),
+        node("ReduceSum", "y axes", "total", keepdims=0), node("Concat", "y y", "both", axis=0),
+    ]  # fmt: skip
+    inputs = (info("x", ["n", 3]),)
+    outputs = [info(o, [None, 4]) for o in ("y", "p", "both")] + [info("total", [4])]
+    proto = simple(*nodes, inputs=inputs, outputs=outputs, w=np.ones((3, 4), np.float32), axes=[0])
+    exe = ingot.compile(proto)
+    for size in (0, 2, 0):
+        y, p, both, total = exe(np.ones((size, 3), np.float32))
+        assert y.shape == p.shape == (size, 4) and both.shape == (2 * size, 4)
+        assert total.tolist() == [3.0 * size] * 4
+
+
+def test_squeeze_without_axes_keeps_dynamic_ones() -> None:
+    proto = simple(
+        node("Squeeze", "x", "y"), inputs=(info("x", ["n", 1, 3]),), outputs=[info("y", [None, 3])]
+    )
+    result, _ = imported(proto)
+    assert str(result.outputs[0].type) == "f32[n, 3]"
+    exe = ingot.compile(proto)
+    for n in (0, 2, 5):
+        assert exe(np.ones((n, 1, 3), np.float32))[0].shape == (n, 3)
+    with refused("run-failed", "Squeeze", where="'Squeeze_y'", hint=False):
+        exe(np.ones((1, 1, 3), np.float32))

@@ -2,13 +2,14 @@
 
 In: an operator and samples. Out: a `Batch`: graph, feeds, and the expected arrays; the
 name of an output says which sample it belongs to. With `symbolic`, every size but 1 is a symbol
-(equal sizes share one, so operands still fit), since schedules differ where sizes are unknown.
+(equal sizes of a sample share one, so operands still fit), since schedules differ where sizes are
+unknown; `emptied` gives the feeds of a sample at size 0 of one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -71,7 +72,8 @@ def batch(op: OpDef, samples: Sequence[Sample], symbolic: bool = False) -> Batch
                 operands.append(None)
                 continue
             array = np.asarray(x)
-            type = _type(g, op, index, array, symbolic and may_be_symbolic(op, sample))
+            is_symbolic = symbolic and may_be_symbolic(op, sample)
+            type = _type(g, op, number, index, array, is_symbolic)
             operands.append(g.input(f"s{number}_x{index}", type))
             feeds[f"s{number}_x{index}"] = array
         attrs = _attrs(g, op, number, sample, symbolic)
@@ -86,20 +88,45 @@ def batch(op: OpDef, samples: Sequence[Sample], symbolic: bool = False) -> Batch
     return result
 
 
-def _type(g: GraphBuilder, op: OpDef, index: int, array: np.ndarray, symbolic: bool) -> TensorType:
+def emptied(case: Batch, number: int, symbol: str) -> dict[str, np.ndarray]:
+    """The feeds with every axis of that symbol empty; only sample `number` has such."""
+    feeds = dict(case.feeds)
+    for value in case.graph.inputs:
+        if value.name.startswith(f"s{number}_"):
+            kept = tuple(slice(0 if d == arith.Var(symbol) else None) for d in value.tensor.shape)
+            feeds[value.name] = feeds[value.name][kept]
+    return feeds
+
+
+def sample_at(case: Batch, op: OpDef, number: int, sample: Sample, symbol: str) -> Sample:
+    """The sample at size 0 of that symbol."""
+    feeds = emptied(case, number, symbol)
+    inputs = [feeds.get(f"s{number}_x{index}") for index in range(len(sample.inputs))]
+    attrs = dict(sample.attrs)
+    if op.name in SIZES:
+        size = int(symbol.rpartition("_d")[2])
+        present = {n for x in sample.inputs if x is not None for n in np.asarray(x).shape}
+        sizes = attrs[SIZES[op.name]]
+        attrs[SIZES[op.name]] = tuple(0 if n == size and n in present else n for n in sizes)
+    return replace(sample, inputs=tuple(inputs), attrs=attrs)
+
+
+def _type(
+    g: GraphBuilder, op: OpDef, number: int, index: int, array: np.ndarray, symbolic: bool
+) -> TensorType:
     axes = KNOWN.get(op.name, {}).get(index, ())
     known = {axis % array.ndim for axis in axes if -array.ndim <= axis < array.ndim}
     shape = [
-        _symbol(g, op, size) if symbolic and axis not in known else arith.Const(size)
+        _symbol(g, op, number, size) if symbolic and axis not in known else arith.Const(size)
         for axis, size in enumerate(array.shape)
     ]
     return TensorType(dtypes.from_numpy(array.dtype), tuple(shape))
 
 
-def _symbol(g: GraphBuilder, op: OpDef, size: int) -> arith.Expr:
+def _symbol(g: GraphBuilder, op: OpDef, number: int, size: int) -> arith.Expr:
     if size == 1 or size not in ONLY.get(op.name, (size,)):
         return arith.Const(size)
-    name = f"d{size}"
+    name = f"s{number}_d{size}"
     g.symbols[name] = Symbol(name, source="input")
     return arith.Var(name)
 
@@ -114,5 +141,5 @@ def _attrs(g: GraphBuilder, op: OpDef, number: int, sample: Sample, symbolic: bo
     if symbolic and op.name in SIZES:
         present = {size for x in sample.inputs if x is not None for size in x.shape}
         sizes = own[SIZES[op.name]]
-        own[SIZES[op.name]] = tuple(_symbol(g, op, n) if n in present else n for n in sizes)
+        own[SIZES[op.name]] = tuple(_symbol(g, op, number, n) if n in present else n for n in sizes)
     return own

@@ -12,10 +12,11 @@ import pytest
 
 import ingot
 from ingot import api, pipeline
-from ingot.graph.opdef import TABLE
+from ingot.graph.opdef import TABLE, OpDef
 from ingot.program import interp
 from ingot.support.errors import IngotError
-from tests.ops.many import Batch, batch
+from tests.ops.many import Batch, batch, emptied, sample_at
+from tests.ops.single import reference
 from tests.ops.test_samples import OPS, assert_same
 
 BUILDS = pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
@@ -56,6 +57,27 @@ def test_samples_compiled(name: str, symbolic: bool) -> None:
         check(case, names, outputs[-1], f"compiled, {threads} threads")
     for label, one, two in zip(names, *outputs):
         assert one.tobytes() == two.tobytes(), f"{label}: the output depends on the thread count"
+    if symbolic:
+        check_size_0(op, case, exe)
+
+
+def check_size_0(op: OpDef, case: Batch, exe: ingot.Executable) -> None:
+    """Every sample again, with each dynamic axis empty in turn: what the reference gives, or an
+    error where it has one."""
+    samples = [s for s in op.samples() if not s.fails]
+    for symbol in [s.name for s in case.graph.symbols if s.source == "input"]:
+        number = int(symbol.removeprefix("s").partition("_")[0])
+        empty = sample_at(case, op, number, samples[number], symbol)
+        feeds = emptied(case, number, symbol)
+        try:
+            want = reference(op, empty)
+        except (IngotError, ValueError, IndexError) as error:
+            with pytest.raises(IngotError):
+                exe.run(None, feeds)
+                pytest.fail(f"{op.name}: sample {number}, {symbol} = 0: no error, but {error}")
+            continue
+        names = [v.name for v in case.graph.outputs if v.name.startswith(f"s{number}_")]
+        assert_same(f"{symbol} = 0 of", empty, exe.run(names, feeds), want)
 
 
 @BUILDS

@@ -533,6 +533,9 @@ FUSED = """graph g(%x: f32[4]) {
         ("exp(%x0: f32[4])", "exp(%x0: f32[5])", ["f32[5]", "f32[4]"]),
         ("  %y: f32[4] =", '  %y: f32[4]{device="gpu"} =', ["gpu"]),
         ("exp(%x0)", "cast(%x0) {to=f64}", ["f64"]),
+        ("return %exp", "return %x0", ["'exp'"]),
+        ("return %exp", "view %exp = %x0[0]\n    return %exp", ["'exp'"]),
+        ("exp(%x0)", "@0123456789", ["constant"]),
     ],
 )
 def test_a_wrong_group_is_refused(old: str, new: str, facts: list[str]):

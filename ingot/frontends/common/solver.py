@@ -58,9 +58,9 @@ class SizeSolver:
         name = claim(param, self._taken)
         self._known_names |= {param, name}
         low, high = self._given_range(param, name)
-        if low < 1 or (high is not None and high < low):
+        if low < 0 or (high is not None and high < low):
             what = f"dimension {param!r} cannot be in {_shown((low, high))}"
-            why = "a dynamic dimension is at least 1" if low < 1 else f"{low} exceeds {high}"
+            why = "no size is negative" if low < 0 else f"{low} exceeds {high}"
             raise IngotError("bad-option", what, why=why)
         if low == high:
             return arith.Const(low)
@@ -155,7 +155,7 @@ class SizeSolver:
         """Whether a size such as 8 or `past + 1` can represent the symbol `name`."""
         number = arith.as_int(size)
         if number is not None:
-            return number > 0
+            return number > 0 or self.symbols[name].low == 0
         names = arith.free_vars(size)
         is_plain = not any(isinstance(e, arith.Opaque) for e in arith.walk(size))
         return is_plain and bool(names) and names <= self.symbols.keys() - {name}

@@ -48,11 +48,18 @@ def lift(number: Any, dtype: DType) -> MaybeElement:
     return Ratio(Const(top), Const(bottom)) if odd <= MAX_FACTOR else None
 
 
+def _is_whole(size: Expr) -> bool:
+    return not any(isinstance(e, arith.FloorDiv | arith.Mod) for e in arith.walk(size))
+
+
 class SymbolicArithmetic:
     """The element-wise operators on elements, given the ranges of the symbols."""
 
     def __init__(self, symbols: Mapping[str, Symbol]):
-        self._facts = simplifier({s.name: Interval(s.low, s.high) for s in symbols.values()})
+        ranges = {s.name: Interval(s.low, s.high) for s in symbols.values()}
+        self._facts = simplifier(ranges)
+        positive = {name: Interval(max(r.low or 0, 1), r.high) for name, r in ranges.items()}
+        self._nonempty = simplifier(positive)
         self.table: dict[str, Callable[..., MaybeElement]] = {
             "add": self.add, "sub": self.sub, "mul": self.mul, "div": self.div,
             "min": self.minimum, "max": self.maximum, "neg": self.negate, "abs": self.absolute,
@@ -109,10 +116,14 @@ class SymbolicArithmetic:
         return None
 
     def div(self, a: MaybeElement, b: MaybeElement) -> MaybeElement:
-        """Integer division truncates, which equals floor division if nothing is negative."""
+        """Integer division truncates, which equals floor division if nothing is negative. Where the
+        divisor may be 0 (the model would fail there), a quotient without remainder is used."""
         match a, b:
             case Expr(), Expr() if self.is_natural(a) and self.is_at_most(Const(1), b):
                 return a // b
+            case Expr(), Expr() if self.is_natural(a) and self.is_natural(b):
+                exact = self._nonempty.simplify(a // b)
+                return exact if _is_whole(exact) else a // arith.maximum(b, 1)
             case Ratio(), Ratio() if self.is_at_most(Const(1), b.top):
                 return Ratio(a.top * b.bottom, a.bottom * b.top)
         return None

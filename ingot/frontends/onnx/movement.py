@@ -10,8 +10,19 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
+from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import Dims, as_scalar, broadcast, reshape, scalar, tidy
+from ingot.frontends.common.elements import (
+    Dims,
+    as_scalar,
+    broadcast,
+    cast,
+    reshape,
+    scalar,
+    tidy,
+)
 from ingot.frontends.onnx.common import axes_of, axis_of, bad_model, known_int, known_ints
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
@@ -71,7 +82,7 @@ def quotient(ctx: Importer, node: OnnxNode, dividend: Dims, divisor: Dims) -> ar
     a, b = arith.as_int(top), arith.as_int(bottom)
     if a is not None and b is not None and a % b:
         raise bad_model(node, f"{a} elements are not divisible by {b}")
-    return top // bottom
+    return top // tidy(ctx, arith.maximum(bottom, 1))  # nothing is left to infer where it is 0
 
 
 def factors(ctx: Importer, dims: Dims) -> Counter[arith.Expr]:
@@ -132,8 +143,23 @@ def squeezed(ctx: Importer, node: OnnxNode, axes: Sequence[int] | None) -> Value
         size = arith.as_int(x.shape[axis])
         if size is not None and size != 1:
             raise bad_model(node, f"axis {axis} of {x.type} does not have size 1")
-    kept = [d for k, d in enumerate(x.shape) if k not in dropped]
-    return ctx.g.add("reshape", [x], shape=tuple(kept))
+    kept = [tidy(ctx, d) for k, d in enumerate(x.shape) if k not in dropped]
+    made = ctx.g.add("reshape", [x], shape=tuple(kept))
+    return made if axes is not None else none_is_one(ctx, made)
+
+
+def none_is_one(ctx: Importer, x: Value) -> Value:
+    """x, whose dynamic axes were kept by a Squeeze that names none: at size 1 they would be
+    dropped, which no type can express, so that is an error at run time."""
+    dynamic = tuple(d for d in x.shape if arith.as_int(d) is None)
+    if not dynamic:
+        return x
+    sizes = ctx.g.add("index_tensor", [], values=dynamic, shape=(len(dynamic),))
+    is_one = ctx.g.add("eq", [sizes, ctx.g.constant(np.ones(1, np.int64))])
+    found = ctx.g.add("reduce_max", [cast(ctx, is_one, dtypes.i32)], axes=(0,), keepdims=False)
+    fine = ctx.g.add("eq", [found, scalar(ctx, 0, dtypes.i32)])
+    reason = "Squeeze without axes: an axis of dynamic size is 1, name the axes to drop"
+    return ctx.g.add("require", [x, fine], expected=True, reason=reason)
 
 
 @onnx_op("Unsqueeze")

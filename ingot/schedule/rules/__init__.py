@@ -8,11 +8,14 @@ names or known shapes.
 
 from __future__ import annotations
 
-from ingot.loops.ir import SCALAR_CODE, SERIAL_LOOPS, Kernel
-from ingot.schedule.rules.base import Rules
+from functools import lru_cache
+
+from ingot.cost.plan import ContractionPlan
+from ingot.loops.ir import SCALAR_CODE, SERIAL_LOOPS, Kernel, Remark, replace
+from ingot.schedule.rules.base import FamilyRule, Rules
 from ingot.schedule.rules.explain import explain
 from ingot.schedule.rules.table import CPU_RULES
-from ingot.schedule.schedule import Schedule
+from ingot.schedule.schedule import Saved, Schedule
 from ingot.target import Target
 
 
@@ -25,7 +28,7 @@ def schedule_kernel(
         return sch
     for rule in rules.of(family or "") if sch.blocks() else ():
         with sch.attempt():
-            rule.prepare(sch)
+            _prepare(sch, rule)
             if not sch.plans:
                 rule.plan(sch, target, rules)
             rule.apply(sch, target, rules)
@@ -33,6 +36,38 @@ def schedule_kernel(
         sch.plans.clear()  # the next rule decides anew
     explain(sch)
     return sch
+
+
+def plan_kernel(
+    kernel: Kernel, target: Target, family: str, rules: Rules = CPU_RULES
+) -> tuple[tuple[str, ContractionPlan], ...]:
+    """What its family's rule decides: block → plan."""
+    sch = Schedule(kernel)
+    if family in rules.as_written or not sch.blocks():
+        return ()
+    for rule in rules.of(family):
+        with sch.attempt():
+            _prepare(sch, rule)
+            rule.plan(sch, target, rules)
+            break
+    return tuple(sch.plans.items())
+
+
+def _prepare(sch: Schedule, rule: FamilyRule) -> None:
+    """Inline as the rule wants it: once for equal kernels, which are planned, then scheduled."""
+    kernel, plans = sch.kernel, sch.plans
+    saved, remarks = _prepared(rule, kernel)
+    sch.restore(saved)
+    kept = {field: getattr(kernel, field) for field in ("name", "origin", "family", "plans")}
+    sch.kernel, sch.plans = replace(sch.kernel, **kept), plans
+    sch.remarks += [r for r in remarks if r not in sch.remarks]
+
+
+@lru_cache(maxsize=256)
+def _prepared(rule: FamilyRule, kernel: Kernel) -> tuple[Saved, tuple[Remark, ...]]:
+    sch = Schedule(kernel)
+    rule.prepare(sch)
+    return sch.save(), tuple(sch.remarks[len(kernel.remarks) :])
 
 
 def schedule_minimal(kernel: Kernel, rules: Rules = CPU_RULES) -> Schedule:
@@ -47,4 +82,4 @@ def schedule_minimal(kernel: Kernel, rules: Rules = CPU_RULES) -> Schedule:
     return sch
 
 
-__all__ = ["CPU_RULES", "Rules", "schedule_kernel", "schedule_minimal"]
+__all__ = ["CPU_RULES", "Rules", "plan_kernel", "schedule_kernel", "schedule_minimal"]

@@ -1,0 +1,63 @@
+"""Stage: the cost model's decisions, as plans on fused nodes.
+
+    fused(x, w) {body=…}  →  fused(x, w) {body=…, plans=["matmul: gemm axes=0,1 tile=6x2x8 …"]}
+
+A plan belongs to a block of the kernel that lower and merge_axes make of the group, and names the
+axes of that block; lower copies it onto the kernel, and the schedule applies it. A plan that the
+node has already (from an edited text) is kept. In: a Graph of fused nodes, and the back end's table
+of rules. Out: the same with plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingot.graph.ir import Graph, Node, make_attrs, replace
+from ingot.graph.opdef import Kind, defn
+from ingot.graph.types import Symbol
+from ingot.graph.views import Views
+from ingot.loops.ir import ContractionPlan, Kernel
+from ingot.lower.kernels import group_kernel, place
+from ingot.lower.merge_axes import merge_axes
+from ingot.ops.fused import show_plans
+from ingot.passes.edit import map_subgraphs
+from ingot.schedule.rules import Rules, plan_kernel
+from ingot.target import Target
+
+Plans = tuple[tuple[str, ContractionPlan], ...]
+UNPLANNED = (Kind.ELEMENTWISE, Kind.INJECTIVE)  # groups of these alone have nothing to decide
+
+
+def plan_contractions(graph: Graph, target: Target, rules: Rules) -> Graph:
+    """Put a plan for each contraction and reduction on its fused node."""
+    return _Planner(target, rules).graph(graph, {})
+
+
+class _Planner:
+    def __init__(self, target: Target, rules: Rules):
+        self.target, self.rules = target, rules
+        self.known: dict[tuple[str, Kernel], Plans] = {}  # equal groups have equal plans
+
+    def graph(self, graph: Graph, outside: Mapping[str, Symbol]) -> Graph:
+        symbols, views = {**outside, **graph.symbol_map}, Views(graph)
+        nodes = tuple(self.node(node, symbols, views) for node in graph.nodes)
+        return replace(graph, nodes=nodes)
+
+    def node(self, node: Node, symbols: Mapping[str, Symbol], views: Views) -> Node:
+        if node.op != "fused":
+            return map_subgraphs(node, lambda g: self.graph(g, symbols))
+        body = node.attr("body")
+        if node.attr("plans", ()) or all(defn(n).kind_of(n) in UNPLANNED for n in body.nodes):
+            return node
+        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+        kernel = merge_axes(place(group_kernel(body, symbols), values, views).kernel)
+        found = self.plans(kernel, node.attr("family"))
+        if not found:
+            return node
+        return replace(node, attrs=make_attrs({**node.attr_map, "plans": show_plans(found)}))
+
+    def plans(self, kernel: Kernel, family: str) -> Plans:
+        key = family, kernel
+        if key not in self.known:
+            self.known[key] = plan_kernel(kernel, self.target, family, self.rules)
+        return self.known[key]

@@ -1,0 +1,73 @@
+"""A plan edited in the text between two stages, through the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
+from onnx.numpy_helper import from_array
+
+import ingot
+from ingot.cli.main import main
+
+WEIGHTS = np.random.default_rng(0).normal(size=(40, 32)).astype(np.float32)
+TARGET = ("--target", "x86-64-v3")
+
+
+def command(*words: object) -> str:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dumped(tmp_path_factory) -> Path:
+    """The text after planning, with its constants beside it."""
+    folder = tmp_path_factory.mktemp("dumped")
+    nodes = [make_node("MatMul", ["x", "w"], ["p"]), make_node("Relu", ["p"], ["y"])]
+    graph = make_graph(nodes, "g", [make_tensor_value_info("x", 1, (48, 40))],
+                       [make_tensor_value_info("y", 1, (48, 32))],
+                       [from_array(WEIGHTS, "w")])  # fmt: skip
+    model = folder / "model.onnx"
+    model.write_bytes(make_model(graph).SerializeToString())
+    command("compile", model, *TARGET, "--dump", folder, "--stop-after", "plan_contractions")
+    (text,) = folder.glob("*-plan_contractions.txt")
+    return text
+
+
+@pytest.mark.parametrize("rows", [6, 3, 2])
+def test_an_edited_tile_is_compiled(dumped: Path, rows: int):
+    whole = dumped.read_text(encoding="utf-8")
+    assert len(re.findall(r'plans=\["matmul: gemm [^"]*tile=6x2x8[^"]*"\]', whole)) == 1
+    text, plan = dumped.with_name("edited.txt"), dumped.with_name("edited.plan")
+    text.write_text(whole.replace("tile=6x2x8", f"tile={rows}x2x8"), encoding="utf-8")
+    printed = command("compile", text, *TARGET, "--start-from", "lower", "--save", plan, "--json")
+    (row,) = json.loads(printed)["kernels"]
+    assert row["tile"] == f"{rows} x 16" and f"tile={rows}x2x8" in row["plan"]
+    x = np.random.default_rng(3).normal(size=(48, 40)).astype(np.float32)
+    (got,) = ingot.load(plan)(x)
+    np.testing.assert_allclose(got, np.maximum(x @ WEIGHTS, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_a_plan_that_is_given_before_the_stage_is_kept(dumped: Path):
+    """The text with a plan, started from the stage that makes plans."""
+    text = dumped.with_name("given.txt")
+    whole = dumped.read_text(encoding="utf-8").replace("tile=6x2x8", "tile=4x2x8")
+    text.write_text(whole, encoding="utf-8")
+    words = ("--start-from", "plan_contractions", "--json")
+    (row,) = json.loads(command("compile", text, *TARGET, *words))["kernels"]
+    assert row["tile"] == "4 x 16"
+
+
+def test_what_is_no_plan_is_refused_with_its_place(dumped: Path):
+    text = dumped.with_name("wrong.txt")
+    wrong = dumped.read_text(encoding="utf-8").replace("tile=6x2x8", "tile=6by16")
+    text.write_text(wrong, encoding="utf-8")
+    done = CliRunner().invoke(main, ["compile", str(text), *TARGET, "--start-from", "lower"])
+    assert done.exit_code and "[bad-text]" in done.output
+    assert "tile=6by16" in done.output and "tile=6x2x8" in done.output
