@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import ingot
+from ingot import api, pipeline
 from ingot.backends.c import save
 from ingot.cli.main import main
 from ingot.codegen import c_weights
+from ingot.codegen.c_program import print_program
+from ingot.program import ir
 from ingot.runtime.c import compiler
 from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
 from ingot.support import options
@@ -139,6 +143,21 @@ def test_a_failure_names_the_node() -> None:
     model, feeds = gather_rows(bad=True)
     with refused("run-failed", where="Gather", hint=False):
         ingot.compile(model, target="c").run(None, feeds)
+
+
+def test_sizes_that_the_memory_plan_does_not_hold_for() -> None:
+    session = api.make_session("c")
+    planned = pipeline.run_stages(DIGITS, session, stop_after="barriers")
+    (arena,) = planned.arenas
+    tight = ir.replace(planned, arenas=(ir.replace(arena, size_bytes=arena.size_bytes % 9),))
+    answers = []
+    for program in (planned, tight):
+        source = print_program(program, 1 << 14)
+        text = source.head + c_weights.external(source.constants) + source.body
+        loaded = compiler.load(text, "digits")
+        loaded.ingot_arena_bytes.restype = ctypes.c_int64
+        answers.append(loaded.ingot_arena_bytes((ctypes.c_int64 * 1)(5)))
+    assert answers[0] > 0 and answers[1] == -1
 
 
 def test_large_weights_get_a_file_of_their_own(
