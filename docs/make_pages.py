@@ -34,7 +34,7 @@ from ingot.loops.script_print import show as show_kernel
 from ingot.passes.fuse import fuse
 from ingot.runtime.report import lines, table
 from ingot.schedule.rules import schedule_kernel
-from ingot.support import abi, knobs
+from ingot.support import abi, options
 from ingot.support.dump import Dump
 from ingot.support.errors import CODES, IngotError
 
@@ -134,7 +134,8 @@ def stages() -> str:
 def knob_table() -> str:
     rows = ["| variable | default | what it does |", "|---|---|---|"]
     rows += [
-        f"| `{name}` | {default or '(empty)'} | {doc} |" for name, default, doc in knobs.describe()
+        f"| `{name}` | {default or '(empty)'} | {doc} |"
+        for name, default, doc in options.describe()
     ]
     return "\n".join(rows)
 

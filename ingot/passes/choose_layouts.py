@@ -26,14 +26,14 @@ from ingot.ops.matmul import accumulator
 from ingot.ops.views import layout_of_view, reshape_as_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.stack import segmented
 from ingot.target import Target
 
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     """Layouts for every value in one forward walk: a node's layout follows from its operands'."""
-    if not knobs.current().layouts:
+    if not options.current().has("layouts"):
         return graph
     edit = Editor(graph, store)
     preferred = PreferredLayouts(edit)

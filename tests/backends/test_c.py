@@ -20,7 +20,7 @@ from ingot.codegen.c_program import print_program
 from ingot.program import ir
 from ingot.runtime.c import compiler
 from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
-from ingot.support import knobs
+from ingot.support import options
 from tests.models.build import HARD, gather_rows, nonzero_gather
 from tests.models.peers import assert_all_agree, onnxruntime_answers
 from tests.models.test_hard_kinds import LIMITS
@@ -183,7 +183,7 @@ def test_the_command_line_writes_and_shows_c(tmp_path: Path) -> None:
 
 
 def test_no_compiler_is_an_error_with_a_way_out() -> None:
-    with knobs.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
+    with options.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
         ingot.compile(DIGITS, target="c")
     with refused("bad-option"):
         ingot.compile(DIGITS, target="c", profile=True)

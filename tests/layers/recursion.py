@@ -70,11 +70,13 @@ def _mentioned(
             scopes = (path[:n] for n in range(len(path), -1, -1))
             visible = ((*scope, node.id) for scope in scopes if not scope or scope in functions)
             yield from (p for p in visible if p in functions)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in ("self", "cls"):
-                yield from (
-                    p for n in range(len(path)) if (p := (*path[:n], node.attr)) in functions
-                )
+        elif isinstance(node, ast.Attribute) and _is_self(node.value):
+            holders = (path[:n] for n in range(len(path)))
+            yield from (p for holder in holders if (p := (*holder, node.attr)) in functions)
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
 def _own_nodes(f: ast.FunctionDef) -> Iterator[ast.AST]:

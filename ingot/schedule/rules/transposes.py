@@ -23,7 +23,7 @@ from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.block_info import BlockInfo, extent, index_vars, node_count, own_loops
 from ingot.schedule.schedule import Schedule
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 MIN_SIDE = 4  # rows and lanes of a tile; for less, shuffles save nothing; heuristic
@@ -43,7 +43,7 @@ class TransposeTile:
 
 def schedule_transpose(sch: Schedule, target: Target, info: BlockInfo, is_big: bool) -> bool:
     """Tile a transpose, and parallelise it if it is big; False, and no change, if it is none."""
-    tile = _find_tile(sch, target, info) if knobs.current().transpose_tiles else None
+    tile = _find_tile(sch, target, info) if options.current().has("transpose_tiles") else None
     done = False
     if tile is not None:
         with sch.attempt(info.ref):
