@@ -131,8 +131,14 @@ def stages() -> str:
     return "\n".join(rows)
 
 
-def knob_table() -> str:
-    rows = ["| variable | default | what it does |", "|---|---|---|"]
+def feature_table() -> str:
+    rows = ["| name | what it does |", "|---|---|"]
+    rows += [f"| `{name}` | {doc} |" for name, doc in options.FEATURES.items()]
+    return "\n".join(rows)
+
+
+def option_table() -> str:
+    rows = ["| option | default | what it does |", "|---|---|---|"]
     rows += [
         f"| `{name}` | {default or '(empty)'} | {doc} |"
         for name, default, doc in options.describe()
@@ -205,7 +211,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "report": report,
     "call": call,
     "stages": stages,
-    "knobs": knob_table,
+    "features": feature_table,
+    "options": option_table,
     "counts": counts,
     "abi": abi_table,
     "errors": errors,

@@ -37,8 +37,8 @@ LOOPS = "loops"  # the form of a kernel that every back end has
     show_default=True,
     metavar="FORM",
     shell_complete=complete_form,
-    help="Output format of a kernel: loops, or what the back end emits (cpu: llvm, asm; c: c), which "
-    "needs a late stage.",
+    help="Output format of a kernel: loops, or what the back end emits (cpu: llvm, asm; c: c), "
+    "which needs a late stage.",
 )
 def show_command(
     model: Path | None, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,

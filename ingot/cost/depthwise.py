@@ -53,12 +53,14 @@ def _channel_blocks(plan: ContractionPlan, c: Contraction, target: Target) -> Bl
     panels = -(-c.columns // plan.tile.columns)
     touched = sum(_span(x, sizes | {c.rows: plan.tile.rows}) for x in c.window.loads)
     width = plan.tile.columns * size
-    counts = cost.depthwise_channel_blocks(panels, width, touched * width, target.caches)
+    counts = cost.depthwise_channel_blocks(
+        panels, width, touched * width, target.caches, target.machine.core.line_bytes
+    )
     for n in counts:
         if _may_copy(c, target, n * width, panels // n):
             return Blocking("channels_copied", (n,))
     if counts and cost.is_compute_bound_depthwise(
-        math.prod(sizes.values()), plan.tile.lanes * size
+        math.prod(sizes.values()), plan.tile.lanes * size, target.machine
     ):
         return Blocking("channels", (counts[0],))
     return None

@@ -61,7 +61,7 @@ def tile_of(c: Contraction, target: Target, panel: int | None) -> cost.Tile:
         lanes = max(c.columns, 1)
     no_reuse = c.window is not None
     return cost.register_tile(
-        c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse
+        c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, target.machine.core
     )
 
 

@@ -116,7 +116,8 @@ def _lost_cycles(conv: Node, target: Target) -> float:
         return COPY_CYCLES
     lanes = target.lanes(accumulator(out.dtype))
     cycles = [
-        count * cost.gemm_cycles_per_k(rows, columns, lanes, target.vector_registers)
+        count
+        * cost.gemm_cycles_per_k(rows, columns, lanes, target.vector_registers, target.machine.core)
         for count, rows in ((pixels // row, row), (1, pixels))
     ]
     return (cycles[0] - cycles[1]) * depth / (pixels * columns)

@@ -179,7 +179,7 @@ def cache_folder() -> str | None:
 
 def describe() -> list[tuple[str, str, str]]:
     """(environment name, default, doc) of every option, for the command line and the docs."""
-    return [(env_name(f.name), str(f.default), f.metadata["doc"]) for f in _FIELDS.values()]
+    return [(env_name(f.name), _to_text(f.default), f.metadata["doc"]) for f in _FIELDS.values()]
 
 
 def env_name(option: str) -> str:

@@ -182,6 +182,14 @@ def test_the_command_line_writes_and_shows_c(tmp_path: Path) -> None:
     assert "static int32_t kernel(" in shown.stdout and "for (int64_t" in shown.stdout
 
 
+def test_the_wheel_is_used_where_the_path_has_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "ON_PATH", ())
+    monkeypatch.setattr(compiler, "find_spec", {"ziglang": "found"}.get)
+    assert compiler.find() == compiler.ZIG
+    monkeypatch.setattr(compiler, "find_spec", {}.get)
+    assert compiler.find() is None
+
+
 def test_no_compiler_is_an_error_with_a_way_out() -> None:
     with options.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
         ingot.compile(DIGITS, target="c")

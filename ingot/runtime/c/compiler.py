@@ -23,6 +23,9 @@ from ingot.support.errors import IngotError
 
 FLAGS = ("-std=c99", "-shared", "-fPIC")
 ON_PATH = ("cc", "gcc", "clang")
+# zig compiles for this very machine unless told otherwise, but the cache may be shared with others;
+# and for AVX-512 its clang 22 vectorises some loops wrongly (ceil of bfloat16; seen with 22.1.8)
+ZIG = (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 HINT = "install one (apt install gcc, or pip install ziglang), or set INGOT_CC"
 
 
@@ -34,7 +37,7 @@ def find() -> tuple[str, ...] | None:
     for name in ON_PATH:
         if path := shutil.which(name):
             return (path,)
-    return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") else None
+    return ZIG if find_spec("ziglang") else None
 
 
 def why_not() -> str:

@@ -15,7 +15,6 @@ from math import prod
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
-from ingot.cost.contraction import CACHE_LINE_BYTES
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule import tree
@@ -126,7 +125,7 @@ def _tile_nest(
         outer, strips = [row_tiles, *others], []
     else:
         sch.reorder(*others, tile.rows, tile.lanes)
-        factors = _row_factors(sch, tile)
+        factors = _row_factors(sch, tile, target.machine.core.line_bytes)
         row_tiles, *strips, row = sch.split(tile.rows, None, *factors, tail="shift")
         outer = [*others, row_tiles]
     sch.reorder(*outer, tile.lanes, *strips, row)
@@ -156,9 +155,9 @@ def _must_peel_rows(
     return _known_iterations(sch, others) < 4 * target.cores
 
 
-def _row_factors(sch: Schedule, tile: TransposeTile) -> tuple[int, ...]:
+def _row_factors(sch: Schedule, tile: TransposeTile, line_bytes: int) -> tuple[int, ...]:
     """Split factors of the rows: tiles that share loaded cache lines, rows of a tile."""
-    tiles = CACHE_LINE_BYTES // (tile.side * tile.bytes)
+    tiles = line_bytes // (tile.side * tile.bytes)
     count = extent(sch, tile.rows) or 0
     line = tiles * tile.side
     may_shift = count >= MIN_LINES_TO_SHIFT * line and count % tile.side
