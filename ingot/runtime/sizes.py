@@ -82,8 +82,8 @@ def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[in
                 raise IngotError(
                     "bad-input",
                     f"the inputs disagree about {name!r}: {there} is {other}, {here} is {number}",
-                    hint=f"give both the same size along {name!r}; an axis of size 1 that is to be "
-                    "broadcast must be static: specialise it with shapes= when compiling",
+                    hint=f"give both the same size along {name!r}; where one is 1 or they are not "
+                    "related, ingot.compile makes a version for them, a plan file has none",
                 )
             values.setdefault(name, (number, here))
     return values
