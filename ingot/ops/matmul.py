@@ -179,7 +179,7 @@ class MatMulInteger(OpDef):
         assert a is not None and b is not None
         a, b = a.astype(np.int32), b.astype(np.int32)
         if a_zero is not None:
-            rows = a_zero.ndim == 1 and a_zero.size > 1
+            rows = a_zero.ndim == 1 and a_zero.size != 1
             a = a - (a_zero[:, None] if rows else a_zero).astype(np.int32)
         if b_zero is not None:
             b = b - b_zero.astype(np.int32)

@@ -94,6 +94,9 @@ class WinogradConv(ConvBase):
         slide = self.window(attrs)
         lows, highs = ([arith.as_int(p) or 0 for p in pads] for pads in (slide.begins, slide.ends))
         sizes = [n + lo + hi - 2 for n, lo, hi in zip(x.shape[2:], lows, highs)]
+        if min(sizes) < 1 or not x.size:  # no output tile, or no term: the bias alone
+            empty = np.zeros((x.shape[0], u.shape[0], *sizes), x.dtype)
+            return [empty if bias is None else empty + bias[:, None, None]]
         counts = [-(-size // OUTPUT_TILE) for size in sizes]
         room = [(lo, OUTPUT_TILE * k + 2 - n - lo) for n, lo, k in zip(x.shape[2:], lows, counts)]
         padded = np.pad(x, [(0, 0), (0, 0), *room])

@@ -45,11 +45,13 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
     outputs = tuple(_shape(port, known) for port in package.outputs)
     table = tuple(known.get(s.name, 0) for s in package.symbols)
     _check_maybe_negative_sizes(package, known)
-    is_empty = bool(outputs) and all(shape is not None and 0 in shape for shape in outputs)
-    if is_empty and not package.state:
-        _check_ranges(package, known, least=0)
+    is_empty = all(shape is not None and 0 in shape for shape in outputs) and not package.state
+    empty = _empty_symbols(package, known) if is_empty else set()
+    for symbol in package.symbols:
+        if symbol.source == "input" and symbol.name in known.keys() - empty:
+            _check_range(package, symbol, known[symbol.name])
+    if empty:
         return Sizes(table, outputs, (0,) * len(package.arenas), 0, 1, is_empty=True)
-    _check_ranges(package, known, least=1)
     _check_memory_bounds(package, known)
     bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
     return Sizes(
@@ -80,8 +82,8 @@ def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[in
                 raise IngotError(
                     "bad-input",
                     f"the inputs disagree about {name!r}: {there} is {other}, {here} is {number}",
-                    hint=f"give both the same size along {name!r}; an axis of size 1 that is to be "
-                    "broadcast must be static: specialise it with shapes= when compiling",
+                    hint=f"give both the same size along {name!r}; where one is 1 or they are not "
+                    "related, ingot.compile makes a version for them, a plan file has none",
                 )
             values.setdefault(name, (number, here))
     return values
@@ -98,13 +100,11 @@ def _check_port(port: Port, shape: Shape, values: dict[str, tuple[int, str]]) ->
             raise _wrong_shape(port, shape, why + (f" ({dim})" if arith.free_vars(dim) else ""))
 
 
-def _check_ranges(package: Package, known: dict[str, int], least: int) -> None:
-    """Each dimension is in its range; one at least 1 and of any size may be `least`, too."""
-    for symbol in package.symbols:
-        if symbol.source == "input" and symbol.name in known:
-            is_any = (symbol.low, symbol.high, symbol.divisor) == (1, None, 1)
-            if not (is_any and known[symbol.name] >= least):
-                _check_range(package, symbol, known[symbol.name])
+def _empty_symbols(package: Package, known: dict[str, int]) -> set[str]:
+    """Dimensions that are 0 and otherwise unlimited: the code is for 1 and more, but where no
+    output has an element, none of it need run."""
+    free = {s.name for s in package.symbols if (s.low, s.high, s.divisor) == (1, None, 1)}
+    return {name for name in free if known.get(name) == 0}
 
 
 def _check_range(package: Package, symbol, value: int) -> None:
