@@ -34,7 +34,7 @@ from ingot.loops.script_print import show as show_kernel
 from ingot.passes.fuse import fuse
 from ingot.runtime.report import lines, table
 from ingot.schedule.rules import schedule_kernel
-from ingot.support import abi, knobs
+from ingot.support import abi, options
 from ingot.support.dump import Dump
 from ingot.support.errors import CODES, IngotError
 
@@ -131,10 +131,17 @@ def stages() -> str:
     return "\n".join(rows)
 
 
-def knob_table() -> str:
-    rows = ["| variable | default | what it does |", "|---|---|---|"]
+def feature_table() -> str:
+    rows = ["| name | what it does |", "|---|---|"]
+    rows += [f"| `{name}` | {doc} |" for name, doc in options.FEATURES.items()]
+    return "\n".join(rows)
+
+
+def option_table() -> str:
+    rows = ["| option | default | what it does |", "|---|---|---|"]
     rows += [
-        f"| `{name}` | {default or '(empty)'} | {doc} |" for name, default, doc in knobs.describe()
+        f"| `{name}` | {default or '(empty)'} | {doc} |"
+        for name, default, doc in options.describe()
     ]
     return "\n".join(rows)
 
@@ -204,7 +211,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "report": report,
     "call": call,
     "stages": stages,
-    "knobs": knob_table,
+    "features": feature_table,
+    "options": option_table,
     "counts": counts,
     "abi": abi_table,
     "errors": errors,

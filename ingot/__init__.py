@@ -14,6 +14,7 @@ from ingot.api import compile, load
 from ingot.runtime.executable import Executable
 from ingot.support import lazy
 from ingot.support.errors import IngotError
+from ingot.support.options import Options
 
 if TYPE_CHECKING:
     from ingot import kernels
@@ -24,6 +25,7 @@ __all__ = [
     "Executable",
     "IngotError",
     "KernelFunction",
+    "Options",
     "Schedule",
     "__version__",
     "compile",

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from os import PathLike
 from typing import Any
 
 from ingot import backends, cache
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
-from ingot.support import knobs, lazy
+from ingot.runtime.versions import Versions
+from ingot.support import lazy
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
+from ingot.support.options import Options, current, using
 
 Shapes = Mapping[str, int | tuple[int, int]]
 
@@ -35,6 +38,7 @@ def compile(
     dump: Dump | None = None,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
+    options: Options | Mapping[str, Any] | None = None,
 ) -> Executable:
     """Compile a model into one native function.
 
@@ -49,22 +53,59 @@ def compile(
     profile  compile with cycle counters, for exe.profile(feeds)
     time_limit_s, memory_limit_bytes  of compilation; past one, the remaining kernels get plain
              schedules and less LLVM optimisation, and exe.report() says so
+    options  of this compilation: {"off": "attention,winograd", "verify": False}; docs/pipeline.md
     """
-    start = time.perf_counter()
     _check_count("threads", threads)
     limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)
     _check_names("state", state, '{"past": "present"}')
+    _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
+    make = partial(
+        _compile_with, Options.of(options), model, target=target, threads=threads, shapes=shapes,
+        state=state, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
+    )  # fmt: skip
+    return make(dump=dump, versions=Versions(make) if _has_versions(model) else None)
+
+
+def _has_versions(model: Any) -> bool:
+    """A graph says exactly how its sizes are related; a model of another format does not."""
+    return type(model).__module__ != "ingot.graph.ir"
+
+
+def _compile_with(options: Options, *args: Any, **given: Any) -> Executable:
+    """A version of the model is compiled later, but with the options of the first."""
+    with using(options):
+        return _compile(*args, **given)
+
+
+def _compile(
+    model: Any,
+    example: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    target: str,
+    threads: int | None,
+    shapes: Shapes | None,
+    state: Mapping[str, str] | None,
+    kernels: Mapping[str, Any] | None,
+    jobs: int | None,
+    profile: bool,
+    limits: Limits,
+    dump: Dump | None = None,
+    versions: Versions | None = None,
+) -> Executable:
+    """`example`: shapes of the inputs, if this is another version of the model, made for these."""
+    start = time.perf_counter()
     request = None
     if not kernels:  # a function has no digest: not cacheable
-        request = cache.request(model, key_options(target, shapes, state, profile))
-    wants_dump = dump is not None or bool(knobs.current().dump_dir)
+        asked = key_options(target, shapes, state, profile)
+        request = cache.request(model, {**asked, "example": example} if example else asked)
+    wants_dump = dump is not None or bool(current().dump_dir)
     if request is not None and not wants_dump:
         found = cache.lookup(request)
         if found is not None:
-            return Executable(found, threads, {"cache": time.perf_counter() - start})
+            return Executable(found, threads, {"cache": time.perf_counter() - start}, versions)
     session = make_session(target, shapes, state, jobs, dump, kernels)
-    session.profile, session.limits = profile, limits
+    session.profile, session.limits, session.example = profile, limits, example or {}
     session.store.drops_unused = not session.dump.wants_text
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:  # an unsupported instruction would kill the process
@@ -74,7 +115,7 @@ def compile(
     package = lazy.load("pipeline").run_stages(model, session)
     if request is not None and not limits.notes:  # another call may have a higher limit
         package = cache.keep(request, package, session.store.files)
-    return Executable(package, threads, session.dump.times_s)
+    return Executable(package, threads, session.dump.times_s, versions)
 
 
 def load(path: str | PathLike, threads: int | None = None) -> Executable:
@@ -126,7 +167,7 @@ def make_session(
         state=dict(state or {}),
         kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},
         jobs=jobs,
-        dump=dump or Dump(knobs.current().dump_dir),
+        dump=dump or Dump(current().dump_dir),
     )
 
 

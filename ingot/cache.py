@@ -7,7 +7,7 @@
     cache.size()   cache.clear()   cache.why(model, options)    used by `ingot cache …`
 
 An entry is a plan file (runtime/plan_file.py). Its key is made of the digest that the model's
-importer gives, the importer, the options, Ingot's source, library versions, the CPU and the knobs
+importer gives, the importer, the options, Ingot's source, library versions, the CPU and the options
 that change code. The entry lists the model's external data files with their digests, which are
 compared at lookup.
 """
@@ -25,7 +25,7 @@ from ingot import frontends
 from ingot.runtime import plan_file
 from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Package
-from ingot.support import cache_folder, identity, knobs
+from ingot.support import cache_folder, identity, options
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError
 from ingot.support.file_digest import file_digest
@@ -44,14 +44,14 @@ class Request:
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
-def request(model: Any, options: Mapping[str, Any]) -> Request | None:
+def request(model: Any, asked: Mapping[str, Any]) -> Request | None:
     """The key of a model and options; None if caching is off or its importer gives no digest."""
-    if knobs.cache_folder() is None or not knobs.current().cache_models:
+    if options.cache_folder() is None or not options.current().cache_models:
         return None
     importer, identity = frontends.identity(model)
     if identity is None:
         return None
-    fields = {"model": identity.digest, "importer": importer, **options}
+    fields = {"model": identity.digest, "importer": importer, **asked}
     return Request(_key_fields(fields), identity.folder)
 
 
@@ -99,7 +99,7 @@ def _key_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         "processor": identity.processor(),
         "processor caches": identity.cpu_caches(),
         "cores": usable_cores(),
-        **{f"INGOT_{name.upper()}": value for name, value in knobs.fingerprint()},
+        **{f"INGOT_{name.upper()}": value for name, value in options.fingerprint()},
     }
     # normalised through JSON, to compare equal with the fields read from an entry
     return json.loads(json.dumps(fields, sort_keys=True, default=repr))
@@ -136,12 +136,12 @@ class CacheSize:
 
 
 def size() -> CacheSize:
-    root = knobs.cache_folder()
+    root = options.cache_folder()
     kinds = dict.fromkeys(cache_folder.KINDS, (0, 0))
     for entry in cache_folder.entries(root) if root else ():
         count, total = kinds[entry.kind]
         kinds[entry.kind] = count + 1, total + entry.size_bytes
-    return CacheSize(root, knobs.current().cache_limit_bytes, kinds)
+    return CacheSize(root, options.current().cache_limit_bytes, kinds)
 
 
 def clear() -> CacheSize:
@@ -162,9 +162,9 @@ class Explanation:
     differences: tuple[tuple[str, Any, Any], ...] = ()
 
 
-def why(model: Any, options: Mapping[str, Any]) -> Explanation:
-    """Why ingot.compile(model, **options) would be a cache hit or a miss."""
-    asked = request(model, options)
+def why(model: Any, asked_options: Mapping[str, Any]) -> Explanation:
+    """Why ingot.compile with these options would be a cache hit or a miss."""
+    asked = request(model, asked_options)
     folder = open_folder("models")
     if asked is None or folder is None:
         off = "caching is off (INGOT_CACHE_DIR)" if folder is None else ""

@@ -35,6 +35,7 @@ class Machine:
     cache_bytes_per_cycle: tuple[float, ...]  # of one core, L1 to the last level, reads and writes
     core_memory_bytes_per_ns: float  # from main memory, one core alone
     memory_bytes_per_ns: float  # from main memory, all cores together
+    typical_flops_per_ns: float = 32.0  # of one core in mixed code, for thresholds; heuristic
 
     def cache_bytes_per_ns(self, level: int) -> float:
         """Of one core; levels beyond those known are as fast as the last."""

@@ -35,18 +35,18 @@ from ingot.passes.specialize import check_names, specialize, still_dynamic
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
 
 assert _ops.__all__  # importing them fills the operator table
 
 
-def open_session(target: str, **options: Any) -> Session:
+def open_session(target: str, **given: Any) -> Session:
     """A session for a target by its name, with the stages of its back end."""
     backend = backends.find(target)
     described = backend.target(target)
-    return Session(described, backend, (*COMMON, *backend.stages(described)), **options)
+    return Session(described, backend, (*COMMON, *backend.stages(described)), **given)
 
 
 def _import(model: Any, s: Session) -> Graph:
@@ -60,15 +60,15 @@ def _import(model: Any, s: Session) -> Graph:
             )
         check_names(model, s.shapes)
         return model
-    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels)
+    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels, s.example)
 
 
 def _fold(graph: Graph, s: Session) -> Graph:
-    return fold_constants(graph, s.store, knobs.current().fold_limit_bytes)
+    return fold_constants(graph, s.store, s.options.fold_limit_bytes)
 
 
 def _recognize(graph: Graph, s: Session) -> Graph:
-    return recognize(graph, s.store, s.target.keeps) if knobs.current().recognize else graph
+    return recognize(graph, s.store, s.target.keeps) if s.options.has("recognize") else graph
 
 
 COMMON: tuple[Stage, ...] = (
@@ -116,8 +116,9 @@ def run_stages(
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
     session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
-        for stage in stages[first : last + 1]:
-            value = _run_stage(stage, value, session)
+        with options.using(session.options):
+            for stage in stages[first : last + 1]:
+                value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
             session.store.save(session.dump.folder / CONSTANTS_FILE)
@@ -129,7 +130,7 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
         value = stage.run(value, session)
         record.show(partial(show, value))
     session.store.retain(_constants(value))
-    if knobs.current().verify:
+    if session.options.verify:
         check(value, session.verified)
         is_program = isinstance(value, program_ir.Program)
         session.verified = tuple(k for _, k in value.kernels) if is_program else ()

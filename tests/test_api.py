@@ -77,7 +77,7 @@ def test_the_record_of_a_compilation():
         ({"threads": True}, "bad-option", ["threads=True"], 1),
         ({"jobs": -1}, "bad-option", ["jobs=-1"], 1),
         ({"shapes": {"bach": 1}}, "bad-option", ["'bach'"], "batch"),
-        ({"shapes": {"batch": 0}}, "bad-option", ["'batch'", 0, 1], False),
+        ({"shapes": {"batch": -1}}, "bad-option", ["'batch'", -1], False),
         ({"shapes": {"batch": (4, 2)}}, "bad-option", ["'batch'", 4, 2], False),
         ({"shapes": [1]}, "bad-option", ["shapes", "list"], 'shapes={"batch": 8}'),
         ({"state": ["x"]}, "bad-option", ["state", "list"], 'state={"past": "present"}'),

@@ -21,7 +21,7 @@ import pytest
 
 import ingot
 from ingot import api, cache
-from ingot.support import cache_folder, identity, knobs
+from ingot.support import cache_folder, identity, options
 from tests.small import small_model
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ def home(tmp_path: Path):
     np.savez(tmp_path / "feeds.npz", **feeds)
     answers = ingot.compile(small_model(), jobs=1).run(None, feeds)
     np.savez(tmp_path / "answers.npz", *answers)
-    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
+    with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         yield tmp_path
 
 
@@ -56,7 +56,7 @@ print(json.dumps({"stages": list(exe.times_s), "modules": sorted(sys.modules)}))
 def start(home: Path) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-c", RUN, str(home)], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=knobs.child_environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=options.child_environment(),
     )  # fmt: skip
 
 
@@ -158,9 +158,9 @@ def test_other_options_knobs_and_processors_are_other_entries(home, monkeypatch)
     assert not is_hit(compile_here(home, profile=True))
     assert not is_hit(compile_here(home, target="x86-64-v2"))
     assert is_hit(compile_here(home, target="x86-64-v2"))
-    with knobs.override(spin_count=77):
+    with options.override(spin_count=77):
         assert not is_hit(compile_here(home))
-    with knobs.override(jobs=3):
+    with options.override(jobs=3):
         assert is_hit(compile_here(home))
     monkeypatch.setattr(identity, "processor", lambda: "x86_64; flags : fpu sse")
     assert not is_hit(compile_here(home))
@@ -184,7 +184,7 @@ def test_bytes_are_cached_too_and_what_has_no_digest_is_not(home):
 
 def test_a_dump_sees_every_stage(home):
     compile_here(home)
-    with knobs.override(dump_dir=str(home / "dump")):
+    with options.override(dump_dir=str(home / "dump")):
         assert "lower" in compile_here(home).times_s
     assert len(os.listdir(home / "dump")) > 10
 
@@ -237,7 +237,7 @@ def test_no_room_on_the_disk(home):
     code = code.replace("import ingot", LITTLE_DISK + "import ingot")
     command = [sys.executable, "-c", code, str(home)]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env=knobs.child_environment()
+        command, cwd=ROOT, capture_output=True, text=True, env=options.child_environment()
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("CacheWarning") == 1 and os.strerror(errno.EFBIG) in done.stderr
@@ -257,10 +257,10 @@ def test_why_names_what_differs(home):
     assert not other.is_found
     assert {d[0] for d in other.differences} == {"target", "profile"}
     assert ("target", "x86-64-v2", "cpu") in other.differences
-    with knobs.override(opt_level=1):
+    with options.override(opt_level=1):
         (row,) = cache.why(path, api.key_options()).differences
         assert row == ("INGOT_OPT_LEVEL", 1, 3)
-    with knobs.override(cache_dir="off"):
+    with options.override(cache_dir="off"):
         assert "off" in cache.why(path, api.key_options()).reason
 
 
@@ -275,7 +275,7 @@ def test_size_and_clear(home):
 
 
 def test_a_model_larger_than_the_limit_is_compiled_without(home):
-    with knobs.override(cache_limit_bytes=4000):
+    with options.override(cache_limit_bytes=4000):
         assert agrees(compile_here(home), home)
         assert cache.size().total_bytes <= 4000
         assert not is_hit(compile_here(home))

@@ -14,7 +14,7 @@ import ingot
 from ingot import api, cache, pipeline
 from ingot.cli.main import main
 from ingot.cli.options import size_bytes
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.limits import Limits, resident_bytes
 from tests.models.build import HARD
 from tests.refusal import is_told, refused
@@ -68,7 +68,7 @@ def test_a_limit_may_be_reached_on_the_way():
 
 def test_what_was_made_in_haste_is_not_kept(tmp_path):
     onnx.save(small_model(), tmp_path / "model.onnx")
-    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
+    with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         ingot.compile(tmp_path / "model.onnx", jobs=1, time_limit_s=0)
         assert cache.size().kinds["models"] == (0, 0)
         ingot.compile(tmp_path / "model.onnx", jobs=1)
@@ -91,7 +91,7 @@ def test_limits_on_the_command_line(tmp_path):
     """The same words as in exe.report(), in both forms of the output; nothing is cached."""
     onnx.save(small_model(), tmp_path / "model.onnx")
     words = ["compile", str(tmp_path / "model.onnx"), "--jobs", "1"]
-    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
+    with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         late = CliRunner().invoke(main, [*words, "--time-limit", "0"])
         assert late.exit_code == 0 and "time_limit_s=0 was reached" in late.output
         full = CliRunner().invoke(main, [*words, "--memory-limit", "1kB", "--json"])

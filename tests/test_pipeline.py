@@ -16,7 +16,7 @@ from ingot.loops import ir as loops_ir
 from ingot.program.ir import Program
 from ingot.program.tables import tables
 from ingot.runtime.package import Package
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from tests.refusal import refused
@@ -202,7 +202,7 @@ def test_the_verify_knob_holds_stages_to_the_law(monkeypatch, stage: str, code: 
     _plant(monkeypatch, stage, plant)
     with refused(code, hint=False):
         pipeline.run_stages(DIGITS, session(), stop_after=stage)
-    with knobs.override(verify=False):
+    with options.override(verify=False):
         assert pipeline.run_stages(DIGITS, session(), stop_after=stage) is not None
 
 

@@ -9,16 +9,10 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 from onnx.numpy_helper import from_array
 
 import ingot
-from ingot.support import knobs
-
-SWITCHES = ("layouts", "recognize", "sink_reshapes", "attention", "alias_buffers",
-            "scale_weights", "small_m_gemm", "cache_blocks", "prefetch", "partial_sums",
-            "depthwise_order", "transpose_tiles", "hoist_guards", "winograd",
-            "k_unroll")  # fmt: skip
-OFF = {"k_unroll": 1}  # the others: False
+from ingot.support import options
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("name", options.FEATURES)
 def test_any_optimisation_can_be_switched_off(name, tmp_path):
     """The answers stay what they are."""
     model = tmp_path / "mixed.onnx"
@@ -27,7 +21,7 @@ def test_any_optimisation_can_be_switched_off(name, tmp_path):
     feeds = {"x": random.standard_normal((1, 24, 9, 70), dtype=np.float32),
              "b": random.standard_normal((70, 133), dtype=np.float32)}  # fmt: skip
     (usual,) = ingot.compile(model)(**feeds)
-    with knobs.override(**{name: OFF.get(name, False)}):
+    with options.override(off={name}):
         (without,) = ingot.compile(model)(**feeds)
     np.testing.assert_allclose(usual, without, rtol=1e-4, atol=1e-5)
 
@@ -75,5 +69,5 @@ def test_long_sums_are_more_exact_in_parts(tmp_path):
         return float(np.sqrt(np.mean((y - exact) ** 2)))
 
     in_parts = error()
-    with knobs.override(partial_sums=False):
+    with options.override(off={"partial_sums"}):
         assert 2 * in_parts < error()

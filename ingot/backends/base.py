@@ -21,6 +21,7 @@ from ingot.graph.store import ConstantStore
 from ingot.loops.ir import Kernel
 from ingot.support.dump import Dump
 from ingot.support.limits import Limits
+from ingot.support.options import Options, current
 from ingot.target import Target
 
 
@@ -51,8 +52,10 @@ class Session:
     backend: Backend
     stages: tuple[Stage, ...]  # the whole pipeline of the target
     shapes: Mapping[str, Any] = field(default_factory=dict)
+    example: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the inputs
     state: Mapping[str, str] = field(default_factory=dict)
     kernels: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=current)
     jobs: int | None = None
     profile: bool = False
     limits: Limits = field(default_factory=Limits)

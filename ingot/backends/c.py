@@ -27,7 +27,7 @@ from ingot.runtime.package import Package
 from ingot.schedule.rules import CPU_RULES
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.schedule import Schedule
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 from ingot.target import DEFAULT_CACHES, Target
 
@@ -58,7 +58,7 @@ class CBackend:
 
     def source(self, kernel: Kernel, form: str, target: Target) -> str:
         helpers = Helpers()
-        text = print_kernel(kernel, "kernel", helpers, knobs.current().stack_limit_bytes)
+        text = print_kernel(kernel, "kernel", helpers, options.current().stack_limit_bytes)
         return "\n".join(filter(None, [helpers.text(), text]))
 
 
@@ -67,7 +67,7 @@ def build(program: ir.Program, session: Session) -> Package:
     if session.profile:
         hint = "profile the model with target cpu"
         raise IngotError("bad-option", "the back end c has no cycle counters", hint=hint)
-    source = print_program(program, knobs.current().stack_limit_bytes)
+    source = print_program(program, options.current().stack_limit_bytes)
     layout = Layout(program)
     made = CModule(
         source.head,

@@ -99,7 +99,7 @@ def _module(program: ir.Program, objects: llvm.Objects, target: targets.Target) 
 def machine_model(target: targets.Target) -> MachineModel:
     """The roofline model of one core of the target, from cost/contraction.py."""
     found = cost.machine_model(
-        target.lanes(dtypes.f32), any(map(target.has, targets.FMA)), target.caches
+        target.lanes(dtypes.f32), any(map(target.has, targets.FMA)), target.caches, target.machine
     )
     return MachineModel(found.flops_per_ns, found.lanes, found.levels)
 

@@ -27,7 +27,7 @@ from ingot.runtime.package import (
     Storage,
 )
 from ingot.runtime.report import LaunchRow
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.abi import ALIGNMENT
 
 
@@ -61,7 +61,7 @@ def package(
             for a in program.arenas
         ),
         constants=_blob(program, store),
-        scratch_bytes=scratch_bytes(program, knobs.current().stack_limit_bytes),
+        scratch_bytes=scratch_bytes(program, options.current().stack_limit_bytes),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),

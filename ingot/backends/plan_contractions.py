@@ -22,6 +22,7 @@ from ingot.lower.merge_axes import merge_axes
 from ingot.ops.fused import show_plans
 from ingot.passes.edit import map_subgraphs
 from ingot.schedule.rules import Rules, plan_kernel
+from ingot.support.stack import segmented
 from ingot.target import Target
 
 Plans = tuple[tuple[str, ContractionPlan], ...]
@@ -38,6 +39,7 @@ class _Planner:
         self.target, self.rules = target, rules
         self.known: dict[tuple[str, Kernel], Plans] = {}  # equal groups have equal plans
 
+    @segmented
     def graph(self, graph: Graph, outside: Mapping[str, Symbol]) -> Graph:
         symbols, views = {**outside, **graph.symbol_map}, Views(graph)
         nodes = tuple(self.node(node, symbols, views) for node in graph.nodes)

@@ -18,7 +18,7 @@ from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
 from ingot.plan.barriers import insert_barriers
 from ingot.plan.chunks import chunk_launches
 from ingot.plan.memory import plan_memory
-from ingot.support import knobs
+from ingot.support import options
 
 _loaded = _control  # imported for its table of control-flow operators
 
@@ -32,12 +32,12 @@ def fuse_by(policy: FusionPolicy) -> Stage:
 
 
 def _switched(policy: FusionPolicy) -> FusionPolicy:
-    return policy if knobs.current().attention else replace(policy, attention=None)
+    return policy if options.current().has("attention") else replace(policy, attention=None)
 
 
 FUSE = fuse_by(DEFAULT_POLICY)
 ALIAS_BUFFERS = Stage(
-    "alias_buffers", lambda g, s: alias_buffers(g) if knobs.current().alias_buffers else g,
+    "alias_buffers", lambda g, s: alias_buffers(g) if options.current().has("alias_buffers") else g,
     "graph", "graph",
     "elide copies: concat and pad operands are written in place, slices are views",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from ingot.cli.sizes import named_sizes
 from ingot.runtime import plan_file, report
 from ingot.runtime.executable import Executable
 from ingot.runtime.package import Package
-from ingot.support import knobs, lazy
+from ingot.support import lazy, options
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
@@ -73,7 +73,7 @@ def compile_command(
     start = time.perf_counter()
     limits = Limits(time_limit_s, memory_limit_bytes)
     pipeline = lazy.load("pipeline")
-    with compile_record(dump or knobs.current().dump_dir) as record:
+    with compile_record(dump or options.current().dump_dir) as record:
         sizes = shapes if start_from else named_sizes(model, shapes)
         session = api.make_session(target, sizes, state, jobs, record)
         session.limits = limits

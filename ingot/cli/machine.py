@@ -21,7 +21,7 @@ from ingot import api, backends, cache, frontends
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
 from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 # CPU features by architecture, by LLVM's names: what each one provides
@@ -68,7 +68,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_knobs(),
+    return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_options(),
             *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _cores() -> Iterator[Finding]:
     yield Finding(section, "allowed", "note", str(allowed), why)
     limit = "none" if quota is None else f"{quota:g}"
     yield Finding(section, "quota", "note", limit, "" if quota is None else "cgroup CPU quota")
-    threads = knobs.current().threads
+    threads = options.current().threads
     why = "one per usable core" if threads is None else "set by INGOT_THREADS"
     yield Finding(section, "threads per call", "note", str(threads or usable_cores()), why)
 
@@ -143,8 +143,8 @@ def _folders() -> Iterator[Finding]:
         yield _folder(section, "cache", Path(found.folder))
         limit = f"at most {_bytes(found.limit_bytes)}"
         yield Finding(section, "cached", "note", _bytes(found.total_bytes), limit)
-    if knobs.current().dump_dir:
-        yield _folder(section, "dumps", Path(knobs.current().dump_dir))
+    if options.current().dump_dir:
+        yield _folder(section, "dumps", Path(options.current().dump_dir))
 
 
 def _folder(section: str, name: str, path: Path) -> Finding:
@@ -165,11 +165,11 @@ def _folder(section: str, name: str, path: Path) -> Finding:
     return Finding(section, name, "ok", str(path), f"mode {mode:o}")
 
 
-def _knobs() -> Iterator[Finding]:
-    current, defaults = vars(knobs.current()), vars(knobs.Knobs())
+def _options() -> Iterator[Finding]:
+    current, defaults = vars(options.current()), vars(options.Options())
     for name, value in current.items():
         if value != defaults[name]:
-            yield Finding("environment", knobs.env_name(name), "note", str(value))
+            yield Finding("environment", options.env_name(name), "note", str(value))
 
 
 def _backends() -> Iterator[Finding]:

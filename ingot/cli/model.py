@@ -17,7 +17,7 @@ from ingot.cli.sizes import named_sizes, with_sizes, without_shapes
 from ingot.runtime import plan_file
 from ingot.runtime.executable import Executable
 from ingot.runtime.sizes import refuse_unknown
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 
@@ -38,8 +38,8 @@ def open_model(
     sizes = named_sizes(model, shapes)
     make = partial(api.compile, model, target, threads, shapes=sizes, state=state, jobs=jobs,
                    profile=profile)  # fmt: skip
-    options = api.key_options(target, sizes, state, profile)
-    if not sys.stderr.isatty() or cache.why(model, options).is_found:
+    key = api.key_options(target, sizes, state, profile)
+    if not sys.stderr.isatty() or cache.why(model, key).is_found:
         return make(), sizes
-    with compile_record(knobs.current().dump_dir) as record:
+    with compile_record(options.current().dump_dir) as record:
         return make(dump=record), sizes

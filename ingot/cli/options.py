@@ -16,7 +16,7 @@ import click
 
 from ingot import backends
 from ingot.cli.output import print_json
-from ingot.support import lazy
+from ingot.support import lazy, options
 from ingot.support.errors import IngotError
 
 FAILED = 1  # error in the model, its inputs or its run
@@ -41,6 +41,7 @@ def command(
     """A command with --json and, if `has_model`, a model argument; it reports errors."""
 
     def wrap(function: Callable) -> click.Command:
+        function = with_options(function) if has_model else function
         model = click.argument("model", type=some_file(exists=True), required=needs_model)
         options = [*((model, *MODEL_OPTIONS) if has_model else ()), JSON_OPTION]
         wrapped = report_errors(function)
@@ -49,6 +50,18 @@ def command(
         return click.command(name)(wrapped)
 
     return wrap
+
+
+def with_options(function: Callable) -> Callable:
+    """Run a command under the options of --off and --option, named as in Python."""
+
+    @functools.wraps(function)
+    def run(*args: Any, off: str, given: dict[str, str], **kwargs: Any) -> None:
+        values = options.from_text({**({"off": off} if off else {}), **given})
+        with options.override(**values):
+            function(*args, **kwargs)
+
+    return run
 
 
 def report_errors(function: Callable) -> Callable:
@@ -214,6 +227,10 @@ MODEL_OPTIONS = (
                  help="Update INPUT in place with OUTPUT, e.g. a KV cache."),
     click.option("--threads", type=click.IntRange(min=1),
                  help="Threads per call; default: all cores."),
+    click.option("--off", default="", metavar="NAMES",
+                 help="Optimisations to switch off: attention,winograd (docs/pipeline.md)."),
+    click.option("--option", "given", multiple=True, metavar="NAME=VALUE", callback=pairs,
+                 help="Another compiler option: verify=off (docs/pipeline.md)."),
     click.option("--jobs", type=click.IntRange(min=1), help="Parallel code generation processes."),
 )  # fmt: skip
 

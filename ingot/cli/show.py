@@ -14,7 +14,7 @@ from ingot import api
 from ingot.cli.options import Shapes, check_stage, command, complete_form, complete_stage
 from ingot.cli.output import compile_record, print_json, print_table
 from ingot.cli.sizes import named_sizes
-from ingot.support import knobs, lazy
+from ingot.support import lazy, options
 from ingot.support.errors import IngotError
 
 LOOPS = "loops"  # the form of a kernel that every back end has
@@ -37,8 +37,8 @@ LOOPS = "loops"  # the form of a kernel that every back end has
     show_default=True,
     metavar="FORM",
     shell_complete=complete_form,
-    help="Output format of a kernel: loops, or what the back end emits (CPU: llvm, asm), which "
-    "needs a late stage.",
+    help="Output format of a kernel: loops, or what the back end emits (cpu: llvm, asm; c: c), "
+    "which needs a late stage.",
 )
 def show_command(
     model: Path | None, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
@@ -54,7 +54,7 @@ def show_command(
     if kernel is None and form != LOOPS:
         raise IngotError("bad-option", f"--as {form} needs a kernel", hint="add --kernel NAME")
     pipeline = lazy.load("pipeline")
-    with compile_record(knobs.current().dump_dir) as record:
+    with compile_record(options.current().dump_dir) as record:
         session = api.make_session(target, named_sizes(model, shapes), state, jobs, record)
         check_stage(session, "--stage", stage_name)
         last = stage_name or pipeline.last_program_stage(session.stages)

@@ -61,7 +61,7 @@ struct ingot_call {
     struct ingot_error error;   /* filled in when ingot_run returns 1 */
 };
 
-/* Bytes of the arena at these sizes; -1 if they overflow. */
+/* Bytes of the arena at these sizes; -1 if they overflow or the memory plan does not hold. */
 int64_t ingot_arena_bytes(const int64_t *sizes);
 
 /* Run the model once: 0, or 1 and call->error. Nothing is kept between runs but call->blocks. */

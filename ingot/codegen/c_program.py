@@ -7,6 +7,7 @@ statements in order on one thread, so barriers print nothing. c_head.py has the 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -20,6 +21,7 @@ from ingot.codegen.c_values import ValuePrinter
 from ingot.codegen.c_weights import Constant
 from ingot.loops.frame import reasons
 from ingot.program import ir
+from ingot.program.bounds import unproved
 from ingot.program.tables import CONSTANTS, scratch_bytes, walk
 from ingot.support.abi import BAD_SIZE, NO_MEMORY
 from ingot.support.errors import IngotError
@@ -72,6 +74,7 @@ class _Entry:
         self.buffers, self.kernels = self.program.buffer_map, self.program.kernel_map
         self.numbers = {id(s): n for n, s in enumerate(layout.tables.launches)}
         self.total_bytes = layout.arena_bytes + self.scratch_bytes()
+        self.unproved = unproved(self.program)
         self.values, self.out = _Index(helpers), Lines()
         self.latest, self.origin = 0, ""  # of the launch last printed
         self.loops = 0
@@ -114,7 +117,7 @@ class _Entry:
         self.name_sizes("sizes")
         self.out.add("int64_t ingot_arena_bytes(const int64_t *sizes)")
         with self.out.block():
-            self.checked_size(self.total_bytes)
+            self.checked_size(self.total_bytes, self.layout.arena_offsets)
             self.out.add("(void)sizes;")
             self.out.add("return overflow ? -1 : bytes;")
         return self.out.text()
@@ -158,13 +161,18 @@ class _Entry:
     def typed(self, name: str, type: str) -> str:
         return f"*(const {type} *){self.pointer(name)}"
 
-    def checked_size(self, size: arith.Expr) -> None:
-        """Declares `bytes`, and `overflow`: whether they are wrong."""
+    def checked_size(self, size: arith.Expr, arenas: Collection[str]) -> None:
+        """Declares `bytes` of these arenas, and `overflow`: whether they are wrong, or a bound of
+        the memory plan that is not proved does not hold."""
         self.values.is_checked = True
         text = self.values.index(size)
         self.values.is_checked = False
         self.out.add("bool overflow = false;")
         self.out.add(f"const int64_t bytes = {bare(text)};")
+        for bound in self.unproved:
+            allocation = self.buffers[bound.buffer].allocation
+            if allocation is not None and allocation.arena in arenas:
+                self.out.add(f"if ({self.values.index(bound.expr)} < 0) overflow = true;")
 
     def fail_if(self, cond: str, reason: int, value: str, why: str) -> None:
         name = self.helpers.add("ingot_fail", FAIL)
@@ -253,7 +261,7 @@ class _Entry:
     def reserve(self, s: ir.Reserve) -> None:
         name = self.helpers.add("ingot_reserve", RESERVE)
         with self.out.block():
-            self.checked_size(s.size_bytes)
+            self.checked_size(s.size_bytes, (s.arena,))
             block = f"&call->blocks[{self.layout.blocks[s.arena]}]"
             bad = f"overflow || !{name}(call, {block}, bytes)"
             self.fail_if(bad, NO_MEMORY, "0", "out of memory")

@@ -16,6 +16,7 @@ from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.c_helpers import Helpers
 from ingot.codegen.c_text import (
+    bare,
     float_bits,
     index_literal,
     literal,
@@ -159,7 +160,7 @@ class ValuePrinter:
             mask, other = self.value(e.mask), self.value(e.other)
             with self.in_place():  # the index may be valid under the mask only
                 return f"({mask} ? {self._load(ir.replace(e, mask=None, other=None))} : {other})"
-        element = f"{self.pointers[e.buffer.name]}[{self.index(e.indices[0])}]"
+        element = f"{self.pointers[e.buffer.name]}[{bare(self.index(e.indices[0]))}]"
         return f"({element} != 0)" if e.dtype.is_bool else element
 
     def _unary(self, e: ir.Unary) -> str:

@@ -19,7 +19,7 @@ from ingot.loops import ir as loops
 from ingot.program import ir
 from ingot.runtime.cpu.native.probe import probe_text
 from ingot.runtime.cpu.native.support import support_text
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.abi import ENTRY, KERNEL
 from ingot.support.limits import Limits
 from ingot.target import Target
@@ -38,15 +38,17 @@ class Objects:
 
 
 def machine_of(target: Target) -> MachineSpec:
-    return MachineSpec(target.triple, target.cpu, target.feature_string, knobs.current().opt_level)
+    return MachineSpec(
+        target.triple, target.cpu, target.feature_string, options.current().opt_level
+    )
 
 
 def kernel_text(kernel: loops.Kernel) -> str:
-    return print_kernel(kernel, KERNEL, knobs.current().stack_limit_bytes)
+    return print_kernel(kernel, KERNEL, options.current().stack_limit_bytes)
 
 
 def entry_text(program: ir.Program, target: Target, profile: bool = False) -> str:
-    return print_entry(program, ENTRY, target.triple, knobs.current().spin_count, profile)
+    return print_entry(program, ENTRY, target.triple, options.current().spin_count, profile)
 
 
 def compile_program(
@@ -58,11 +60,11 @@ def compile_program(
 ) -> Objects:
     jobs = [Job(f"kernel {name}", kernel_text(kernel)) for name, kernel in program.kernels]
     jobs.append(Job("the entry", entry_text(program, target, profile)))
-    counts = knobs.current().spin_count, knobs.current().yield_count
+    counts = options.current().spin_count, options.current().yield_count
     jobs.append(Job("the runtime support", support_text(target.triple, *counts)))
     if profile:
         jobs.append(Job("the roofline probe", probe_text(target)))
-    count = processes or knobs.current().jobs or os.cpu_count() or 1
+    count = processes or options.current().jobs or os.cpu_count() or 1
     done = _compile(jobs, machine_of(target), count, limits or Limits())
     first = len(program.kernels)
     probe = done[first + 2] if profile else None

@@ -17,11 +17,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import asdict, dataclass
 
 from ingot.codegen import llvm_object
 from ingot.codegen.llvm_worker import read_message, write_message
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 
@@ -56,7 +57,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             bufsize=0,  # no half-written buffer that a fork would copy
-            env=knobs.child_environment(PYTHONPATH=path),
+            env=options.child_environment(PYTHONPATH=path),
             start_new_session=True,  # Ctrl-C is for the compiler; it then closes the workers
         )
         _all.add(self)
@@ -178,7 +179,7 @@ class _JobQueue:
 
     def __init__(self, jobs: Sequence[Job], machine: MachineSpec):
         self._jobs, self._machine = jobs, machine
-        self._timeout_s = knobs.current().codegen_timeout_s
+        self._timeout_s = options.current().codegen_timeout_s
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in sorted(range(len(jobs)), key=lambda n: -len(jobs[n].text)):
             self._todo.put(number)  # longest first, so that the processes end at about one time
@@ -189,7 +190,8 @@ class _JobQueue:
 
     def start_one(self) -> None:
         ended = threading.Event()
-        thread = threading.Thread(target=self._run_thread, args=(ended,))
+        # a thread has a context of its own: it is given this one, with the options in force
+        thread = threading.Thread(target=copy_context().run, args=(self._run_thread, ended))
         self._ended.append(ended)
         thread.start()
 

@@ -15,7 +15,9 @@ from ingot.target import Target
 
 def decide_attention(gemms: list[Contraction], target: Target) -> list[ContractionPlan]:
     shapes = [_shape(c, target) for c in gemms]
-    tiles = cost.common_row_tiles(gemms[-1].row_count, shapes, target.vector_registers)
+    tiles = cost.common_row_tiles(
+        gemms[-1].row_count, shapes, target.vector_registers, target.machine.core
+    )
     return [_plan(c, target, shape, tile) for c, shape, tile in zip(gemms, shapes, tiles)]
 
 

@@ -8,8 +8,10 @@ The register tile is the accumulator block of a GEMM microkernel (Goto/BLIS: MR 
 times `vectors` vectors. One iteration of the reduction loop k loads `vectors` vectors of the packed
 operand, broadcasts `rows` elements of the other and issues rows · vectors FMAs:
 
-    cycles per k = max(rows · vectors / FMA_PORTS, (rows + vectors) / LOAD_PORTS,
-                       FMA_LATENCY_CYCLES, instructions / ISSUE_WIDTH)
+    cycles per k = max(rows · vectors / fma_ports, (rows + vectors) / load_ports,
+                       fma_latency_cycles, instructions / issue_width)
+
+with the core's figures (machine.py).
 
 The latency bounds it because each accumulator depends on its own last value. Instructions are
 loads, FMAs and, where k is not unrolled, the loop's own. A depthwise convolution has no operand
@@ -26,11 +28,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# One core. Ports and latency: agner.org tables for Haswell, Zen 2 and later.
-FMA_PORTS = 2  # vector FMAs started per cycle
-LOAD_PORTS = 2  # vector loads per cycle
-FMA_LATENCY_CYCLES = 4.2  # cycles until an accumulator is ready: 4, and 5 % as a heuristic
-ISSUE_WIDTH = 4  # instructions per cycle with a busy SMT sibling (docs/performance.md, tall tiles)
+from ingot.machine import GENERIC, Core, Machine
+
 LOOP_OVERHEAD_INSTRUCTIONS = 2  # per iteration that is not unrolled: add, compare-and-jump
 RESERVED_REGISTERS = 1  # vector registers left to LLVM's register allocator, which spills otherwise
 
@@ -50,7 +49,6 @@ MIN_BLOCK_TILES = 8  # row tiles of a block in L2, each of which reuses a panel;
 MAX_PADDED_TILES = 0.02  # padding of the last block, as a fraction of all row tiles; heuristic
 MAX_IMBALANCE = 1.25  # iterations of the busiest thread, relative to the mean; heuristic
 MIN_COMPUTE_TO_MOVE = 2  # FMA cycles per cycle of data movement: compute-bound from here; heuristic
-CACHE_LINE_BYTES = 64  # of x86-64 and of most AArch64 cores
 
 # Prefetch of the next panel.
 MIN_PREFETCH_STEP = 8  # iterations of k. With 2, GEMMs of 7 to 12 rows took twice as long
@@ -62,11 +60,6 @@ PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than
 # Partial sums: each costs about ten terms. Measured on 128 x 768 x 3072 (docs/performance.md).
 LONG_SUM_TERMS = 4096  # terms from which a float sum is split: 1 to 3 % slower, smaller error
 PARTIAL_SUM_TERMS = 256  # terms of one partial sum, at least
-
-# Roofline, for predictions within a factor of two; the target states neither clock nor bandwidth.
-CLOCK_GHZ = 3.0  # assumed clock of every core
-CACHE_BYTES_PER_CYCLE = (64, 32, 16)  # of one core, L1 to L3, reads and writes together; heuristic
-MEMORY_BYTES_PER_NS = 12.0  # of all cores together, reads and writes; heuristic
 
 
 @dataclass(frozen=True)
@@ -83,13 +76,12 @@ class Tile:
     def columns(self) -> int:
         return self.vectors * self.lanes
 
-    @property
-    def cycles_per_k(self) -> float:
+    def cycles_per_k(self, core: Core) -> float:
         """Cycles of one iteration of the reduction loop."""
         fmas = self.rows * self.vectors
         loads = (fmas if self.is_depthwise else self.rows) + self.vectors
-        cycles = max(fmas / FMA_PORTS, loads / LOAD_PORTS, FMA_LATENCY_CYCLES)
-        return cycles if self.is_depthwise else max(cycles, self._instructions / ISSUE_WIDTH)
+        cycles = max(fmas / core.fma_ports, loads / core.load_ports, core.fma_latency_cycles)
+        return cycles if self.is_depthwise else max(cycles, self._instructions / core.issue_width)
 
     @property
     def _instructions(self) -> int:
@@ -107,12 +99,14 @@ class MachineModel:
     levels: tuple[tuple[int | None, float], ...]
 
 
-def machine_model(lanes: int, has_fma: bool, caches: tuple[int, ...]) -> MachineModel:
+def machine_model(
+    lanes: int, has_fma: bool, caches: tuple[int, ...], machine: Machine
+) -> MachineModel:
     """An FMA counts as two operations; without FMA each operation takes a port."""
-    rates = [CACHE_BYTES_PER_CYCLE[min(i, len(CACHE_BYTES_PER_CYCLE) - 1)] * CLOCK_GHZ
-             for i in range(len(caches))]  # fmt: skip
-    levels = (*zip(caches, rates), (None, MEMORY_BYTES_PER_NS))
-    return MachineModel(FMA_PORTS * (2 if has_fma else 1) * CLOCK_GHZ, lanes, levels)
+    rates = map(machine.cache_bytes_per_ns, range(len(caches)))
+    levels = (*zip(caches, rates), (None, machine.memory_bytes_per_ns))
+    per_cycle = machine.core.fma_ports * (2 if has_fma else 1)
+    return MachineModel(per_cycle * machine.clock_ghz, lanes, levels)
 
 
 def may_unroll_k(rows: int) -> bool:
@@ -123,7 +117,7 @@ def may_unroll_k(rows: int) -> bool:
 
 def register_tile(
     rows: int | None, columns: int | None, lanes: int, registers: int, panel: int | None = None,
-    is_depthwise: bool = False,
+    is_depthwise: bool = False, core: Core = GENERIC.core,
 ) -> Tile:  # fmt: skip
     """The tile with the fewest cycles for an M x N = `rows` x `columns` GEMM; None is a dynamic
     dimension. `panel` fixes the tile's columns (NR) to a packed operand's panel width."""
@@ -131,21 +125,23 @@ def register_tile(
     for tile in _candidates(lanes, registers, panel, is_depthwise):
         if panel is None and columns is not None and tile.columns - lanes >= columns:
             continue  # the last vector would be all padding
-        cycles = _cycles(tile, rows, columns)
+        cycles = _cycles(tile, rows, columns, core)
         if cycles < best_cycles:
             best, best_cycles = tile, cycles
     return best
 
 
-def group_panel_width(rows: int | None, columns: int, lanes: int, registers: int) -> int | None:
+def group_panel_width(
+    rows: int | None, columns: int, lanes: int, registers: int, core: Core = GENERIC.core
+) -> int | None:
     """The panel width for a grouped convolution: it divides the group's output channels, so that no
     panel spans two groups. None: no vector width divides them."""
     width = lanes_dividing(columns, lanes)
     if width is None:
         return None
     widths = (width * n for n in range(1, MAX_TILE_VECTORS + 1) if columns % (width * n) == 0)
-    best = (register_tile(rows, columns, width, registers, panel) for panel in widths)
-    return min(best, key=lambda tile: _cycles(tile, rows, columns)).columns
+    best = (register_tile(rows, columns, width, registers, panel, core=core) for panel in widths)
+    return min(best, key=lambda tile: _cycles(tile, rows, columns, core)).columns
 
 
 def lanes_dividing(columns: int, lanes: int) -> int | None:
@@ -155,16 +151,18 @@ def lanes_dividing(columns: int, lanes: int) -> int | None:
     return max(fitting, key=lambda n: (2 * n >= lanes and n & (n - 1) == 0, n), default=None)
 
 
-def _cycles(tile: Tile, rows: int | None, columns: int | None) -> float:
-    cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.cycles_per_k
+def _cycles(tile: Tile, rows: int | None, columns: int | None, core: Core) -> float:
+    cycles = _count(rows, tile.rows) * _count(columns, tile.columns) * tile.cycles_per_k(core)
     # the last term breaks ties in favour of fewer loads per FMA
     return cycles * (1 + TILE_OVERHEAD / tile.rows + 0.01 / tile.vectors)
 
 
-def gemm_cycles_per_k(rows: int, columns: int, lanes: int, registers: int) -> float:
+def gemm_cycles_per_k(
+    rows: int, columns: int, lanes: int, registers: int, core: Core = GENERIC.core
+) -> float:
     """Cycles of one iteration of k, summed over all register tiles of the GEMM."""
-    tile = register_tile(rows, columns, lanes, registers)
-    return _count(rows, tile.rows) * _count(columns, tile.columns) * tile.cycles_per_k
+    tile = register_tile(rows, columns, lanes, registers, core=core)
+    return _count(rows, tile.rows) * _count(columns, tile.columns) * tile.cycles_per_k(core)
 
 
 def _candidates(lanes: int, registers: int, panel: int | None, is_depthwise: bool) -> list[Tile]:
@@ -196,13 +194,15 @@ class GemmShape:
     panel: int | None = None
 
 
-def common_row_tiles(rows: int | None, gemms: list[GemmShape], registers: int) -> list[Tile]:
+def common_row_tiles(
+    rows: int | None, gemms: list[GemmShape], registers: int, core: Core = GENERIC.core
+) -> list[Tile]:
     """A register tile for each of several fused GEMMs (attention), all with the same number of
     rows, that take the fewest cycles together."""
 
     def cycles(gemm: GemmShape, tile: Tile) -> float:
         columns = _count(gemm.columns, gemm.panel or tile.columns)
-        return columns * _count(gemm.depth, 1) * tile.cycles_per_k * (1 + 0.01 / tile.vectors)
+        return columns * _count(gemm.depth, 1) * tile.cycles_per_k(core) * (1 + 0.01 / tile.vectors)
 
     def best(gemm: GemmShape, count: int) -> Tile | None:
         widths = [-(-gemm.panel // gemm.lanes)] if gemm.panel else range(1, MAX_TILE_VECTORS + 1)
@@ -253,23 +253,25 @@ def row_tiles_per_block(
     return good[0] if good else min(sizes, key=lambda size: padding[size])
 
 
-def is_compute_bound_depthwise(taps: int, vector_bytes: int) -> bool:
+def is_compute_bound_depthwise(taps: int, vector_bytes: int, machine: Machine = GENERIC) -> bool:
     """Does a depthwise convolution take much longer to compute than to stream its feature map?"""
-    moving = 2 * vector_bytes / CACHE_BYTES_PER_CYCLE[-1]
-    return taps / FMA_PORTS >= MIN_COMPUTE_TO_MOVE * moving
+    moving = 2 * vector_bytes / machine.cache_bytes_per_cycle[-1]
+    return taps / machine.core.fma_ports >= MIN_COMPUTE_TO_MOVE * moving
 
 
 def depthwise_channel_blocks(
-    panels: int, panel_bytes: int, touched_bytes: int, caches: tuple[int, ...]
+    panels: int,
+    panel_bytes: int,
+    touched_bytes: int,
+    caches: tuple[int, ...],
+    line_bytes: int = GENERIC.core.line_bytes,
 ) -> list[int]:
     """How many channel panels a depthwise convolution may process per block, the most first: the
     input rows that neighbouring windows reuse stay in L1 with their weights. A block is whole cache
     lines: a pixel has `panel_bytes` per panel, and a tile of one panel reads `touched_bytes`."""
-    most = max(
-        -(-CACHE_LINE_BYTES // panel_bytes), int(caches[0] * L1_WINDOW_FRACTION) // touched_bytes
-    )
+    most = max(-(-line_bytes // panel_bytes), int(caches[0] * L1_WINDOW_FRACTION) // touched_bytes)
     counts = range(min(most, panels - 1), 0, -1)
-    return [n for n in counts if panels % n == 0 and n * panel_bytes % CACHE_LINE_BYTES == 0]
+    return [n for n in counts if panels % n == 0 and n * panel_bytes % line_bytes == 0]
 
 
 def may_copy_per_thread(size_bytes: int, copies: int, cores: int, caches: tuple[int, ...]) -> bool:

@@ -13,7 +13,7 @@ from ingot.cost import contraction as cost
 from ingot.cost.gemm import innermost_k, register_tiled
 from ingot.cost.plan import Blocking, ContractionPlan
 from ingot.cost.shape import Contraction, Strides
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 MAX_UNROLL_TAPS = 16  # taps of a window's row that are unrolled, fewer than this; heuristic
@@ -47,18 +47,20 @@ def _channel_blocks(plan: ContractionPlan, c: Contraction, target: Target) -> Bl
         return None
     if plan.packing is not None:
         return None  # a grouped convolution with packed weights
-    if not knobs.current().depthwise_order or sum(n != 1 for n in sizes.values()) < 2:
+    if not options.current().has("depthwise_order") or sum(n != 1 for n in sizes.values()) < 2:
         return None
     size = c.dtype.storage_bytes
     panels = -(-c.columns // plan.tile.columns)
     touched = sum(_span(x, sizes | {c.rows: plan.tile.rows}) for x in c.window.loads)
     width = plan.tile.columns * size
-    counts = cost.depthwise_channel_blocks(panels, width, touched * width, target.caches)
+    counts = cost.depthwise_channel_blocks(
+        panels, width, touched * width, target.caches, target.machine.core.line_bytes
+    )
     for n in counts:
         if _may_copy(c, target, n * width, panels // n):
             return Blocking("channels_copied", (n,))
     if counts and cost.is_compute_bound_depthwise(
-        math.prod(sizes.values()), plan.tile.lanes * size
+        math.prod(sizes.values()), plan.tile.lanes * size, target.machine
     ):
         return Blocking("channels", (counts[0],))
     return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ingot.cost import contraction as cost
 from ingot.cost.plan import Blocking, ContractionPlan, Packing
 from ingot.cost.shape import Contraction, product
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 MIN_ROWS_TO_PACK = 24  # rows (M) from which packing the other operand into panels pays; heuristic
@@ -61,7 +61,7 @@ def tile_of(c: Contraction, target: Target, panel: int | None) -> cost.Tile:
         lanes = max(c.columns, 1)
     no_reuse = c.window is not None
     return cost.register_tile(
-        c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse
+        c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, target.machine.core
     )
 
 
@@ -90,7 +90,7 @@ def _unrolled(algorithm: str, c: Contraction, target: Target) -> list[Contractio
 
 
 def k_unroll(rows: int, depth: int | None) -> int:
-    factor = knobs.current().k_unroll
+    factor = options.current().k_unroll if options.current().has("k_unroll") else 1
     is_long = factor > 1 and (depth is None or depth >= 2 * factor)
     return factor if is_long and cost.may_unroll_k(rows) else 1
 
@@ -104,7 +104,7 @@ def innermost_k(plan: ContractionPlan, c: Contraction) -> int | None:
 
 
 def _blocking(c: Contraction, target: Target, tile: cost.Tile) -> Blocking:
-    if c.rows is None or tile.rows == 1 or not knobs.current().cache_blocks:
+    if c.rows is None or tile.rows == 1 or not options.current().has("cache_blocks"):
         return Blocking("panels")
     size, rows = c.dtype.storage_bytes, c.row_count
     depth, own_depth = product(c.k_extents), product([c.extents[axis] for axis in c.separate_k])
@@ -137,7 +137,7 @@ def _prefetch(
     if packing is None or packing.by != "given" or c.operand.source != "param":
         return None
     row_tiles = _row_tiles_per_panel(c, tile, blocking)
-    if None in c.k_extents or not knobs.current().prefetch or len(target.caches) < 2:
+    if None in c.k_extents or not options.current().has("prefetch") or len(target.caches) < 2:
         return None
     exceeds_l2 = (c.operand.size or 0) * c.dtype.storage_bytes > target.caches[1]
     if row_tiles is None or not exceeds_l2 or not 1 < row_tiles <= MAX_ROW_TILES_TO_PREFETCH:
@@ -164,6 +164,6 @@ def _k_loops(c: Contraction, step: int | None) -> list[int | None]:
 
 def _partial_sums(c: Contraction, step: int | None) -> tuple[int, int] | None:
     sizes = [n for n in _k_loops(c, step) if n is not None]
-    if not knobs.current().partial_sums or None in c.k_extents or not c.is_float_sum:
+    if not options.current().has("partial_sums") or None in c.k_extents or not c.is_float_sum:
         return None
     return cost.partial_sums(sizes)

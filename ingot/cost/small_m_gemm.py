@@ -10,7 +10,7 @@ from ingot.cost.contraction import PARALLEL_WORK, Tile
 from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.cost.plan import Blocking, ContractionPlan
 from ingot.cost.shape import Contraction, product
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 K_STEP = 4  # rows of B per step; measured, docs/performance.md ("Few rows")
@@ -37,14 +37,18 @@ def decide_small_m_gemm(c: Contraction, target: Target) -> list[ContractionPlan]
 
 
 def _is_small_m(c: Contraction) -> bool:
-    if not knobs.current().small_m_gemm or not c.is_gemm or c.assumed_rows >= MIN_ROWS_TO_PACK:
+    if (
+        not options.current().has("small_m_gemm")
+        or not c.is_gemm
+        or c.assumed_rows >= MIN_ROWS_TO_PACK
+    ):
         return False
     return c.columns is not None and c.columns >= MIN_COLUMNS and len(c.k) == 1
 
 
 def decide_column_sum(c: Contraction, target: Target) -> list[ContractionPlan]:
     """One array reduced to one row, as in global pooling: threads split the rows."""
-    if not knobs.current().small_m_gemm or not c.is_column_sum:
+    if not options.current().has("small_m_gemm") or not c.is_column_sum:
         return []
     return _split_k("column_sum", c, target)
 

@@ -22,6 +22,7 @@ from ingot.cost import contraction as cost
 from ingot.cost.gemm import k_unroll
 from ingot.cost.plan import Blocking, ContractionPlan, Packing
 from ingot.dtypes import DType
+from ingot.machine import Core
 from ingot.target import Target
 
 OUTPUT_TILE = 2  # outputs along each axis of a tile
@@ -33,7 +34,6 @@ LLC_INTERMEDIATE_FRACTION = 1 / 8  # of the last-level cache, for the intermedia
 # Tiles of a block, which reads all weights once. Measured at 64 to 256 channels: 28 tiles are best,
 # 84 to 112 take 6 to 18 % longer (docs/performance.md).
 MIN_BLOCK_TILES, MAX_BLOCK_TILES = 20, 40
-MEMORY_READ_BYTES_PER_NS = 20.0  # sequential reads of weights by all cores together; heuristic
 MAX_SLOWDOWN = 1.08  # of a register tile with fewer rows, relative to the best tile; heuristic
 
 
@@ -79,8 +79,10 @@ def is_profitable(conv: ConvShape, dtype: DType, target: Target) -> bool:
     moves = TRANSFORM_CYCLES * count * (conv.channels + conv.outputs) / lanes
     pairs = conv.channels * conv.outputs * dtype.storage_bytes
 
+    core = target.machine.core
+
     def cycles(rows: int, taps: int) -> float:
-        per_k = cost.gemm_cycles_per_k(rows, conv.outputs, lanes, target.vector_registers)
+        per_k = cost.gemm_cycles_per_k(rows, conv.outputs, lanes, target.vector_registers, core)
         return max(taps * conv.channels * per_k, _weight_read_cycles(taps * pairs, target))
 
     plain = cycles(images * conv.height * conv.width, 9)
@@ -89,9 +91,10 @@ def is_profitable(conv: ConvShape, dtype: DType, target: Target) -> bool:
 
 def _weight_read_cycles(size: int, target: Target) -> float:
     """Cycles of all cores together for reading `size` bytes of weights once."""
+    machine = target.machine
     in_cache = size <= target.caches[-1] * cost.LLC_PANELS_FRACTION if target.caches else False
-    per_core = MEMORY_READ_BYTES_PER_NS / cost.CLOCK_GHZ / target.cores
-    return size / (cost.CACHE_BYTES_PER_CYCLE[-1] if in_cache else per_core)
+    per_core = machine.memory_bytes_per_ns / machine.clock_ghz / target.cores
+    return size / (machine.cache_bytes_per_cycle[-1] if in_cache else per_core)
 
 
 def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
@@ -104,15 +107,21 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
     if exceeds_cache or total <= target.caches[-1] * LLC_INTERMEDIATE_FRACTION:
         return Grid(rows, columns)
     best = register_tile(conv, target, dtype)
-    heights = tile_rows(best)
+    core = target.machine.core
+    heights = tile_rows(best, core)
     blocks = [
         *_row_segments(rows, columns, heights), *_row_bands(rows, columns, heights)
     ]  # fmt: skip
 
     def cycles(found: Grid) -> float:
         high, wide = found.block or (1, 1)
-        height = rows_dividing(best, high * wide) or 1
-        return found.rows * found.columns * replace(best, rows=height).cycles_per_k / height
+        height = rows_dividing(best, high * wide, target.machine.core) or 1
+        return (
+            found.rows
+            * found.columns
+            * replace(best, rows=height).cycles_per_k(target.machine.core)
+            / height
+        )
 
     balanced = [x for x in blocks if _is_balanced((conv.batch or 1) * x.blocks, target.cores)]
     return min(balanced, key=cycles, default=Grid(rows, columns))
@@ -127,7 +136,9 @@ def decide_winograd(
     if found.block is None or tiles != found.rows * found.columns:
         return []
     best = register_tile(conv, target, dtype)
-    tile = replace(best, rows=rows_dividing(best, found.block[0] * found.block[1]) or 1)
+    tile = replace(
+        best, rows=rows_dividing(best, found.block[0] * found.block[1], target.machine.core) or 1
+    )
     packing, blocking = Packing("given", tile.columns), Blocking("tiles", found.block)
     unroll = k_unroll(tile.rows, conv.channels)
     return [ContractionPlan("winograd_f2", 1, 2, (), tile, packing, blocking, unroll, tail="pad")]
@@ -162,18 +173,20 @@ def _row_bands(rows: int, columns: int, heights: list[int]) -> list[Grid]:
 
 def register_tile(conv: ConvShape, target: Target, dtype: DType) -> cost.Tile:
     """The register tile of the GEMMs; its columns are the panel width of the weights."""
-    return cost.register_tile(None, conv.outputs, target.lanes(dtype), target.vector_registers)
+    return cost.register_tile(
+        None, conv.outputs, target.lanes(dtype), target.vector_registers, core=target.machine.core
+    )
 
 
-def tile_rows(best: cost.Tile) -> list[int]:
+def tile_rows(best: cost.Tile, core: Core) -> list[int]:
     """Rows of register tiles whose FMA rate is within MAX_SLOWDOWN of the best tile's."""
 
     def cycles(rows: int) -> float:
-        return replace(best, rows=rows).cycles_per_k / rows
+        return replace(best, rows=rows).cycles_per_k(core) / rows
 
     return [n for n in range(best.rows, 0, -1) if cycles(n) <= cycles(best.rows) * MAX_SLOWDOWN]
 
 
-def rows_dividing(best: cost.Tile, count: int) -> int | None:
+def rows_dividing(best: cost.Tile, count: int, core: Core) -> int | None:
     """The most of those rows that divide a block of `count` tiles."""
-    return next((n for n in tile_rows(best) if count % n == 0), None)
+    return next((n for n in tile_rows(best, core) if count % n == 0), None)

@@ -4,7 +4,7 @@
         name = "acme"
         def accepts(self, model): …       whether it is a model of this format; cheap
         def identity(self, model): …      its digest for the model cache; None: not cacheable
-        def import_model(self, model, store, shapes, kernels): …     a typed graph
+        def import_model(self, model, store, shapes, kernels, example): …     a typed graph
         def dim_names(self, model): …     the dimensions' names in the file, by input
 
 An importer is asked before anything is compiled, also for a model that the cache holds, so its
@@ -33,7 +33,8 @@ DEFAULT = "onnx"
 
 class Importer(Protocol):
     """`shapes`: sizes or ranges of dynamic dimensions, by their names in the model. `kernels`: the
-    user's kernels by operator, as functions from its attributes to those of a `kernel` node."""
+    user's kernels by operator, as functions from its attributes to those of a `kernel` node.
+    `example`: shapes of all inputs that the graph must accept; empty: any that it can."""
 
     name: str
 
@@ -47,6 +48,7 @@ class Importer(Protocol):
         store: ConstantStore,
         shapes: Mapping[str, Any],
         kernels: Mapping[str, Any],
+        example: Mapping[str, tuple[int, ...]],
     ) -> Graph: ...
 
     def dim_names(self, model: Any) -> dict[str, tuple[str, ...]]:

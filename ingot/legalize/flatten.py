@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Iterator
 
 from ingot.arith import expr as arith
-from ingot.cost.contraction import CACHE_LINE_BYTES
 from ingot.legalize import terms
 from ingot.legalize.conditions import FALSE, fold
 from ingot.legalize.context import PassContext
@@ -24,13 +23,14 @@ from ingot.support.stack import segmented
 
 
 def flatten(kernel: Kernel, ctx: PassContext) -> Kernel:
-    flattener = _Flatten(kernel)
+    flattener = _Flatten(kernel, ctx.target.machine.core.line_bytes)
     params = tuple(flattener.buffer(b) for b in kernel.params)
     return ir.replace(kernel, params=params, body=flattener.stmt(kernel.body))
 
 
 class _Flatten:
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: Kernel, line_bytes: int):
+        self.line_bytes = line_bytes
         self.ranges = Ranges(kernel)
         self.boxed = _boxed(kernel.body)
         self.params = {p.name for p in kernel.params}
@@ -101,7 +101,7 @@ class _Flatten:
         """
         if box.buffer.name not in self.params:
             return
-        per_line = max(1, CACHE_LINE_BYTES // box.buffer.dtype.storage_bytes)
+        per_line = max(1, self.line_bytes // box.buffer.dtype.storage_bytes)
         counts = [arith.as_int(e) or 1 for e in box.extents]
         for offsets in itertools.product(*map(range, counts[:-1]), range(0, counts[-1], per_line)):
             indices = tuple(o + i for o, i in zip(box.offsets, offsets))

@@ -18,7 +18,7 @@ from ingot.legalize.copies import copy_stmt
 from ingot.legalize.ranges import Ranges
 from ingot.loops import ir, visit
 from ingot.loops.ir import For, If, Kernel, LoopKind, Stmt
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.stack import segmented
 
 MAX_STMTS = 128  # statements of a body that is duplicated, after unrolling; heuristic
@@ -26,7 +26,7 @@ EXPANDED_KINDS = (LoopKind.VECTOR, LoopKind.UNROLL)
 
 
 def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
-    if not knobs.current().hoist_guards:
+    if not options.current().has("hoist_guards"):
         return kernel
     is_guarded = any(isinstance(s, If) for s in visit.walk_stmts(kernel.body))
     if not is_guarded and all(x.mask is None for x in visit.loads(kernel.body)):

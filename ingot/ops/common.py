@@ -168,7 +168,7 @@ def refuse_empty(b: Build, extent: Dim, outputs: Sequence[Dim], reason: str) -> 
     names = arith.free_vars(extent)
     if prove("ge", extent, 1, {n: b.ranges.get(n, Interval(0, None)) for n in names}):
         return False
-    bad: Expr = ir.Compare("eq", ir.Index(extent), ir.value_of(0, dtypes.i64))
+    bad: Expr = ir.Compare("le", ir.Index(extent), ir.value_of(0, dtypes.i64))
     for size in outputs:
         if arith.as_int(size) is None:
             bad = bad & ir.Compare("gt", ir.Index(size), ir.value_of(0, dtypes.i64))

@@ -152,6 +152,8 @@ class Pad(OpDef):
         after = common.numbers(self.name, attrs["after"])
         for axis, (low, high) in enumerate(zip(before, after)):
             kept = np.arange(max(0, -low), out.shape[axis] - max(0, -high))
+            if out.shape[axis] < max(0, -low) + max(0, -high):  # crops more than there is
+                low, high = 0, max(0, out.shape[axis] + low + high)
             out = np.take(out, kept, axis)
             out = _pad_axis(out, axis, max(0, low), max(0, high), attrs.get("mode"), value)
         return [out]

@@ -16,11 +16,12 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, prove
 from ingot.arith.simplify import simplify
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Value
 from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops import common
 from ingot.ops.resize_interpolation import (
     COORDINATES,
@@ -33,6 +34,8 @@ from ingot.ops.resize_interpolation import (
     repeated,
     weight_matrix,
 )
+
+NO_ELEMENT = "resize: an empty axis has no element to interpolate"
 
 
 @register
@@ -64,6 +67,8 @@ class Resize(OpDef):
         axis = common.normalize_axis(self.name, attrs["axis"], x.ndim)
         (size,) = common.numbers(self.name, [attrs["size"]])
         given = x.shape[axis]
+        if given == 0 and size:
+            raise common.run_failed(NO_ELEMENT)
         at = settings.coordinates_of(coordinate_inputs(given, size, settings), size)
         if settings.mode == "nearest":
             index = np.clip(ROUNDINGS[settings.rounding](at), 0, given - 1).astype(np.int64)
@@ -91,6 +96,7 @@ class Resize(OpDef):
         factor = integer_factor(x.shape[axis], size, settings)
         if factor is not None:
             return [repeated(g, x, axis, factor)]
+        x = _not_empty(g, x, axis, size)
         resampler = AxisResampler(g, x.shape[axis], size, settings)
         if settings.mode == "nearest":
             return [
@@ -102,6 +108,18 @@ class Resize(OpDef):
 
     def samples(self) -> list[Sample]:
         return [*_nearest_samples(), *_smooth_samples(), *_crop_samples()]
+
+
+def _not_empty(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:
+    """x; an error at run time if the axis, which may be empty, is, and the resized one is not."""
+    extent = x.shape[axis]
+    ranges = {s.name: Interval(s.low, s.high) for s in g.symbols.values()}
+    if prove("ge", extent, 1, ranges):
+        return x
+    is_fine = arith.maximum(extent, 1 - arith.minimum(size, 1))
+    fine = g.add("index_tensor", [], values=(is_fine,), shape=())
+    flag = g.add("gt", [fine, g.constant(np.zeros((), np.int64))])
+    return g.add("require", [x, flag], expected=True, reason=NO_ELEMENT)
 
 
 # --- samples ------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops.common import (
     floats,
     require_same_dim,
+    run_failed,
     same_dim,
     tensor_type,
     widen_array,
@@ -52,7 +53,7 @@ class Recurrent(OpDef):
     composite = True
     gates = 1
     states = 1  # h, or h and c
-    default: tuple[str, ...] = ("Tanh",)
+    default: tuple[str, ...] = ("tanh",)
     python_reference = True
 
     def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
@@ -139,7 +140,7 @@ class Recurrent(OpDef):
 
     def gate_functions(self, attrs: Attrs, direction: int) -> list[Gate]:
         names = attrs.get("activations") or self.default * len(self.directions(attrs))
-        unknown = [n for n in names if n.lower() not in ACTIVATIONS]
+        unknown = [n for n in names if n not in ACTIVATIONS]
         if unknown or len(names) != len(self.default) * len(self.directions(attrs)):
             raise type_error(
                 self.name, f"activations {tuple(names)} are unknown, too few or too many"
@@ -147,7 +148,7 @@ class Recurrent(OpDef):
         alphas, betas = list(attrs.get("alphas") or ()), list(attrs.get("betas") or ())
         found = []
         for name in names:  # alphas and betas list only the functions that take them
-            rule = ACTIVATIONS[name.lower()]
+            rule = ACTIVATIONS[name]
             alpha = alphas.pop(0) if alphas and takes_alpha(name) else rule.alpha
             beta = betas.pop(0) if betas and takes_beta(name) else rule.beta
             found.append(Gate(rule, float(alpha), float(beta), attrs.get("clip")))
@@ -177,6 +178,8 @@ class Recurrent(OpDef):
             gates = self.gate_functions(attrs, d)
             y = np.zeros((steps, batch, hidden), x.dtype)
             for row in range(batch):
+                if backwards and lengths[row] > steps:
+                    raise run_failed(f"{self.name}: length out of range")
                 times = list(range(min(int(lengths[row]), steps)))
                 own = [s[row : row + 1] for s in state]
                 for t in reversed(times) if backwards else times:
@@ -351,10 +354,10 @@ class Rnn(Recurrent):
 
     def own_samples(self, case) -> list[Sample]:
         named = [
-            ("LeakyRelu", (0.1,), ()), ("ThresholdedRelu", (0.2,), ()), ("Elu", (0.5,), ()),
-            ("HardSigmoid", (0.3,), (0.4,)), ("Affine", (0.5,), (0.1,)), ("Softsign", (), ()),
-            ("ScaledTanh", (0.5,), (0.7,)), ("Softplus", (), ()), ("Relu", (), ()),
-            ("Sigmoid", (), ()),
+            ("leaky_relu", (0.1,), ()), ("thresholded_relu", (0.2,), ()), ("elu", (0.5,), ()),
+            ("hard_sigmoid", (0.3,), (0.4,)), ("affine", (0.5,), (0.1,)), ("softsign", (), ()),
+            ("scaled_tanh", (0.5,), (0.7,)), ("softplus", (), ()), ("relu", (), ()),
+            ("sigmoid", (), ()),
         ]  # fmt: skip
         return [
             case(optional="b", activations=(name,), alphas=alpha, betas=beta)
@@ -368,7 +371,7 @@ class Gru(Recurrent):
 
     name = "gru"
     gates = 3
-    default = ("Sigmoid", "Tanh")
+    default = ("sigmoid", "tanh")
 
     def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
         (h,), f, act = state, gates[0], gates[1]
@@ -425,7 +428,7 @@ class Gru(Recurrent):
         return [
             case("forward", "blh", linear_before_reset=True),
             case("reverse", "", linear_before_reset=True),
-            case("bidirectional", "b", activations=("HardSigmoid", "Softsign", "Sigmoid", "Relu")),
+            case("bidirectional", "b", activations=("hard_sigmoid", "softsign", "sigmoid", "relu")),
         ]
 
 
@@ -436,7 +439,7 @@ class Lstm(Recurrent):
     name = "lstm"
     gates = 4
     states = 2
-    default = ("Sigmoid", "Tanh", "Tanh")
+    default = ("sigmoid", "tanh", "tanh")
 
     def numpy_step(self, x, state, r, bias, peephole, gates, attrs):
         (h, c), (f, act, out) = state, gates
@@ -478,5 +481,5 @@ class Lstm(Recurrent):
     def own_samples(self, case) -> list[Sample]:
         return [
             case("forward", "b", input_forget=True),
-            case("reverse", "bp", activations=("HardSigmoid", "Softsign", "Relu")),
+            case("reverse", "bp", activations=("hard_sigmoid", "softsign", "relu")),
         ]

@@ -1,6 +1,7 @@
 """Gates of recurrent layers: activation functions by name, and graph-building helpers.
 
-In: ONNX's names of activations; values. Out: a gate in numpy and in operators. Called by rnn.py.
+In: names of activations (those of the operators, where there is one); values. Out: a gate in numpy
+and in operators. Called by rnn.py.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": Activation(0, 0, lambda x, a, b: np.tanh(x), _operator("tanh")),
     "sigmoid": Activation(0, 0, lambda x, a, b: _sigmoid(x), _operator("sigmoid")),
     "affine": Activation(1, 0, lambda x, a, b: a * x + b, _affine),
-    "scaledtanh": Activation(1, 1, lambda x, a, b: a * np.tanh(b * x), _scaled_tanh),
-    "leakyrelu": Activation(
+    "scaled_tanh": Activation(1, 1, lambda x, a, b: a * np.tanh(b * x), _scaled_tanh),
+    "leaky_relu": Activation(
         0.01, 0, lambda x, a, b: np.where(x < 0, a * x, x),
         lambda g, x, a, b: g.add("leaky_relu", [x], alpha=a),
     ),
-    "thresholdedrelu": Activation(
+    "thresholded_relu": Activation(
         1, 0, lambda x, a, b: np.where(x > a, x, 0 * x),
         lambda g, x, a, b: g.add("thresholded_relu", [x], alpha=a),
     ),
-    "hardsigmoid": Activation(
+    "hard_sigmoid": Activation(
         0.2, 0.5, lambda x, a, b: np.clip(a * x + b, 0, 1),
         lambda g, x, a, b: g.add("hard_sigmoid", [x], alpha=a, beta=b),
     ),
@@ -102,12 +103,12 @@ class Gate:
 
 
 def takes_alpha(name: str) -> bool:
-    takers = ("affine", "scaledtanh", "leakyrelu", "thresholdedrelu", "hardsigmoid", "elu")
-    return name.lower() in takers
+    takers = ("affine", "scaled_tanh", "leaky_relu", "thresholded_relu", "hard_sigmoid", "elu")
+    return name in takers
 
 
 def takes_beta(name: str) -> bool:
-    return name.lower() in ("affine", "scaledtanh", "hardsigmoid")
+    return name in ("affine", "scaled_tanh", "hard_sigmoid")
 
 
 # --- graph-building helpers -----------------------------------------------------------------------

@@ -26,14 +26,14 @@ from ingot.ops.matmul import accumulator
 from ingot.ops.views import layout_of_view, reshape_as_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.stack import segmented
 from ingot.target import Target
 
 
 def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     """Layouts for every value in one forward walk: a node's layout follows from its operands'."""
-    if not knobs.current().layouts:
+    if not options.current().has("layouts"):
         return graph
     edit = Editor(graph, store)
     preferred = PreferredLayouts(edit)
@@ -171,7 +171,9 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
         rows = _product((out.shape[0], *out.shape[2:]))
         if group == 1:
             return _in_panels(rows, weights, 0, (*space, 1), lanes, target)
-        width = cost.group_panel_width(rows, outputs // group, lanes, target.vector_registers)
+        width = cost.group_panel_width(
+            rows, outputs // group, lanes, target.vector_registers, target.machine.core
+        )
         return None if width is None else panels((*space, 1), 0, width)
     return None
 
@@ -183,7 +185,9 @@ def _in_panels(
     columns = arith.as_int(weights.shape[axis])
     if columns is None or 2 * columns < lanes or lanes == 1:
         return None  # mostly padding: better vectorised along the reduction axis
-    tile = cost.register_tile(rows, columns, lanes, target.vector_registers)
+    tile = cost.register_tile(
+        rows, columns, lanes, target.vector_registers, core=target.machine.core
+    )
     return panels(order, axis, tile.columns)
 
 

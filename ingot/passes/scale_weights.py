@@ -18,7 +18,7 @@ from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs
-from ingot.support import knobs
+from ingot.support import options
 
 BOUNDED = ("sigmoid", "hard_sigmoid", "softmax", "tanh")  # results are at most 1
 
@@ -31,7 +31,7 @@ class Scaled(NamedTuple):
 
 
 def scale_weights(graph: Graph, store: ConstantStore) -> Graph:
-    if not knobs.current().scale_weights:
+    if not options.current().has("scale_weights"):
         return graph
     edit = Editor(graph, store)
     found = _scaled_inputs(graph)

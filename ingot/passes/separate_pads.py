@@ -25,7 +25,7 @@ from ingot.ops.conv import window
 from ingot.ops.matmul import accumulator
 from ingot.ops.views import is_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 COPY_CYCLES = 0.5  # cycles per element of a copy from L1 or L2 (heuristic)
@@ -33,7 +33,7 @@ MIN_ELEMENTS = 1 << 14  # copying fewer takes no longer than filling the border 
 
 
 def separate_pads(graph: Graph, store: ConstantStore, target: Target) -> Graph:
-    if not knobs.current().alias_buffers:
+    if not options.current().has("alias_buffers"):
         return graph
     edit = Editor(graph, store)
     producers = {v.name: n for n in graph.nodes for v in n.outputs}
@@ -116,7 +116,8 @@ def _lost_cycles(conv: Node, target: Target) -> float:
         return COPY_CYCLES
     lanes = target.lanes(accumulator(out.dtype))
     cycles = [
-        count * cost.gemm_cycles_per_k(rows, columns, lanes, target.vector_registers)
+        count
+        * cost.gemm_cycles_per_k(rows, columns, lanes, target.vector_registers, target.machine.core)
         for count, rows in ((pixels // row, row), (1, pixels))
     ]
     return (cycles[0] - cycles[1]) * depth / (pixels * columns)

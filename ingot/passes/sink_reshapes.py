@@ -19,11 +19,11 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import TensorType
 from ingot.ops.views import is_view
 from ingot.passes.edit import Editor, map_subgraphs
-from ingot.support import knobs
+from ingot.support import options
 
 
 def sink_reshapes(graph: Graph, store: ConstantStore) -> Graph:
-    if not knobs.current().sink_reshapes:
+    if not options.current().has("sink_reshapes"):
         return graph
     edit = Editor(graph, store)
     single_use = {name for name, readers in graph.uses().items() if len(readers) == 1}

@@ -19,12 +19,12 @@ from ingot.graph.ir import Graph, Node, make_attrs, replace
 from ingot.graph.store import ConstantStore
 from ingot.ops.winograd import KERNEL, transform_weights
 from ingot.passes.edit import Editor, map_subgraphs
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 
 def use_winograd(graph: Graph, store: ConstantStore, target: Target) -> Graph:
-    if not knobs.current().winograd or not knobs.current().layouts:
+    if not options.current().has("winograd") or not options.current().has("layouts"):
         return graph
     edit = Editor(graph, store)
     for original in graph.nodes:

@@ -12,7 +12,7 @@ from ingot.arith import expr as arith
 from ingot.program import ir
 from ingot.program.estimate import launch_work, total_ns
 from ingot.program.tables import map_launches
-from ingot.support import knobs
+from ingot.support import options
 
 CHUNK_NS = 4000  # least duration of a chunk; the overhead of a chunk is about 1/50 of it
 DYNAMIC_CHUNKS = 8  # for launches with dynamic dimensions; heuristic
@@ -34,7 +34,7 @@ def _chunks(extent: arith.Expr, estimate: arith.Expr | None) -> int:
     if iterations == 1:
         return 1
     time_ns = None if estimate is None else arith.as_int(estimate)
-    most = knobs.current().chunks  # the barrier waits for the last chunk
+    most = options.current().chunks  # the barrier waits for the last chunk
     most = most if iterations is None else min(most, iterations)
     if time_ns is None:
         return min(DYNAMIC_CHUNKS, most)

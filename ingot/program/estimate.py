@@ -13,10 +13,8 @@ from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops.ir import Kernel
 from ingot.loops.work import kernel_flops
+from ingot.machine import GENERIC, Machine
 from ingot.program import ir
-
-# throughput of one core, in float operations and bytes per ns: rough, used only for thresholds
-_FLOPS_PER_NS, _BYTES_PER_NS = 32, 8
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,12 @@ def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Lau
     return LaunchWork(known, simplify(moved))
 
 
-def total_ns(works: Sequence[LaunchWork]) -> arith.Expr | None:
+def total_ns(works: Sequence[LaunchWork], machine: Machine = GENERIC) -> arith.Expr | None:
     """Time of all launches on one thread; None if one of them cannot be estimated."""
     total: arith.Expr = arith.Const(0)
+    flops, moved = int(machine.typical_flops_per_ns), int(machine.core_memory_bytes_per_ns)
     for work in works:
         if work.flops is None:
             return None
-        total = total + work.flops // _FLOPS_PER_NS + work.arg_bytes // _BYTES_PER_NS
+        total = total + work.flops // flops + work.arg_bytes // moved
     return total

@@ -27,6 +27,7 @@ from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
 from ingot.runtime.sizes import Sizes, refuse_unknown, solve
+from ingot.runtime.versions import Versions
 from ingot.support.errors import IngotError
 
 _MAX_SOLVED_SHAPES = 256  # tuples of input shapes whose sizes are kept; heuristic
@@ -41,8 +42,10 @@ class Executable:
         package: Package,
         threads: int | None = None,
         times_s: Mapping[str, float] | None = None,
+        versions: Versions | None = None,
     ):
         self.package = package
+        self._versions = versions or Versions()
         self.times_s = dict(times_s or {})
         self._device = devices.find(package.device)
         self._loaded = self._device.load(package)
@@ -233,8 +236,14 @@ class Executable:
             if self._has_state:
                 refuse_shared_state(self.package.inputs, arrays, self._is_state)
             shapes = tuple([a.shape for a in arrays])
-            sizes = self._solved.get(shapes) or self._solve(shapes)
+            try:
+                sizes = self._solved.get(shapes) or self._solve(shapes)
+            except IngotError as error:
+                other = self._versions.find(self.package, shapes, error)
+                return other._run(arrays, out, self.threads if threads is None else threads)
             results = self._results.arrays(sizes, arrays, out)
+            if sizes.is_empty:
+                return self._results.filled(results, sizes)
             is_plain = arrays is given and out is None
             return loaded.run(sizes, arrays, results, threads, is_plain)
         except MemoryError as error:

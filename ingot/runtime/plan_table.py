@@ -141,8 +141,13 @@ def _from_cell(row: LaunchRow, name: str) -> Any:
 
 
 def _to_row(cells: list) -> LaunchRow:
-    values: list[Any] = [_to_optional(c) if is_size else c for c, is_size in zip(cells, _SIZES)]
-    return LaunchRow(*values)
+    return LaunchRow(*map(_to_cell, cells, _SIZES))
+
+
+def _to_cell(value: Any, is_size: bool) -> Any:
+    if is_size:
+        return _to_optional(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _to_machine_model(values: list[Any] | None) -> MachineModel | None:

@@ -66,6 +66,11 @@ class Results:
                 results.append(None)
         return results
 
+    def filled(self, results: Sequence[np.ndarray | None], sizes: Sizes) -> list[np.ndarray]:
+        """The outputs of a call in which none has an element."""
+        rows = zip(results, sizes.outputs, self.dtypes)
+        return [np.empty(shape or (), dtype) if r is None else r for r, shape, dtype in rows]
+
     def _given(self, out: Any) -> dict[int, Any]:
         """out= as {position: array}. It is one array, a sequence (None: a new array), or a dict."""
         if isinstance(out, np.ndarray) or hasattr(out, "__dlpack__"):

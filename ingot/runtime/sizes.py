@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ingot.arith import expr as arith
 from ingot.runtime.package import Package, Port
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 Shape = tuple[int, ...]
@@ -25,6 +25,7 @@ class Sizes:
     arenas: tuple[int, ...]  # bytes to reserve before the run; 0: the program reserves it
     scratch_bytes: int  # per thread
     useful_threads: int | None  # most threads worth waking for this much work; None: unknown
+    is_empty: bool = False  # no output has an element: there is nothing to run
 
 
 def refuse_unknown(package: Package, given: Iterable[str]) -> None:
@@ -40,17 +41,20 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
     values = _bind(package.inputs, shapes)
     for port, shape in zip(package.inputs, shapes):
         _check_port(port, shape, values)
-    for symbol in package.symbols:
-        if symbol.source == "input" and symbol.name in values:
-            _check_range(package, symbol, values[symbol.name][0])
     known = {name: value for name, (value, _) in values.items()}
-    _check_maybe_negative_sizes(package, known)
-    _check_memory_bounds(package, known)
+    outputs = tuple(_shape(port, known) for port in package.outputs)
     table = tuple(known.get(s.name, 0) for s in package.symbols)
+    _check_maybe_negative_sizes(package, known)
+    is_empty = bool(outputs) and all(shape is not None and 0 in shape for shape in outputs)
+    if is_empty and not package.state:
+        _check_ranges(package, known, least=0)
+        return Sizes(table, outputs, (0,) * len(package.arenas), 0, 1, is_empty=True)
+    _check_ranges(package, known, least=1)
+    _check_memory_bounds(package, known)
     bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
     return Sizes(
         table,
-        tuple(_shape(port, known) for port in package.outputs),
+        outputs,
         tuple(
             arith.evaluate(a.size_bytes, known) if a.is_host_reserved else 0 for a in package.arenas
         ),
@@ -92,6 +96,15 @@ def _check_port(port: Port, shape: Shape, values: dict[str, tuple[int, str]]) ->
         if expected != size:
             why = f"axis {axis} is {size}, not {expected}"
             raise _wrong_shape(port, shape, why + (f" ({dim})" if arith.free_vars(dim) else ""))
+
+
+def _check_ranges(package: Package, known: dict[str, int], least: int) -> None:
+    """Each dimension is in its range; one at least 1 and of any size may be `least`, too."""
+    for symbol in package.symbols:
+        if symbol.source == "input" and symbol.name in known:
+            is_any = (symbol.low, symbol.high, symbol.divisor) == (1, None, 1)
+            if not (is_any and known[symbol.name] >= least):
+                _check_range(package, symbol, known[symbol.name])
 
 
 def _check_range(package: Package, symbol, value: int) -> None:
@@ -162,7 +175,7 @@ def _scratch(package: Package, known: dict[str, int]) -> int:
 
 def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
     """One thread, and one more for every `work_per_thread_us` of estimated work."""
-    min_ns = knobs.current().work_per_thread_us * 1e3
+    min_ns = options.current().work_per_thread_us * 1e3
     if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not min_ns:
         return package.max_threads
     useful = 1 + int(arith.evaluate(package.work_ns, known) / min_ns)

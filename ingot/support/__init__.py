@@ -1,1 +1,1 @@
-"""Level 0, used by all: errors, knobs, ABI, rewrite engine, text, dumps, cache, lazy imports."""
+"""Level 0, used by all: errors, options, ABI, rewrite engine, text, dumps, cache, lazy imports."""

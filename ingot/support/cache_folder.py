@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from ingot.support import knobs
+from ingot.support import options
 
 KINDS = ("files", "kernels", "models")
 _HEAD = struct.Struct("<8sQ32s")  # header of a small entry: magic, length and digest of the data
@@ -94,7 +94,7 @@ class CacheFolder:
     def store(self, key: str, size_bytes: int, write: Callable[[BinaryIO], object]) -> str | None:
         """Make an entry of what `write` writes, about `size_bytes`; its path, or None where it does
         not fit or cannot be written."""
-        if size_bytes > knobs.current().cache_limit_bytes:
+        if size_bytes > options.current().cache_limit_bytes:
             return None  # it would evict every other entry, and then itself
         path = self.path(key)
         temporary = os.path.join(self.root, self.kind, f"{_TEMPORARY}{os.urandom(8).hex()}")
@@ -110,7 +110,7 @@ class CacheFolder:
 
     def _count_written(self, size: int) -> None:
         """Evict at this process's first entry, then after each 1/16 of the limit written."""
-        limit = knobs.current().cache_limit_bytes
+        limit = options.current().cache_limit_bytes
         written = _written_bytes.get(self.root, limit) + size
         if written > limit // 16:
             trim(self.root, limit)
@@ -124,7 +124,7 @@ def _head(data: bytes) -> bytes:
 
 def open_folder(kind: str) -> CacheFolder | None:
     """The cache of one kind; None where caching is off or other users can write to the folder."""
-    root = knobs.cache_folder()
+    root = options.cache_folder()
     if root is None:
         return None
     try:

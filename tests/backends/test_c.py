@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 import ingot
+from ingot import api, pipeline
 from ingot.backends.c import save
 from ingot.cli.main import main
 from ingot.codegen import c_weights
+from ingot.codegen.c_program import print_program
+from ingot.program import ir
 from ingot.runtime.c import compiler
 from ingot.runtime.cpu.elf import ObjectFile, undefined_symbols
-from ingot.support import knobs
+from ingot.support import options
 from tests.models.build import HARD, gather_rows, nonzero_gather
 from tests.models.peers import assert_all_agree, onnxruntime_answers
 from tests.models.test_hard_kinds import LIMITS
@@ -141,6 +145,21 @@ def test_a_failure_names_the_node() -> None:
         ingot.compile(model, target="c").run(None, feeds)
 
 
+def test_sizes_that_the_memory_plan_does_not_hold_for() -> None:
+    session = api.make_session("c")
+    planned = pipeline.run_stages(DIGITS, session, stop_after="barriers")
+    (arena,) = planned.arenas
+    tight = ir.replace(planned, arenas=(ir.replace(arena, size_bytes=arena.size_bytes % 9),))
+    answers = []
+    for program in (planned, tight):
+        source = print_program(program, 1 << 14)
+        text = source.head + c_weights.external(source.constants) + source.body
+        loaded = compiler.load(text, "digits")
+        loaded.ingot_arena_bytes.restype = ctypes.c_int64
+        answers.append(loaded.ingot_arena_bytes((ctypes.c_int64 * 1)(5)))
+    assert answers[0] > 0 and answers[1] == -1
+
+
 def test_large_weights_get_a_file_of_their_own(
     digits: ingot.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,8 +182,16 @@ def test_the_command_line_writes_and_shows_c(tmp_path: Path) -> None:
     assert "static int32_t kernel(" in shown.stdout and "for (int64_t" in shown.stdout
 
 
+def test_the_wheel_is_used_where_the_path_has_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "ON_PATH", ())
+    monkeypatch.setattr(compiler, "find_spec", {"ziglang": "found"}.get)
+    assert compiler.find() == compiler.ZIG
+    monkeypatch.setattr(compiler, "find_spec", {}.get)
+    assert compiler.find() is None
+
+
 def test_no_compiler_is_an_error_with_a_way_out() -> None:
-    with knobs.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
+    with options.override(cc="no-such-compiler"), refused("bad-target", "no-such-compiler", "gcc"):
         ingot.compile(DIGITS, target="c")
     with refused("bad-option"):
         ingot.compile(DIGITS, target="c", profile=True)

@@ -13,7 +13,7 @@ import pytest
 import ingot
 from ingot import api, backends, cache, pipeline
 from ingot.backends import registry
-from ingot.support import knobs
+from ingot.support import options
 from tests.refusal import refused
 from tests.small import answers, small_model
 
@@ -108,7 +108,7 @@ def test_another_source_of_a_back_end_is_another_cache_key(path: Path, tmp_path:
     install(path, "loud_key", BACKEND, "loud = loud_key:BACKEND")
     model = tmp_path / "m.onnx"
     model.write_bytes(small_model().SerializeToString())
-    with knobs.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
+    with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         first = cache.request(model, api.key_options("loud"))
         assert first.fields["back end"][:2] == ["loud", "1.5"]
         (path / "loud_key" / "__init__.py").write_text(BACKEND + "\n# other\n")

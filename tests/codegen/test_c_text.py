@@ -20,7 +20,7 @@ from ingot.dtypes import DType
 from ingot.legalize import legalize_kernel
 from ingot.loops import interp, ir
 from ingot.runtime.c import compiler
-from ingot.support import knobs
+from ingot.support import options
 from tests.refusal import refused
 
 INCLUDES = "".join(f"#include <{n}.h>\n" for n in ("float", "stdbool", "stddef", "stdint"))
@@ -28,7 +28,7 @@ INTEGERS = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]
 
 
 def library(text: str) -> ctypes.CDLL:
-    with knobs.override(cc_flags="-O1 -pedantic -Wall -Wextra -Werror"):
+    with options.override(cc_flags="-O1 -pedantic -Wall -Wextra -Werror"):
         return compiler.load(INCLUDES + text, "a test")
 
 

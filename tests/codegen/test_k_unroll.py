@@ -8,7 +8,7 @@ from ingot.codegen.llvm import kernel_assembly
 from ingot.loops import ir, visit
 from ingot.schedule import Schedule
 from ingot.schedule.rules import schedule_kernel
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import parse
 from tests.native import legal_kernels
 from tests.refusal import refused
@@ -20,7 +20,7 @@ TARGET = parse("x86-64-v3")
 
 def noted_and_multiplies(k_unroll: int, rows: int, depth: int) -> tuple[int, int]:
     """How many loops are annotated, and the FMAs in the code of the kernel's GEMM."""
-    with knobs.override(k_unroll=k_unroll):
+    with options.override(k_unroll=k_unroll):
         sch = schedule_kernel(matmul(rows, 64, depth), TARGET, "matmul")
         loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.For)]
         *_, gemm = legal_kernels(sch.kernel, TARGET).kernels

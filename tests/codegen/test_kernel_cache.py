@@ -14,7 +14,7 @@ from ingot import backends
 from ingot.codegen import kernel_cache
 from ingot.codegen.llvm import machine_of
 from ingot.codegen.workers import Job, compile_all
-from ingot.support import cache_folder, knobs
+from ingot.support import cache_folder, options
 from tests.models.build import residual_cnn
 
 TEXT = "define i32 @ingot_kernel() {\n ret i32 %d\n}\n"
@@ -22,7 +22,7 @@ TEXT = "define i32 @ingot_kernel() {\n ret i32 %d\n}\n"
 
 @pytest.fixture
 def cache(tmp_path: Path):
-    with knobs.override(cache_dir=str(tmp_path / "cache")):
+    with options.override(cache_dir=str(tmp_path / "cache")):
         yield tmp_path / "cache"
 
 
@@ -55,7 +55,7 @@ def test_another_cpu_or_level_is_another_key(cache):
     fewer = ",".join(machine.features.split(",")[1:])
     for other in (replace(machine, features=fewer), replace(machine, level=2)):
         assert build(1, machine=other)[1] == ["k1"]
-    with knobs.override(cache_dir=str(cache), jobs=7):  # changes no code
+    with options.override(cache_dir=str(cache), jobs=7):  # changes no code
         assert build(1, machine=machine)[1] == []
 
 

@@ -19,7 +19,7 @@ from ingot.codegen import llvm, llvm_object, workers
 from ingot.codegen.llvm_worker import read_message, write_message
 from ingot.codegen.workers import Job, MachineSpec, compile_all
 from ingot.runtime.cpu.elf import ObjectFile
-from ingot.support import knobs
+from ingot.support import options
 from tests.refusal import check, refused
 from tests.runtime.common import relu
 
@@ -120,7 +120,7 @@ def test_a_stopped_worker_runs_out_of_time():
     compile_all([GOOD, GOOD], machine(), 2)
     for pid in children(os.getpid()):
         os.kill(pid, signal.SIGSTOP)
-    with knobs.override(codegen_timeout_s=0.3):
+    with options.override(codegen_timeout_s=0.3):
         error = failure([GOOD, Job("kernel other", GOOD.text)])
     check(error, "codegen-failed", "0.3 s", where="kernel good", hint="INGOT_DUMP_DIR")
     works_again()
@@ -207,7 +207,7 @@ def test_what_a_worker_prints_is_not_a_reply():
 SCRIPT = """
 import os, signal, sys, threading, time
 from ingot.codegen import workers
-from ingot.support import knobs
+from ingot.support import options
 from tests.codegen.test_workers import *
 """
 

@@ -62,7 +62,7 @@ def test_depthwise_channel_blocks_fit_in_l1(panels, taps):
     found = cost.depthwise_channel_blocks(panels, 32, touched, caches)
     assert found and found == sorted(found, reverse=True)
     for count in found:
-        assert panels % count == 0 and count < panels and count * 32 % cost.CACHE_LINE_BYTES == 0
+        assert panels % count == 0 and count < panels and count * 32 % 64 == 0
         assert count * touched <= caches[0] / 2
     assert cost.depthwise_channel_blocks(29, 32, 3000, caches) == []  # prime
 

@@ -9,8 +9,10 @@ import pytest
 from ingot import dtypes
 from ingot.cost import winograd as winograd_cost
 from ingot.cost.winograd import ConvShape, Grid
+from ingot.machine import GENERIC
 from ingot.target import parse
 
+CORE = GENERIC.core
 TARGET = replace(parse("x86-64-v3"), caches=(32 << 10, 512 << 10, 32 << 20), cores=2)
 WIDE = replace(parse("x86-64-v4"), caches=(32 << 10, 1 << 20, 32 << 20), cores=2)
 
@@ -45,7 +47,9 @@ def test_blocks_divide_the_grid_into_whole_register_tiles(width, channels, targe
     high, wide = found.block
     assert found.rows % high == 0 and found.columns % wide == 0
     best = winograd_cost.register_tile(conv, target, dtypes.f32)
-    assert winograd_cost.rows_dividing(best, high * wide) in winograd_cost.tile_rows(best)
+    assert winograd_cost.rows_dividing(best, high * wide, CORE) in winograd_cost.tile_rows(
+        best, CORE
+    )
     assert min_grid[0] <= found.rows and min_grid[1] <= found.columns
     assert found.rows * found.columns <= 1.15 * min_grid[0] * min_grid[1]
 
@@ -62,5 +66,5 @@ def test_register_tiles_follow_the_features():
         winograd_cost.register_tile(ConvShape(1, 64, 64, 56, 56), target, dtypes.f32)
         for target in (TARGET, WIDE)
     )
-    assert winograd_cost.tile_rows(narrow) == [6, 5, 4]
-    assert wide.lanes == 16 and winograd_cost.tile_rows(wide)[0] > 6
+    assert winograd_cost.tile_rows(narrow, CORE) == [6, 5, 4]
+    assert wide.lanes == 16 and winograd_cost.tile_rows(wide, CORE)[0] > 6

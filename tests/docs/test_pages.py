@@ -128,7 +128,8 @@ def test_the_readme_example_runs(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["pipeline.md", "report.md", "first-model.md", "cache.md", "runtime.md"]
+    "name",
+    ["add-a-rule.md", "pipeline.md", "report.md", "first-model.md", "cache.md", "runtime.md"],
 )
 def test_other_examples_run(name: str, monkeypatch):
     monkeypatch.chdir(ROOT)

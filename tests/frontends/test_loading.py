@@ -72,7 +72,7 @@ def test_a_choice_in_a_choice(depth: int) -> None:
     if depth == 20:
         assert load(whole(graph)).model.graph.node[0].op_type == "If"
     else:
-        check(refusal(load, whole(graph)), "bad-model", hint=False)
+        check(refusal(load, whole(graph)), "bad-model")
 
 
 def test_a_million_nodes() -> None:

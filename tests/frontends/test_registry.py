@@ -10,7 +10,7 @@ import pytest
 
 import ingot
 from ingot import api, cache, frontends
-from ingot.support import knobs
+from ingot.support import options
 from tests.small import small_model
 
 IMPORTER = """
@@ -26,7 +26,7 @@ class Doubling:
         return isinstance(model, dict) and "factor" in model
     def identity(self, model):
         return ModelIdentity(repr(model))
-    def import_model(self, model, store, shapes, kernels):
+    def import_model(self, model, store, shapes, kernels, example):
         g = GraphBuilder("doubling", store)
         x = g.input("x", tensor(dtypes.f32, 3))
         return g.finish([g.add("mul", [x, g.constant(np.float32(model["factor"]))])])
@@ -74,7 +74,7 @@ def test_an_importer_of_another_package(path: Path) -> None:
     assert frontends.find(model).name == "doubling"
     x = np.arange(3, dtype=np.float32)
     np.testing.assert_array_equal(ingot.compile(model)(x)[0], 4 * x)
-    with knobs.override(cache_dir=str(path / "cache"), cache_models=True):
+    with options.override(cache_dir=str(path / "cache"), cache_models=True):
         first = cache.request(model, api.key_options())
         other = cache.request({"factor": 5.0}, api.key_options())
     assert first is not None and other is not None and first.key != other.key

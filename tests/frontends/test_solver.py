@@ -19,7 +19,7 @@ from tests.refusal import refused
 def solver(*names: str, **given: int | tuple[int, int | None]) -> SizeSolver:
     made = SizeSolver([], given)
     for name in names:
-        made.named(name, f"input {name!r}")
+        made.named(name, name, 0, f"input {name!r}")
     return made
 
 

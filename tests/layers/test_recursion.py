@@ -22,7 +22,6 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "arith/expr.py": {"_substitute": (24, "SHALLOW, then `fold`")},
     "arith/range_analysis.py": {"_Search.low": (8, "SEARCH_DEPTH")},
     "arith/simplify.py": {"simplifier": (2, "limits are simplified without limits")},
-    "backends/plan_contractions.py": {"_Planner.graph": SUBGRAPHS},
     "cli/output.py": {"plain": ATTRIBUTES},
     "codegen/c_values.py": {"ValuePrinter._load": (2, "a masked load is printed without its mask")},
     "codegen/llvm_memory.py": {"LoadPrinter.load": (2, "a guarded load is printed unguarded")},

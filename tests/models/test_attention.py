@@ -19,7 +19,7 @@ from ingot.loops import visit
 from ingot.program import interp as program_interp
 from ingot.program import ir
 from ingot.schedule.rules import schedule_kernel
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import parse
 from tests.models.peers import assert_agree, onnxruntime_answers
 
@@ -213,7 +213,7 @@ def lowered(case: Case, stage: str) -> ir.Program:
 @pytest.mark.parametrize("name", CASES)
 def test_attention_agrees_with_onnxruntime(name: str):
     case = CASES[name]
-    with knobs.override(opt_level=1):  # LLVM takes half the time then
+    with options.override(opt_level=1):  # LLVM takes half the time then
         exes = [ingot.compile(model(case), threads=threads) for threads in (1, 2)]
     for sizes in case.sizes:
         given = feeds(case, sizes)
@@ -262,7 +262,7 @@ def test_panels_follow_the_target(target: str):
 @pytest.mark.parametrize("k_unroll", [1, 4])
 def test_k_loops_of_both_gemms_are_unrolled(k_unroll: int):
     (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "dedupe_kernels").kernels)
-    with knobs.override(k_unroll=k_unroll):
+    with options.override(k_unroll=k_unroll):
         sch = schedule_kernel(kernel, parse("x86-64-v3"), "attention")
     loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, loops_ir.For)]
     assert sum((loops_ir.K_UNROLL, 4) in x.annotations for x in loops) == (
@@ -271,7 +271,7 @@ def test_k_loops_of_both_gemms_are_unrolled(k_unroll: int):
 
 
 def test_it_can_be_switched_off():
-    with knobs.override(attention=False):
+    with options.override(off={"attention"}):
         program = lowered(CASES["plain"], "split_kernels")
     assert "attention" not in {kernel.family for _, kernel in program.kernels}
     assert largest_buffer(program) >= scores(CASES["plain"])

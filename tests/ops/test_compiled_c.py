@@ -14,7 +14,7 @@ import pytest
 import ingot
 from ingot import api, pipeline
 from ingot.graph.opdef import TABLE
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 from tests.ops.many import Batch, batch
 from tests.ops.test_compiled import BUILDS, CASES, FAILING, check
@@ -22,7 +22,7 @@ from tests.ops.test_compiled import BUILDS, CASES, FAILING, check
 
 @pytest.fixture(autouse=True)
 def strict_compiler() -> Iterator[None]:
-    with knobs.override(cc_flags="-O1 -pedantic -Wall -Wextra -Werror"):
+    with options.override(cc_flags="-O1 -pedantic -Wall -Wextra -Werror"):
         yield
 
 
@@ -30,7 +30,7 @@ def build(case: Batch) -> ingot.Executable:
     """Only the planned program is verified: test_compiled.py has the stages before it."""
     session = api.make_session("c")
     session.store = case.store
-    with knobs.override(verify=False):
+    with options.override(verify=False):
         planned = pipeline.run_stages(case.graph, session, stop_after="barriers")
     pipeline.check(planned)
     return ingot.Executable(pipeline.run_stages(planned, session, "codegen"))

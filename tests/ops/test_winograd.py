@@ -14,7 +14,7 @@ from ingot import api, dtypes, pipeline
 from ingot.graph.opdef import lookup
 from ingot.graph.types import tensor
 from ingot.loops import ir, visit
-from ingot.support import knobs
+from ingot.support import options
 from tests.refusal import refused
 
 ACTIVATIONS = {
@@ -78,7 +78,7 @@ def test_a_block_through_all_stages(ins, outs, height, width):
 
 @pytest.mark.parametrize(("k_unroll", "noted"), [(1, 0), (4, 1)])
 def test_the_k_loop_of_a_block_s_gemm_is_unrolled(k_unroll, noted):
-    with knobs.override(k_unroll=k_unroll):
+    with options.override(k_unroll=k_unroll):
         session = api.make_session(target="x86-64-v3")
         program = pipeline.run_stages(model_of(64, 64, 56, 56), session, stop_after="schedule")
     (kernel,) = (k for _, k in program.kernels if k.family == "winograd")
@@ -139,7 +139,7 @@ def test_error_is_that_of_a_plain_convolution(size):
     exact = np.einsum("ncyxij,ocij->noyx", windows, weights, optimize=True)
     exact += bias.reshape(1, -1, 1, 1)
     (fast,) = ingot.compile(model)(x=x)
-    with knobs.override(winograd=False):
+    with options.override(off={"winograd"}):
         (plain,) = ingot.compile(model)(x=x)
     errors = [np.sqrt(np.mean((y - exact) ** 2)) for y in (fast, plain)]
     assert 0 < errors[0] <= 2 * errors[1]

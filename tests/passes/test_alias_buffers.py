@@ -19,7 +19,7 @@ from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.fuse import fuse
 from ingot.program import ir
 from ingot.program.tables import walk
-from ingot.support import knobs
+from ingot.support import options
 from tests.graph.graphs import graph
 from tests.refusal import refused
 
@@ -345,7 +345,7 @@ def test_random_networks_agree_with_onnxruntime(seed, tmp_path):
     x = np.random.default_rng(seed).standard_normal((2, 6, 5, 5), np.float32)
     session = onnxruntime.InferenceSession(model)
     want = session.run(None, {"x": x})
-    with knobs.override(cache_dir="off", opt_level=0, work_per_thread_us=0):
+    with options.override(cache_dir="off", opt_level=0, work_per_thread_us=0):
         got = ingot.compile(path, threads=2).run(None, {"x": x})
     for a, b in zip(got, want):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ from ingot.graph.verify import verify
 from ingot.ops.views import is_view
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.runtime.executable import Executable
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target, parse
 
 V3, V4 = parse("x86-64-v3"), parse("x86-64-v4")
@@ -123,7 +123,7 @@ def test_outputs_are_equal(channels: int, layouts: bool):
     with_layouts = choose_layouts(graph, store, V3)
     for a, b in zip(interpret(with_layouts, store, [x]), want):
         np.testing.assert_array_equal(a, b)
-    with knobs.override(layouts=layouts):
+    with options.override(layouts=layouts):
         session = api.make_session("cpu", {}, jobs=1)
         session.store = store
         package = pipeline.run_stages(graph, session)

@@ -12,7 +12,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.text import show
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.remove_dead_code import remove_dead_code
-from ingot.support import knobs
+from ingot.support import options
 from tests.graph.graphs import agree, expect, graph
 
 
@@ -238,7 +238,7 @@ graph g() {
 def test_the_knob_says_how_much_the_pipeline_folds():
     sizes = {}
     for limit in (0, 64 << 20):
-        with knobs.override(fold_limit_bytes=limit):
+        with options.override(fold_limit_bytes=limit):
             session = api.make_session()
             made = pipeline.run_stages(_sum_of_constants(), session, stop_after="fold_constants")
             sizes[limit] = [node.op for node in made.nodes].count("add")

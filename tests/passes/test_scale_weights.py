@@ -17,7 +17,7 @@ from ingot.graph.types import tensor
 from ingot.graph.verify import verify
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.scale_weights import scale_weights
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import parse
 
 RNG = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_the_feature_map_is_scaled_if_smaller_or_illegal(case):
 
 def test_it_can_be_switched_off():
     graph, store = excited()
-    with knobs.override(scale_weights=False):
+    with options.override(off={"scale_weights"}):
         assert scale_weights(graph, store) is graph
 
 

@@ -23,7 +23,7 @@ from ingot.passes.fuse import fuse
 from ingot.passes.separate_pads import separate_pads
 from ingot.program import ir
 from ingot.program.tables import walk
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import parse
 
 V3 = parse("x86-64-v3")
@@ -89,7 +89,7 @@ def test_padding_stays_where_it_does_not_pay(why):
         g = GraphBuilder("one", store := ConstantStore())
         x = g.input("x", tensor(dtypes.f32, 1, 3, 20, 20))
         graph = g.finish([g.add("conv", [x, g.constant(numbers(8, 3, 3, 3))], pads=(1,) * 4)])
-    with knobs.override(alias_buffers=why != "switched off"):
+    with options.override(alias_buffers=why != "switched off"):
         assert "pad" not in names(made(graph, store))
 
 

@@ -11,7 +11,7 @@ from ingot.graph.verify import verify
 from ingot.passes.fuse import fuse
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.sink_reshapes import sink_reshapes
-from ingot.support import knobs
+from ingot.support import options
 from tests.graph.graphs import graph
 
 GEMM = """
@@ -74,5 +74,5 @@ def test_others_stay(body):
 
 def test_it_can_be_switched_off():
     before = graph(GEMM.replace("BODY", "%z: f32[3, 4, 6] = relu(%r)"))
-    with knobs.override(sink_reshapes=False):
+    with options.override(off={"sink_reshapes"}):
         assert sink_reshapes(before, STORE) == before

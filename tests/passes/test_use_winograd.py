@@ -13,7 +13,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import tensor
 from ingot.graph.verify import verify
 from ingot.passes.use_winograd import use_winograd
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import parse
 
 RNG = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_others_stay(case):
 @pytest.mark.parametrize("name", ["winograd", "layouts"])
 def test_can_be_switched_off(name):
     graph, store = convolution()
-    with knobs.override(**{name: False}):
+    with options.override(off={name}):
         assert applied(graph, store) == graph
 
 

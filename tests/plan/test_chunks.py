@@ -10,7 +10,7 @@ from ingot import api, pipeline
 from ingot.program import ir
 from ingot.program.tables import tables
 from ingot.program.text import parse, show
-from ingot.support import knobs
+from ingot.support import options
 from tests.small import small_model
 
 
@@ -49,7 +49,7 @@ def test_chunks_are_in_the_text():
 
 
 def test_a_knob_turns_chunks_off():
-    with knobs.override(chunks=1):
+    with options.override(chunks=1):
         assert set(chunks_of(chunked(matmul(256)))) == {1}
 
 
@@ -60,7 +60,7 @@ def test_results_are_equal_for_all_chunks_and_threads(rows):
     b = rng.standard_normal((256, 256)).astype(np.float32) / 16
     found = []
     for chunks in (1, 3, 64):
-        with knobs.override(chunks=chunks):
+        with options.override(chunks=chunks):
             exe = ingot.compile(matmul("n"))
         for exe.threads in (1, 2, 3):
             found += [exe(a, b)[0] for _ in range(5)]

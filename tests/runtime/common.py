@@ -1,13 +1,12 @@
 """Shared by the runtime's tests: models compiled once, and scripts run in a process of their own.
 
 A script sees `exe(name, threads)` for the packages it was given, `np`, `os`, `sys`, `threading`,
-and `feeds(name)`; packages are handed over by pickle, so that it need not compile.
+and `feeds(name)`; packages are handed over as plan files, so that it need not compile.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import numpy as np
 from onnx import TensorProto as P
 
 import ingot
+from ingot.runtime import plan_file
 from ingot.runtime.package import Package
 from tests.models.build import HARD
 from tests.models.parts import Case, Feeds, graph, info, model, node, rng, weight
@@ -133,9 +133,9 @@ def bits(arrays: list[np.ndarray]) -> list[bytes]:
 
 
 _PRELUDE = """
-import os, pickle, signal, sys, threading, time
+import os, signal, sys, threading, time
 import numpy as np
-from tests.runtime.unpickled import exe, feeds, load, bits, crowd
+from tests.runtime.reloaded import exe, feeds, load, bits, crowd
 load(sys.argv[1])
 """
 
@@ -143,11 +143,11 @@ load(sys.argv[1])
 def script(code: str, *names: str, timeout: float = 300) -> subprocess.CompletedProcess:
     """Run `code` with those packages at hand; a hang is an error, not a hang of the tests."""
     with tempfile.TemporaryDirectory() as folder:
-        data = {name: (package(name), feeds(name)) for name in names}
-        file = Path(folder, "packages")
-        file.write_bytes(pickle.dumps(data))
+        for name in names:
+            plan_file.save(str(Path(folder, f"{name}.plan")), package(name))
+            np.savez(Path(folder, f"{name}.npz"), **feeds(name))
         return subprocess.run(
-            [sys.executable, "-c", _PRELUDE + code, str(file)],
+            [sys.executable, "-c", _PRELUDE + code, folder],
             cwd=ROOT, timeout=timeout, capture_output=True, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT), "INGOT_WORK_PER_THREAD_US": "0"},
         )  # fmt: skip

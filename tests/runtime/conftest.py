@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from ingot.runtime.cpu import pool as pools
-from ingot.support import knobs
-from tests.runtime.unpickled import crowd
+from ingot.support import options
+from tests.runtime.reloaded import crowd
 
 
 @pytest.fixture(autouse=True)
 def workers() -> Iterator[pools.Pool]:
     before = dict(pools._current)
     own = crowd(3)
-    with knobs.override(work_per_thread_us=0):
+    with options.override(work_per_thread_us=0):
         yield own
     own.stop()
     pools._current.clear()

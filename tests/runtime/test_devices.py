@@ -98,7 +98,7 @@ def test_ports_on_a_device_take_and_give_its_arrays():
     DEVICE.copy(back, y)
     np.testing.assert_allclose(back, answers(X)[0], rtol=1e-5)
     np.testing.assert_allclose(compiled(X)[1], answers(X)[1], rtol=1e-5)  # a host array is copied
-    with refused("bad-input", "float64", where="'x'", hint=False):
+    with refused("bad-input", "float64", where="'x'"):
         compiled(Sheet(X.astype(np.float64)))
     with refused("bad-input", "'paper'", where="'y'"):
         compiled(X, out={"y": np.empty((5, 3), np.float32)})

@@ -14,7 +14,7 @@ from onnx import TensorProto as P
 import ingot
 from ingot.runtime.cpu import fast_path
 from ingot.runtime.cpu.loaded import LoadedCpuModule
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 from tests.models.parts import info, model, node
 from tests.refusal import Fact, refused
@@ -267,7 +267,7 @@ assert {f.__name__ for f in kept} == {"fast_path"}
 
 
 def test_it_can_be_switched_off():
-    with knobs.override(fast_path=False):
+    with options.override(off={"fast_path"}):
         compiled = exe("relu")
     for _ in range(4):
         compiled(*feeds("relu").values())

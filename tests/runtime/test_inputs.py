@@ -139,7 +139,8 @@ def test_ranges_and_divisors(given: dict):
     refused_call(lambda: small(a[:1], b[:1]), "'n'", 1, 2, 5, where=place)
     assert small(a[:5], b[:5])[0].shape == (5, 12)
     refused_call(lambda: ranged(low=7)(a, b), "'n'", 6, 7, where=place)
-    refused_call(lambda: ranged(low=1)(a[:0], b[:0]), "'n'", 0, 1, where=place, hint=1)
+    refused_call(lambda: ranged(low=1, high=9)(a[:0], b[:0]), "'n'", 0, 1, where=place)
+    assert ranged(low=1)(a[:0], b[:0])[0].shape == (0, 12), "no output has an element"
     fours = ranged(divisor=4)
     refused_call(lambda: fours(a, b), "'n'", 6, 4, where=place, hint=8)
     assert fours(a[:4], b[:4])[0].shape == (4, 12)

@@ -14,7 +14,7 @@ from ingot.loops import ir
 from ingot.loops.script_parse import parse
 from ingot.loops.script_print import show
 from ingot.schedule import Trace, replay
-from ingot.support import knobs
+from ingot.support import options
 
 
 def replayed(kernel: ir.Kernel, trace: Trace) -> ir.Kernel:
@@ -35,7 +35,7 @@ def _process() -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=knobs.child_environment(PYTHONHASHSEED="4711"),
+        env=options.child_environment(PYTHONHASHSEED="4711"),
     )
     atexit.register(_end, process)
     return process

@@ -9,7 +9,7 @@ from ingot.loops import ir, visit
 from ingot.loops.script_print import show
 from ingot.schedule import Schedule
 from ingot.schedule.rules import schedule_kernel
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import parse
 from tests.schedule.common import assert_same
 from tests.schedule.equivalence import assert_everywhere
@@ -74,7 +74,7 @@ def test_rows_beyond_the_cache_are_prefetched_during_exp():
 
 
 def test_row_prefetch_can_be_switched_off():
-    with knobs.override(prefetch=False):
+    with options.override(off={"prefetch"}):
         assert hints(rows("softmax", BEYOND_L2)[1]) == []
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot.support import cache_folder, knobs
+from ingot.support import cache_folder, options
 from ingot.support.cache_folder import CacheFolder, CacheWarning, open_folder
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ NOBODY = 65534
 @pytest.fixture
 def folder(tmp_path: Path):
     cache_folder._warned.clear()
-    with knobs.override(cache_dir=str(tmp_path / "cache")):
+    with options.override(cache_dir=str(tmp_path / "cache")):
         opened = open_folder("kernels")
         assert opened is not None
         yield opened
@@ -67,20 +67,20 @@ def test_a_damaged_entry_is_dropped(folder):
 
 @pytest.mark.parametrize("word", ["off", "0", "no"])
 def test_the_knob_switches_it_off(word):
-    with knobs.override(cache_dir=word):
+    with options.override(cache_dir=word):
         assert open_folder("kernels") is None
 
 
 def test_the_default_is_the_users_cache_folder(monkeypatch, tmp_path):
-    with knobs.override(cache_dir=""):
+    with options.override(cache_dir=""):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert knobs.cache_folder() == str(tmp_path / "ingot")
+        assert options.cache_folder() == str(tmp_path / "ingot")
         monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-        assert knobs.cache_folder() == os.path.expanduser("~/.cache/ingot")
+        assert options.cache_folder() == os.path.expanduser("~/.cache/ingot")
 
 
 def test_what_was_not_used_for_longest_goes_first(folder):
-    with knobs.override(cache_dir=folder.root, cache_limit_bytes=1000):
+    with options.override(cache_dir=folder.root, cache_limit_bytes=1000):
         for age, key in enumerate("cba"):
             path = put(folder, key, bytes(300))
             os.utime(path, (time.time() - 100 - age,) * 2)
@@ -93,7 +93,7 @@ def test_what_was_not_used_for_longest_goes_first(folder):
 
 
 def test_writers_keep_the_bound_by_themselves(folder):
-    with knobs.override(cache_dir=folder.root, cache_limit_bytes=10_000):
+    with options.override(cache_dir=folder.root, cache_limit_bytes=10_000):
         for number in range(100):
             put(folder, f"{number}", bytes(500))
             assert sum(e.size_bytes for e in cache_folder.entries(folder.root)) <= 11_000
@@ -124,11 +124,11 @@ def test_no_disk_space_is_one_warning(folder):
 
 READ_ONLY = """
 import os, sys, warnings
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.cache_folder import open_folder
 if os.geteuid() == 0:
     os.seteuid(int(sys.argv[2]))  # nothing is read-only for root
-with knobs.override(cache_dir=sys.argv[1]), warnings.catch_warnings(record=True) as said:
+with options.override(cache_dir=sys.argv[1]), warnings.catch_warnings(record=True) as said:
     folder = open_folder("kernels")
     assert open(folder.find("old"), "rb").read() == b"data"
     for _ in range(2):
@@ -155,9 +155,9 @@ def test_a_read_only_folder_is_read_and_warned_about():
 
 KILLED = """
 import sys
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.cache_folder import open_folder
-with knobs.override(cache_dir=sys.argv[1]):
+with options.override(cache_dir=sys.argv[1]):
     folder = open_folder("kernels")
     print("ready", flush=True)
     for number in range(10**9):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.cli.peers.task import Task
-from ingot.support import knobs
+from ingot.support import options
 
 
 class PeerError(Exception):
@@ -31,7 +31,7 @@ class Peer:
         self.name, self.limit_s = name, limit_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        environment = knobs.child_environment(
+        environment = options.child_environment(
             PYTHONPATH=path, INGOT_CACHE_DIR=str(cache), OMP_NUM_THREADS=str(threads)
         )
         self._process = subprocess.Popen(

@@ -13,7 +13,7 @@ stale, not wrong: `resolve` expresses a size by representatives, `resolve_graph`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as with_changes
 from typing import Any
 
@@ -34,30 +34,66 @@ MAX_DIVISOR = 256  # largest divisor tried in the search for one; heuristic
 class SizeSolver:
     """Equalities, ranges and divisors of the dynamic dimensions of one model's inputs."""
 
-    def __init__(self, taken: Iterable[str], given: Mapping[str, int | Range] | None = None):
+    def __init__(
+        self,
+        taken: Iterable[str],
+        given: Mapping[str, int | Range] | None = None,
+        example: Mapping[str, tuple[int, ...]] | None = None,
+    ):
         self.given = dict(given or {})  # by the caller: name → number or range
+        self._example = dict(example or {})  # input → shape
+        self._example_sizes: dict[str, int] = {}  # symbol → size
         self.symbols: dict[str, Symbol] = {}  # the free ones, in the order of the inputs
         self.learnt = 0  # how many facts have been added since the inputs were declared
         self._equal: dict[str, Dim] = {}  # the others: name → representative
         self._taken, self._known_names = set(taken), set[str]()
-        self._by_param: dict[str, Dim] = {}
+        self._by_param: dict[tuple[str, int | None], Dim] = {}
         self._tables: list[dict[str, Symbol]] = []
 
     # --- declarations ---------------------------------------------------------------------------
 
-    def named(self, param: str, where: str) -> Dim:
-        """The dimension that the model calls `param`, everywhere the same."""
-        if param not in self._by_param:
-            self._by_param[param] = self._declare(param, where)
-        return self._by_param[param]
+    def named(self, param: str, value: str, axis: int, where: str) -> Dim:
+        """The dimension that the model calls `param`: the same everywhere, unless the example has
+        several sizes for it. A name is a hint, which exporters may give to dimensions that differ.
+        """
+        size = self._example_size(value, axis)
+        if (param, size) not in self._by_param:
+            self._by_param[param, size] = self._declare(param, size, where)
+        return self._by_param[param, size]
 
     def unnamed(self, value: str, axis: int, where: str) -> Dim:
-        return self._declare(f"{value}_d{axis}", where)
+        return self._declare(f"{value}_d{axis}", self._example_size(value, axis), where)
 
-    def _declare(self, param: str, where: str) -> Dim:
+    def _example_size(self, value: str, axis: int) -> int | None:
+        shape = self._example.get(value, ())
+        return shape[axis] if axis < len(shape) else None
+
+    def check_example(self, value: str, shape: Sequence[Dim]) -> None:
+        """An error if the model cannot take an input of the shape in the example."""
+        wanted = self._example.get(value)
+        if wanted is not None and (
+            len(wanted) != len(shape)
+            or any(n not in (None, size) for n, size in zip(map(self._value, shape), wanted))
+        ):
+            raise IngotError("bad-input", f"input {value!r} cannot have shape {list(wanted)}")
+
+    def _value(self, size: Dim) -> int | None:
+        """A size in the example; None if it has none."""
+        if not arith.free_vars(size) <= self._example_sizes.keys():
+            return None
+        try:
+            return arith.evaluate(size, self._example_sizes)
+        except (ZeroDivisionError, KeyError, ValueError, TypeError):
+            return None
+
+    def _declare(self, param: str, size: int | None, where: str) -> Dim:
         name = claim(param, self._taken)
         self._known_names |= {param, name}
+        if size is not None:
+            self._example_sizes[name] = size
         low, high = self._given_range(param, name)
+        if size == 0 and not self.given.keys() & {param, name}:
+            low = 0
         if low < 0 or (high is not None and high < low):
             what = f"dimension {param!r} cannot be in {_shown((low, high))}"
             why = "no size is negative" if low < 0 else f"{low} exceeds {high}"
@@ -142,6 +178,28 @@ class SizeSolver:
         a, b = map(self.resolve, mismatch.sizes)
         if a == b or (mismatch.is_broadcast and any(arith.is_const(s, 1) for s in (a, b))):
             return True  # the operands' types are stale
+        apart = self._apart_in_example(a, b)
+        if apart is not None:
+            return self._decide(mismatch, (a, b), apart)
+        return self._equate(a, b)
+
+    def _apart_in_example(self, a: Dim, b: Dim) -> tuple[int, int] | None:
+        """The two sizes in the example, if they are known and differ."""
+        x, y = self._value(a), self._value(b)
+        return (x, y) if x is not None and y is not None and x != y else None
+
+    def _decide(
+        self, mismatch: SizeMismatch, sizes: tuple[Dim, Dim], values: tuple[int, int]
+    ) -> bool:
+        """Two sizes that differ in the example: one that is 1 there is 1, and broadcasts."""
+        if mismatch.is_broadcast and 1 in values:
+            return self._equate(sizes[values.index(1)], arith.Const(1))
+        (a, b), (x, y) = mismatch.sizes, values
+        rule = "neither equal nor 1" if mismatch.is_broadcast else "not equal"
+        raise IngotError("bad-input", f"sizes {a} = {x} and {b} = {y} are {rule}")
+
+    def _equate(self, a: Dim, b: Dim) -> bool:
+        """Make two sizes equal for all inputs."""
         rank: dict[Dim, int] = {arith.Var(name): index for index, name in enumerate(self.symbols)}
         if rank.get(a, -1) > rank.get(b, -1):
             a, b = b, a  # of two symbols, keep the one that comes first in the model
@@ -227,6 +285,8 @@ class SizeSolver:
             what = f"dimension {symbol.name!r} must be a multiple of {divisor} in this model"
             raise IngotError("bad-option", what, where=symbol.origin)
         fresh = Symbol(quotient, low, high, source="input", origin=symbol.origin)
+        if symbol.name in self._example_sizes:
+            self._example_sizes[quotient] = self._example_sizes[symbol.name] // divisor
         self._represent(symbol.name, arith.Var(quotient) * divisor, fresh)
         self._restrict(quotient, (low, high))
 

@@ -39,8 +39,9 @@ class OnnxImporter:
         store: ConstantStore,
         shapes: Mapping[str, Any],
         kernels: Mapping[str, Any],
+        example: Mapping[str, tuple[int, ...]],
     ) -> Graph:
-        return lazy.load("onnx")(model, store, shapes, kernels)
+        return lazy.load("onnx")(model, store, shapes, kernels, example)
 
     def dim_names(self, model: Any) -> dict[str, tuple[str, ...]]:
         inputs = lazy.load("onnx.loading").load(model).model.graph.input

@@ -36,6 +36,7 @@ def input_type(info: onnx.ValueInfoProto, table: SizeSolver) -> TensorType:
         )
     dims = enumerate(tensor.shape.dim)
     shape = tuple(_dim(dim, info.name, axis, table, where) for axis, dim in dims)
+    table.check_example(info.name, shape)
     return TensorType(dtype, shape)
 
 
@@ -51,5 +52,5 @@ def _dim(
                 raise IngotError("bad-model", what, where=where)
             return arith.Const(dim.dim_value)
         case "dim_param" if any(c.isalnum() for c in dim.dim_param):
-            return table.named(dim.dim_param, where)
+            return table.named(dim.dim_param, value, axis, where)
     return table.unnamed(value, axis, where)

@@ -12,6 +12,7 @@ from typing import Any
 from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
+from ingot.ops.rnn_gates import ACTIVATIONS
 
 
 def recurrent(op: str, operands: int) -> Converter:
@@ -26,11 +27,16 @@ def recurrent(op: str, operands: int) -> Converter:
     return convert
 
 
+def activation(name: str) -> str:
+    """ONNX compares these names without case: "LeakyRelu", "leakyrelu"."""
+    return {known.replace("_", ""): known for known in ACTIVATIONS}.get(name.lower(), name)
+
+
 def attributes(node: OnnxNode, op: str) -> dict[str, Any]:
     attrs: dict[str, Any] = {
         "direction": node.attr("direction", "forward"),
         "layout": node.attr("layout", 0),
-        "activations": tuple(node.attr("activations") or ()),
+        "activations": tuple(map(activation, node.attr("activations") or ())),
         "alphas": tuple(node.attr("activation_alpha") or ()),
         "betas": tuple(node.attr("activation_beta") or ()),
     }

@@ -37,26 +37,32 @@ def import_model(
     store: ConstantStore,
     sizes: Mapping[str, int | Range] | None = None,
     kernels: Mapping[str, Hook] | None = None,
+    example: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Graph:
     """The model as a graph; its constants go to `store`. `sizes` specialises or constrains dynamic
-    dimensions: a number, or an inclusive range. `kernels`: user kernels by operator name."""
+    dimensions: a number, or an inclusive range. `kernels`: user kernels by operator name.
+    `example`: shapes of the inputs, which decide how sizes that may differ are related."""
     source = load(model)
     library = Library(source, Hooks(kernels or {}))
     frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
     library.check_all(source.model.graph, frame)
-    graph = _import(library, frame, store, sizes or {})
+    graph = _import(library, frame, store, sizes or {}, example or {})
     store.files |= source.opened
     library.hooks.refuse_unused(node.op_type for node in source.model.graph.node)
     return graph
 
 
 def _import(
-    library: Library, frame: Frame, store: ConstantStore, sizes: Mapping[str, int | Range]
+    library: Library,
+    frame: Frame,
+    store: ConstantStore,
+    sizes: Mapping[str, int | Range],
+    example: Mapping[str, tuple[int, ...]],
 ) -> Graph:
     """Walk the model with each choice in turn, until one fits."""
     first: IngotError | None = None
     while True:
-        solver = SizeSolver(value_names(library.source.model.graph), sizes)
+        solver = SizeSolver(value_names(library.source.model.graph), sizes, example)
         try:
             graph = _walk_solved(library, frame, store, solver)
             solver.check_given()

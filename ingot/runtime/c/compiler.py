@@ -17,31 +17,34 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.cache_folder import open_folder
 from ingot.support.errors import IngotError
 
 FLAGS = ("-std=c99", "-shared", "-fPIC")
 ON_PATH = ("cc", "gcc", "clang")
+# zig compiles for this very machine unless told otherwise, but the cache may be shared with others;
+# and for AVX-512 its clang 22 vectorises some loops wrongly (ceil of bfloat16; seen with 22.1.8)
+ZIG = (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 HINT = "install one (apt install gcc, or pip install ziglang), or set INGOT_CC"
 
 
 def find() -> tuple[str, ...] | None:
     """The command that starts a C compiler; None if there is none."""
-    if chosen := knobs.current().cc:
+    if chosen := options.current().cc:
         command = tuple(shlex.split(chosen))
         return command if command and shutil.which(command[0]) else None
     for name in ON_PATH:
         if path := shutil.which(name):
             return (path,)
-    return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") else None
+    return ZIG if find_spec("ziglang") else None
 
 
 def why_not() -> str:
     """Why C cannot be compiled here; empty if it can."""
     if find() is not None:
         return ""
-    return f"there is no C compiler {knobs.current().cc}".strip() + f": {HINT}"
+    return f"there is no C compiler {options.current().cc}".strip() + f": {HINT}"
 
 
 def load(text: str, where: str) -> ctypes.CDLL:
@@ -49,7 +52,7 @@ def load(text: str, where: str) -> ctypes.CDLL:
     command = find()
     if command is None:
         raise IngotError("bad-target", "C code cannot run here", where=where, why=why_not())
-    arguments = (*FLAGS, *shlex.split(knobs.current().cc_flags))
+    arguments = (*FLAGS, *shlex.split(options.current().cc_flags))
     folder = open_folder("kernels")
     key = _key(text, (*command, *arguments, _version(command)))
     data = None if folder is None else folder.get(key)
@@ -67,7 +70,7 @@ def load(text: str, where: str) -> ctypes.CDLL:
 def _compile(text: str, command: list[str], library: Path, where: str) -> None:
     source = library.with_suffix(".c")
     source.write_text(text)
-    limit_s = knobs.current().cc_timeout_s
+    limit_s = options.current().cc_timeout_s
     try:
         done = subprocess.run(
             [*command, str(source), "-o", str(library)],

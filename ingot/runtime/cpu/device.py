@@ -13,7 +13,7 @@ from ingot.runtime.cpu.module import read
 from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import HOST, Package
 from ingot.runtime.sizes import Shape
-from ingot.support import knobs
+from ingot.support import options
 
 
 class CpuDevice:
@@ -21,7 +21,7 @@ class CpuDevice:
 
     @property
     def default_threads(self) -> int:
-        return knobs.current().threads or usable_cores()
+        return options.current().threads or usable_cores()
 
     def why_not(self, package: Package) -> str:
         module = read(package)

@@ -27,7 +27,7 @@ from ingot.runtime.failure import run_error
 from ingot.runtime.package import Package, Port
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Sizes
-from ingot.support import knobs
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 
@@ -47,7 +47,7 @@ class LoadedCpuModule:
         self._last: Sizes | None = None
         self._first_cycle = 0
         self._allows_fast_path = (
-            knobs.current().fast_path
+            options.current().has("fast_path")
             and self._is_plain
             and not package.state
             and self._module.probe is None

@@ -1,6 +1,6 @@
 """The CPU's module: objects and what the runtime must know about them ↔ named bytes.
 
-In: filled by backends/packaging.py. Out: a Module of kind "elf" in the package, and back: read by
+In: filled by backends/cpu.py. Out: a Module of kind "elf" in the package, and back: read by
 loaded.py and by the tools that look at objects.
 """
 

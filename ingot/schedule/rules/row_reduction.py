@@ -42,7 +42,7 @@ from ingot.schedule.rules.elementwise import (
 from ingot.schedule.rules.explain import too_small
 from ingot.schedule.rules.roles import find_roles, is_contiguous
 from ingot.schedule.schedule import Schedule
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 TILE_VECTORS = 4  # vectors of the last axis per row tile, at most; heuristic
@@ -92,7 +92,7 @@ def _prefetch_next_row(sch: Schedule, target: Target, row_loop: LoopRef) -> None
     lines that this row writes: the hardware prefetcher stops at page boundaries."""
     found = block_infos(sch)
     inner = [s for s in found[:-1] if any(x == row_loop for x in sch.loops(s.ref))]
-    if not inner or not knobs.current().prefetch:
+    if not inner or not options.current().has("prefetch"):
         return
     busiest = max(inner, key=lambda s: _work(sch, s))
     loops = [x for x in sch.loops(busiest.ref) if sch.at_loop(x).kind is ir.LoopKind.SERIAL]

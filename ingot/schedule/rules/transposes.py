@@ -15,7 +15,6 @@ from math import prod
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
-from ingot.cost.contraction import CACHE_LINE_BYTES
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Load
 from ingot.schedule import tree
@@ -23,7 +22,7 @@ from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.block_info import BlockInfo, extent, index_vars, node_count, own_loops
 from ingot.schedule.schedule import Schedule
-from ingot.support import knobs
+from ingot.support import options
 from ingot.target import Target
 
 MIN_SIDE = 4  # rows and lanes of a tile; for less, shuffles save nothing; heuristic
@@ -43,7 +42,7 @@ class TransposeTile:
 
 def schedule_transpose(sch: Schedule, target: Target, info: BlockInfo, is_big: bool) -> bool:
     """Tile a transpose, and parallelise it if it is big; False, and no change, if it is none."""
-    tile = _find_tile(sch, target, info) if knobs.current().transpose_tiles else None
+    tile = _find_tile(sch, target, info) if options.current().has("transpose_tiles") else None
     done = False
     if tile is not None:
         with sch.attempt(info.ref):
@@ -126,7 +125,7 @@ def _tile_nest(
         outer, strips = [row_tiles, *others], []
     else:
         sch.reorder(*others, tile.rows, tile.lanes)
-        factors = _row_factors(sch, tile)
+        factors = _row_factors(sch, tile, target.machine.core.line_bytes)
         row_tiles, *strips, row = sch.split(tile.rows, None, *factors, tail="shift")
         outer = [*others, row_tiles]
     sch.reorder(*outer, tile.lanes, *strips, row)
@@ -156,9 +155,9 @@ def _must_peel_rows(
     return _known_iterations(sch, others) < 4 * target.cores
 
 
-def _row_factors(sch: Schedule, tile: TransposeTile) -> tuple[int, ...]:
+def _row_factors(sch: Schedule, tile: TransposeTile, line_bytes: int) -> tuple[int, ...]:
     """Split factors of the rows: tiles that share loaded cache lines, rows of a tile."""
-    tiles = CACHE_LINE_BYTES // (tile.side * tile.bytes)
+    tiles = line_bytes // (tile.side * tile.bytes)
     count = extent(sch, tile.rows) or 0
     line = tiles * tile.side
     may_shift = count >= MIN_LINES_TO_SHIFT * line and count % tile.side

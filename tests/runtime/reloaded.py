@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from ingot.runtime import plan_file
 from ingot.runtime.cpu import pool as pools
 from ingot.runtime.executable import Executable
 from ingot.runtime.package import Package
@@ -15,12 +14,10 @@ from ingot.runtime.package import Package
 _cases: dict[str, tuple[Package, dict[str, np.ndarray]]] = {}
 
 
-def load(file: str) -> None:
-    for name, (package, arrays) in pickle.loads(Path(file).read_bytes()).items():
-        raw = np.zeros(package.constants.size + 64, np.uint8)
-        blob = raw[-raw.ctypes.data % 64 :][: package.constants.size]
-        blob[:] = package.constants
-        _cases[name] = (replace(package, constants=blob), arrays)
+def load(folder: str) -> None:
+    for plan in Path(folder).glob("*.plan"):
+        with np.load(plan.with_suffix(".npz")) as arrays:
+            _cases[plan.stem] = (plan_file.read(str(plan)).package, dict(arrays))
     crowd(3)
 
 

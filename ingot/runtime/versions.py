@@ -1,0 +1,69 @@
+"""Other compilations of one model, for shapes that its first one does not accept.
+
+A model is compiled under what its dimensions suggest: two of one name are equal, two that meet in
+an element-wise operator are equal, none is empty. All of that may be otherwise in a call, and the
+model still be valid: then a version for such shapes is compiled, kept, and used from then on.
+
+In: shapes of inputs, and the error of the first compilation. Out: an executable. Used by
+executable.py; `ingot.compile` gives the function that compiles. A loaded plan has one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from ingot.runtime.package import Package
+from ingot.runtime.sizes import Shape, solve
+from ingot.support.errors import IngotError
+
+if TYPE_CHECKING:
+    from ingot.runtime.executable import Executable
+
+MAX_VERSIONS = 16  # of one model, each with code and constants of its own; heuristic
+
+Make = Callable[[Mapping[str, Shape]], "Executable"]
+
+
+class Versions:
+    """Compiled at the first call that needs one; calls from several threads wait for it."""
+
+    def __init__(self, make: Make | None = None):
+        self._make, self._made, self._lock = make, list["Executable"](), Lock()
+
+    def find(self, first: Package, shapes: Sequence[Shape], error: IngotError) -> Executable:
+        """The version for these shapes. If there can be none, `error`, or why there is none."""
+        if self._make is None or [len(s) for s in shapes] != [len(p.shape) for p in first.inputs]:
+            raise error
+        with self._lock:
+            found = next((exe for exe in self._made if _accepts(exe.package, shapes)), None)
+            return found or self._compiled(first, shapes, error)
+
+    def _compiled(self, first: Package, shapes: Sequence[Shape], error: IngotError) -> Executable:
+        if len(self._made) == MAX_VERSIONS:
+            why = f"the model has been compiled for {MAX_VERSIONS} other relations of its sizes"
+            raise IngotError("bad-input", error.what, where=error.where, why=why, hint=error.hint)
+        assert self._make is not None
+        try:
+            made = self._make({port.name: shape for port, shape in zip(first.inputs, shapes)})
+            solve(made.package, shapes)
+        except IngotError as other:
+            if other.code not in ("bad-input", "bad-type"):
+                raise
+            if not other.where:
+                raise error from other
+            why = "; ".join(filter(None, (error.what, error.why)))
+            raise IngotError(
+                "bad-input", other.what, where=other.where, why=why, hint=error.hint
+            ) from other
+        self._made.append(made)
+        return made
+
+
+def _accepts(package: Package, shapes: Sequence[Shape]) -> bool:
+    try:
+        solve(package, shapes)
+    except IngotError:
+        return False
+    return True
