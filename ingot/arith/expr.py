@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
+SHALLOW = 24  # levels of a tree that a hot walk visits by recursion
 IntLike = Union[int, "Expr"]
 
 
@@ -40,7 +41,7 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(self) is type(other) and _is_equal(self, other)  # type: ignore[arg-type]
+        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("integer expressions are frozen")
@@ -356,15 +357,24 @@ def substitute(
     expr: Expr, env: Mapping[str, IntLike], opaque: Callable[[Any], IntLike] | None = None
 ) -> Expr:
     """`expr` with variables replaced; `opaque` maps payloads to new leaves."""
+    return _substitute(expr, env, opaque, SHALLOW)
 
-    def leaf(e: Expr) -> Expr:
-        if isinstance(e, Var):
-            return wrap(env[e.name]) if e.name in env else e
-        if isinstance(e, Opaque):
-            return e if opaque is None else wrap(opaque(e.payload))
-        return e
 
-    return fold(expr, leaf, _rebuilt)
+def _substitute(
+    e: Expr, env: Mapping[str, IntLike], opaque: Callable[[Any], IntLike] | None, levels: int
+) -> Expr:
+    """On the hot path: recursive for the upper levels of a tree, `fold` for what is below."""
+    if isinstance(e, Binary):
+        if not levels:
+            return fold(e, lambda leaf: _substitute(leaf, env, opaque, 0), _rebuilt)
+        a = _substitute(e.a, env, opaque, levels - 1)
+        b = _substitute(e.b, env, opaque, levels - 1)
+        return e if a is e.a and b is e.b else BUILD[type(e)](a, b)
+    if isinstance(e, Var):
+        return wrap(env[e.name]) if e.name in env else e
+    if isinstance(e, Opaque) and opaque is not None:
+        return wrap(opaque(e.payload))
+    return e
 
 
 def _rebuilt(e: Binary, a: Expr, b: Expr) -> Expr:
@@ -382,7 +392,7 @@ def _is_equal(one: Expr, other: Expr) -> bool:
             return False
         if isinstance(x, Binary):
             todo += ((x.b, y.b), (x.a, y.a))  # type: ignore[attr-defined]
-        elif x._key() != y._key():
+        elif x != y:
             return False
     return True
 

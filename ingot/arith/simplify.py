@@ -45,6 +45,8 @@ class Simplifier(RangeAnalysis):
 
     def normal(self, expr: Expr) -> Sum:
         """The canonical sum; callers must not change it."""
+        if isinstance(expr, ir.Const):
+            return sums.constant(expr.value)
         found = self._sums.get(expr)
         if found is None:
             found = self._sums[expr] = self._normal(expr)

@@ -26,11 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LEVELS = 48
 
 
-class _Nesting(threading.local):
-    levels = 0
-
-
-_nesting = _Nesting()
+_nesting = threading.local()  # levels: the marked calls in progress on the thread
 
 
 def segmented(walk: F) -> F:
@@ -40,7 +36,10 @@ def segmented(walk: F) -> F:
 
     @wraps(walk)
     def step(*args: Any) -> Any:
-        levels = _nesting.levels
+        try:
+            levels = _nesting.levels
+        except AttributeError:  # the first marked call of this thread
+            levels = 0
         if levels >= LEVELS:
             return on_new_stack(walk)(*args)
         _nesting.levels = levels + 1

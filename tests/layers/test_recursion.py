@@ -19,6 +19,7 @@ PATTERN = (8, "a pattern is written by hand")
 
 # module → function of each group of recursive functions → (bound of its depth, reason)
 BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
+    "arith/expr.py": {"_substitute": (24, "SHALLOW, then `fold`")},
     "arith/range_analysis.py": {"_Search.low": (8, "SEARCH_DEPTH")},
     "arith/simplify.py": {"simplifier": (2, "limits are simplified without limits")},
     "cli/output.py": {"plain": ATTRIBUTES},
