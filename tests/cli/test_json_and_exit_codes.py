@@ -66,7 +66,9 @@ def test_compile_as_json(small: Path):
 
 
 def test_show_and_profile_as_json(small: Path):
-    assert said("show", small, "--stage", "import")["text"].startswith("graph small(")
+    assert said("show", small, "--stage", "import")["text"].startswith(
+        "# ingot graph 2\ngraph small("
+    )
     found = said("profile", small, "--runs", 2, "--size", "batch=16")
     assert found["runs"] == 2 and found["run_us"] > 0
     assert "matmul_add_relu" in found["launches"][0]["kernel"]

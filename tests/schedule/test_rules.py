@@ -217,7 +217,7 @@ def packed(batch: int, rows: int, columns: int, depth: int) -> ir.Kernel:
 )
 def test_the_next_panel_of_weights_is_prefetched(batch, rows, cache, is_on, hinted):
     target = replace(parse("x86-64-v3"), caches=(4096, cache, 1 << 22))
-    with options.override(prefetch=is_on):
+    with options.override(off=() if is_on else {"prefetch"}):
         sch = schedule_kernel(packed(batch, rows, 96, 48), target, "matmul")
     found = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, ir.Prefetch)]
     assert len(found) == hinted
@@ -232,7 +232,7 @@ def test_long_sums_become_partial_sums(depth, is_on, parts, monkeypatch):
     monkeypatch.setattr(cost, "LONG_SUM_TERMS", 30)
     monkeypatch.setattr(cost, "PARTIAL_SUM_TERMS", 7)
     kernel = packed(1, 13, 32, depth)
-    with options.override(partial_sums=is_on):
+    with options.override(off=() if is_on else {"partial_sums"}):
         sch = schedule_kernel(kernel, parse("x86-64-v3"), "matmul")
     found = [x for x in visit.walk_stmts(sch.kernel.body) if isinstance(x, ir.Block)]
     spread = [x for x in found if x.name == "Y_rf"]

@@ -121,6 +121,8 @@ class SymbolicArithmetic:
         match a, b:
             case Expr(), Expr() if self.is_natural(a) and self.is_at_most(Const(1), b):
                 return a // b
+            case Expr(), Const(value=0):
+                return None  # it fails when it runs, if it ever runs
             case Expr(), Expr() if self.is_natural(a) and self.is_natural(b):
                 exact = self._nonempty.simplify(a // b)
                 return exact if _is_whole(exact) else a // arith.maximum(b, 1)
