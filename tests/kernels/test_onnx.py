@@ -86,7 +86,7 @@ def test_sizes_that_must_agree_are_taken_to():
     exe = ingot.compile(proto, kernels={"MatMulRelu": mm_relu})
     a, b = floats(3, 7), floats(7, 4, seed=1)
     np.testing.assert_allclose(exe(a, b)[0], np.maximum(a @ b, 0), 1e-5, 1e-5)
-    with refused("bad-input", "'p'", 7, 6, where=("'a'", "'b'"), hint="'p'"):
+    with refused("bad-input", "p", 7, 6, where="'my_MatMulRelu'", why=("'a'", "'b'"), hint="'p'"):
         exe(a, floats(6, 4))
 
 

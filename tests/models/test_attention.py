@@ -261,8 +261,8 @@ def test_panels_follow_the_target(target: str):
 
 @pytest.mark.parametrize("k_unroll", [1, 4])
 def test_k_loops_of_both_gemms_are_unrolled(k_unroll: int):
-    (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "dedupe_kernels").kernels)
     with options.override(k_unroll=k_unroll):
+        (kernel,) = (k for _, k in lowered(CASES["whole vectors"], "dedupe_kernels").kernels)
         sch = schedule_kernel(kernel, parse("x86-64-v3"), "attention")
     loops = [s for s in visit.walk_stmts(sch.kernel.body) if isinstance(s, loops_ir.For)]
     assert sum((loops_ir.K_UNROLL, 4) in x.annotations for x in loops) == (

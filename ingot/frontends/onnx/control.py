@@ -41,7 +41,8 @@ def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         return only_branch(ctx, node, then, other)
     if ranks_differ(ctx, node, then.graph, other.graph):
         return chosen_branch(ctx, node, then, other)
-    captures = list(dict.fromkeys((*then.captures, *other.captures)))
+    # by name: walking the second branch may have equated sizes in the type of a value
+    captures = list({v.name: v for v in (*then.captures, *other.captures)}.values())
     branches = [with_captures(branch, captures) for branch in (then, other)]
     attrs: dict[str, Any] = dict(zip(("then_branch", "else_branch"), branches))
     pairs = differing_sizes(*branches)
