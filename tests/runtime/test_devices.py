@@ -159,7 +159,7 @@ def test_a_closed_executable_frees_its_code():
     assert mapped(address) == "r-x", "the other context has the code"
     own.close()
     gc.collect()
-    assert mapped(address) == ""
+    assert "x" not in mapped(address), "it was freed; the system may give the pages to others"
 
 
 # --- the CPU ------------------------------------------------------------------------------------
