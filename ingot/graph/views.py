@@ -194,5 +194,5 @@ def _check_reads(views: Views, node: Node) -> None:
 
 
 def _bad(name: str, what: str) -> IngotError:
-    hint = "INGOT_ALIAS_BUFFERS=0 gives every value a buffer of its own"
+    hint = "INGOT_OFF=alias_buffers gives every value a buffer of its own"
     return IngotError("bad-graph", f"view {name!r}: {what}", where=f"view %{name}", hint=hint)

@@ -10,7 +10,7 @@ have in place is copied there by a `fused` node. A pad becomes concats of zeros 
 
 A value can be a view if its offsets are constants, its layout is that of the base, and only kernels
 of plain loads and stores read it. No kernel reads one view of a base buffer and writes another.
-Called by the pipeline; INGOT_ALIAS_BUFFERS=0 skips it: every value has a buffer of its own.
+Called by the pipeline; INGOT_OFF=alias_buffers skips it: every value has a buffer of its own.
 """
 
 from __future__ import annotations

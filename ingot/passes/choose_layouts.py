@@ -8,7 +8,7 @@ Reshapes and transposes that split or merge only contiguous axes are views. Inpu
 the graph keep the default (row-major) layout. An explicit `relayout` converts between layouts, also
 for operands that a node would read with a large stride (operand_layouts.py). Operators see logical
 shapes only; lower applies layouts. cost/contraction.py chooses the panel width. In: a Graph. Out: a
-Graph with layouts in its types. Called by the pipeline; INGOT_LAYOUTS=0 switches it off.
+Graph with layouts in its types. Called by the pipeline; INGOT_OFF=layouts switches it off.
 """
 
 from __future__ import annotations

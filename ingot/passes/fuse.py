@@ -6,7 +6,7 @@ node too. What becomes no kernel stays as it is: constants and their packing, vi
 (its sub-graphs are fused), and nodes that bind symbols, which become more than one kernel.
 
 0. Attention: two matmuls with a softmax between them are one group (passes/match_attention.py). A
-   transpose after it that keeps the last axis is included. INGOT_ATTENTION=0 switches it off.
+   transpose after it that keeps the last axis is included. INGOT_OFF=attention switches it off.
 1. Epilogue fusion: a CONTRACTION or REDUCTION takes the elementwise nodes after it that keep its
    shape.
 2. Producer fusion: an elementwise or injective node is inlined into the group that reads it, if

@@ -3,7 +3,7 @@
 Exporters write a layer-norm as nine nodes and a gelu as five. As one operator, a row is normalised
 in one pass while it is in cache, and the report names the operator. Each pattern is a file in
 passes/patterns; a composite operator is made only if the target keeps it whole. Attention is not a
-pattern: passes/match_attention.py matches its structure. `INGOT_RECOGNIZE=0` switches it off.
+pattern: passes/match_attention.py matches its structure. `INGOT_OFF=recognize` switches it off.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ This is the end of a squeeze-and-excite block: x is a feature map and s has one 
 computed from x. Scaling x would be one more pass over the feature map. Conditions: a batch of one
 image, since s depends on it; |s| ≤ 1, so that no weight overflows; elements of 32 bits or more, so
 that few weights underflow. Called by the pipeline after choose_layouts: the scaled weights have the
-packed layout of the weights. INGOT_SCALE_WEIGHTS=0 switches it off.
+packed layout of the weights. INGOT_OFF=scale_weights switches it off.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ x must be produced by a kernel and read only by the convolution. In a padded buf
 image are not contiguous, so the producer's register tiles end at each row instead of running across
 rows: cost/contraction.py compares that loss with the cost of the copy. A producer with long sums
 (large K) loses more than the copy, a 1 × 1 expansion from few channels does not. Called by the
-pipeline after choose_layouts; INGOT_ALIAS_BUFFERS=0 switches it off.
+pipeline after choose_layouts; INGOT_OFF=alias_buffers switches it off.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 where x is a GEMM or its epilogue. Exporters flatten (batch, length, width) to two axes for a GEMM
 and reshape its result back; this reshape would end the epilogue. Reshapes are views.
-Called by the pipeline; INGOT_SINK_RESHAPES=0 switches it off.
+Called by the pipeline; INGOT_OFF=sink_reshapes switches it off.
 """
 
 from __future__ import annotations

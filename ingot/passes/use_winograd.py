@@ -4,7 +4,7 @@
 
 Conditions: strides and dilations are 1, one group, constant f32 weights, and static sizes except
 the batch. cost/winograd.py decides where it pays. Called by the pipeline before choose_layouts;
-INGOT_WINOGRAD=0 switches it off.
+INGOT_OFF=winograd switches it off.
 """
 
 from __future__ import annotations
