@@ -33,7 +33,7 @@ from ingot.graph.opdef import TABLE as OPERATORS
 from ingot.loops.script_print import show as show_kernel
 from ingot.passes.fuse import fuse
 from ingot.runtime.report import lines, table
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.support import abi, options
 from ingot.support.dump import Dump
 from ingot.support.errors import CODES, IngotError

@@ -24,9 +24,9 @@ from ingot.program import ir
 from ingot.runtime.c import compiler, module
 from ingot.runtime.c.module import CModule
 from ingot.runtime.package import Package
-from ingot.schedule.rules import CPU_RULES
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.schedule import Schedule
+from ingot.schedule.table import CPU_RULES
 from ingot.support import options
 from ingot.support.errors import IngotError
 from ingot.target import DEFAULT_CACHES, Target

@@ -13,7 +13,7 @@ from ingot import target as targets
 from ingot.backends import shared
 from ingot.backends.base import Stage
 from ingot.backends.packaging import package
-from ingot.backends.plan_contractions import plan_contractions
+from ingot.backends.plan_contractions import plan_contractions, plan_kernels
 from ingot.backends.report import report, summarize_kernels
 from ingot.codegen import llvm, llvm_object
 from ingot.cost import contraction as cost
@@ -33,7 +33,7 @@ from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Module, Package
 from ingot.runtime.report import MachineModel
 from ingot.schedule.program import schedule_program
-from ingot.schedule.rules import CPU_RULES
+from ingot.schedule.table import CPU_RULES
 from ingot.support.identity import cpu_caches, processor
 from ingot.support.limits import Limits
 
@@ -113,6 +113,11 @@ def host() -> targets.HostFeatures:
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
+def _schedule(program: ir.Program, target: targets.Target, limits: Limits) -> ir.Program:
+    planned = plan_kernels(program, target, CPU_RULES)
+    return schedule_program(planned, target, CPU_RULES, limits)
+
+
 STAGES = (
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
@@ -130,8 +135,7 @@ STAGES = (
     shared.LOWER,
     shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
-    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
-          "program", "program",
+    Stage("schedule", lambda p, s: _schedule(p, s.target, s.limits), "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
     shared.SPLIT_KERNELS,
     Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",

@@ -3,29 +3,34 @@
     fused(x, w) {body=…}  →  fused(x, w) {body=…, plans=["matmul: gemm axes=0,1 tile=6x2x8 …"]}
 
 A plan belongs to a block of the kernel that lower and merge_axes make of the group, and names the
-axes of that block; lower copies it onto the kernel, and the schedule applies it. A plan that the
-node has already (from an edited text) is kept. In: a Graph of fused nodes, and the back end's table
-of rules. Out: the same with plans.
+axes of that block; lower copies it onto the kernel, and the schedule applies it. What passes have
+decided before is in the group: the panel width of a packed operand in its layout, the blocks of
+Winograd tiles in an attribute. A plan that the node has already (from an edited text) is kept. In:
+a Graph of fused nodes, and the back end's table of rules. Out: the same with plans. `plan_kernels`
+does it for kernels that no fused node stands for, before they are scheduled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ingot.cost.shape import Given
 from ingot.graph.ir import Graph, Node, make_attrs, replace
+from ingot.graph.layouts import blocks_of
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Symbol
 from ingot.graph.views import Views
-from ingot.loops.ir import ContractionPlan, Kernel
+from ingot.loops.ir import Kernel
 from ingot.lower.kernels import group_kernel, place
 from ingot.lower.merge_axes import merge_axes
 from ingot.ops.fused import show_plans
 from ingot.passes.edit import map_subgraphs
-from ingot.schedule.rules import Rules, plan_kernel
+from ingot.program.ir import Program
+from ingot.schedule.decide import Plans, plan_kernel
+from ingot.schedule.rules import Rules
 from ingot.support.stack import segmented
 from ingot.target import Target
 
-Plans = tuple[tuple[str, ContractionPlan], ...]
 UNPLANNED = (Kind.ELEMENTWISE, Kind.INJECTIVE)  # groups of these alone have nothing to decide
 
 
@@ -34,10 +39,26 @@ def plan_contractions(graph: Graph, target: Target, rules: Rules) -> Graph:
     return _Planner(target, rules).graph(graph, {})
 
 
+def plan_kernels(program: Program, target: Target, rules: Rules) -> Program:
+    """Put plans on kernels that have none: of data-dependent sizes, or written by users."""
+    planner = _Planner(target, rules)
+    kernels = tuple((name, planner.kernel(kernel)) for name, kernel in program.kernels)
+    return replace(program, kernels=kernels)
+
+
+def given_by(body: Graph) -> Given:
+    """What passes have decided for a group."""
+    layouts = ((v.name, v.tensor.layout) for v in body.inputs)
+    panels = ((name, w) for name, x in layouts if x is not None for w in blocks_of(x).values())
+    blocks = (block for n in body.nodes if (block := n.attr("tile_block", None)) is not None)
+    return Given(tuple(panels), next(blocks, None))
+
+
 class _Planner:
     def __init__(self, target: Target, rules: Rules):
         self.target, self.rules = target, rules
-        self.known: dict[tuple[str, Kernel], Plans] = {}  # equal groups have equal plans
+        # equal groups have equal plans
+        self.known: dict[tuple[str, Kernel, Given | None], Plans] = {}
 
     @segmented
     def graph(self, graph: Graph, outside: Mapping[str, Symbol]) -> Graph:
@@ -53,13 +74,16 @@ class _Planner:
             return node
         values = [v for v in (*node.inputs, *node.outputs) if v is not None]
         kernel = merge_axes(place(group_kernel(body, symbols), values, views).kernel)
-        found = self.plans(kernel, node.attr("family"))
+        found = self.plans(kernel, node.attr("family"), given_by(body))
         if not found:
             return node
         return replace(node, attrs=make_attrs({**node.attr_map, "plans": show_plans(found)}))
 
-    def plans(self, kernel: Kernel, family: str) -> Plans:
-        key = family, kernel
+    def kernel(self, kernel: Kernel) -> Kernel:
+        return replace(kernel, plans=kernel.plans or self.plans(kernel, kernel.family, None))
+
+    def plans(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
+        key = family, kernel, given
         if key not in self.known:
-            self.known[key] = plan_kernel(kernel, self.target, family, self.rules)
+            self.known[key] = plan_kernel(kernel, self.target, family, self.rules, given)
         return self.known[key]

@@ -107,7 +107,8 @@ def _why(kernel: ir.Kernel, about: str) -> str:
 def _why_scalar(kernel: ir.Kernel, stmts: Sequence[NestedStmt], lanes: int) -> str:
     """The reason, if most of a kernel's time goes into scalar statements."""
     effects = [s for s in stmts if not isinstance(s.stmt, ir.Let) and not s.is_tail]
-    if not effects or max(effects, key=lambda s: s.estimated_trips).lanes > 1:
+    heaviest = max(effects, key=lambda s: s.estimated_trips).lanes if effects else lanes
+    if heaviest > 1:
         return ""
     return ("in part: " if lanes > 1 else "") + _why(kernel, ir.SCALAR_CODE)
 

@@ -10,6 +10,7 @@ from ingot.cost import contraction as cost
 from ingot.cost.gemm import k_unroll, packed_width
 from ingot.cost.plan import ContractionPlan, Packing
 from ingot.cost.shape import Contraction
+from ingot.cost.tile import Tile
 from ingot.target import Target
 
 
@@ -27,12 +28,10 @@ def _shape(c: Contraction, target: Target) -> cost.GemmShape:
     return cost.GemmShape(c.columns, c.k_extents[-1], lanes, panel)
 
 
-def _plan(
-    c: Contraction, target: Target, shape: cost.GemmShape, best: cost.Tile
-) -> ContractionPlan:
+def _plan(c: Contraction, target: Target, shape: cost.GemmShape, best: Tile) -> ContractionPlan:
     width, lanes = shape.panel or best.columns, target.lanes(c.dtype)
     is_split = width > lanes and width % lanes == 0
-    tile = cost.Tile(best.rows, width // lanes if is_split else 1, lanes if is_split else width)
+    tile = Tile(best.rows, width // lanes if is_split else 1, lanes if is_split else width)
     packing = None if shape.panel is None else Packing("given", width)
     if packing is None and packed_width(c, target, width) is not None:
         packing = Packing("kernel", width)

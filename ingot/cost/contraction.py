@@ -1,22 +1,11 @@
 """The cost model of GEMMs and convolutions: register tile, panel width, cache blocks, roofline.
 
 In: sizes, element type and the target's registers and caches. Out: tile and block sizes.
-passes/choose_layouts.py asks for the panel width of a packed operand. The schedule rules read that
-width off the operand's index and ask for the rest. No shape and no CPU is special-cased.
+passes/choose_layouts.py asks for the panel width of a packed operand, which is from then on in its
+layout; the decisions of this package ask for the rest. No shape and no CPU is special-cased.
 
-The register tile is the accumulator block of a GEMM microkernel (Goto/BLIS: MR x NR): `rows` rows
-times `vectors` vectors. One iteration of the reduction loop k loads `vectors` vectors of the packed
-operand, broadcasts `rows` elements of the other and issues rows · vectors FMAs:
-
-    cycles per k = max(rows · vectors / fma_ports, (rows + vectors) / load_ports,
-                       fma_latency_cycles, instructions / issue_width)
-
-with the core's figures (machine.py).
-
-The latency bounds it because each accumulator depends on its own last value. Instructions are
-loads, FMAs and, where k is not unrolled, the loop's own. A depthwise convolution has no operand
-reuse along the vectors: each accumulator loads its own vector, and the rows share the weights. The
-best tile takes the fewest cycles for the whole GEMM, padding of the last tiles included.
+tile.py has the register tile and its cycles. The best tile takes the fewest cycles for the whole
+GEMM, padding of the last tiles included.
 
 `machine_model` is the roofline behind the predicted times of exe.report(): a kernel takes the
 longer of its arithmetic on all ports and of moving its arrays once from the nearest cache that
@@ -28,9 +17,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ingot.cost.tile import MAX_UNROLL_ROWS, Tile
 from ingot.machine import GENERIC, Core, Machine
 
-LOOP_OVERHEAD_INSTRUCTIONS = 2  # per iteration that is not unrolled: add, compare-and-jump
 RESERVED_REGISTERS = 1  # vector registers left to LLVM's register allocator, which spills otherwise
 
 # Register tiles.
@@ -38,7 +27,6 @@ TILE_OVERHEAD = 0.3  # of a tile (shared loads, prologue, epilogue) over one of 
 MAX_TILE_ROWS = 14  # rows of a tile that are tried
 MAX_TILE_VECTORS = 6  # vectors of a tile that are tried
 ASSUMED_EXTENT = 6 * 43  # elements of a dynamic dimension: many, with few divisors; heuristic
-MAX_UNROLL_ROWS = 8  # rows of a tile with k unrolled: each row needs an address register
 
 # Cache blocking. Fractions of a cache that one operand may take; all heuristic.
 L1_WINDOW_FRACTION = 0.35  # of L1: input rows that neighbouring depthwise windows reuse
@@ -54,39 +42,9 @@ MIN_COMPUTE_TO_MOVE = 2  # FMA cycles per cycle of data movement: compute-bound 
 MIN_PREFETCH_STEP = 8  # iterations of k. With 2, GEMMs of 7 to 12 rows took twice as long
 MAX_PREFETCH_RATIO = 1.1  # prefetched lines, relative to the lines of a panel; heuristic
 
-# Threads.
-PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
-
 # Partial sums: each costs about ten terms. Measured on 128 x 768 x 3072 (docs/performance.md).
 LONG_SUM_TERMS = 4096  # terms from which a float sum is split: 1 to 3 % slower, smaller error
 PARTIAL_SUM_TERMS = 256  # terms of one partial sum, at least
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A register tile: `rows` times `vectors` accumulators of `lanes` elements. `is_depthwise`: no
-    operand reuse, each accumulator loads its own vector."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    is_depthwise: bool = False
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-    def cycles_per_k(self, core: Core) -> float:
-        """Cycles of one iteration of the reduction loop."""
-        fmas = self.rows * self.vectors
-        loads = (fmas if self.is_depthwise else self.rows) + self.vectors
-        cycles = max(fmas / core.fma_ports, loads / core.load_ports, core.fma_latency_cycles)
-        return cycles if self.is_depthwise else max(cycles, self._instructions / core.issue_width)
-
-    @property
-    def _instructions(self) -> int:
-        loop = LOOP_OVERHEAD_INSTRUCTIONS if self.rows > MAX_UNROLL_ROWS else 0
-        return self.rows * self.vectors + self.rows + self.vectors + loop
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ingot.cost import contraction as cost
 from ingot.cost.plan import Blocking, ContractionPlan, Packing
 from ingot.cost.shape import Contraction, product
+from ingot.cost.tile import Tile
 from ingot.support import options
 from ingot.target import Target
 
@@ -52,7 +53,7 @@ def packed_width(c: Contraction, target: Target, width: int | None = None) -> in
     return None if is_narrow else width
 
 
-def tile_of(c: Contraction, target: Target, panel: int | None) -> cost.Tile:
+def tile_of(c: Contraction, target: Target, panel: int | None) -> Tile:
     lanes = target.lanes(c.dtype)
     if panel is not None and panel % lanes:
         fitting = cost.lanes_dividing(panel, lanes) if c.is_grouped else None
@@ -103,7 +104,7 @@ def innermost_k(plan: ContractionPlan, c: Contraction) -> int | None:
     return sizes[-1]
 
 
-def _blocking(c: Contraction, target: Target, tile: cost.Tile) -> Blocking:
+def _blocking(c: Contraction, target: Target, tile: Tile) -> Blocking:
     if c.rows is None or tile.rows == 1 or not options.current().has("cache_blocks"):
         return Blocking("panels")
     size, rows = c.dtype.storage_bytes, c.row_count
@@ -120,7 +121,7 @@ def _blocking(c: Contraction, target: Target, tile: cost.Tile) -> Blocking:
 
 
 def _per_panel(
-    c: Contraction, target: Target, tile: cost.Tile, blocking: Blocking, packing: Packing
+    c: Contraction, target: Target, tile: Tile, blocking: Blocking, packing: Packing
 ) -> bool:
     """Pack each panel inside the loop over panels, so that it is still in cache when tiles use it?
     That loop must be the outermost, with enough panels for the threads."""
@@ -131,7 +132,7 @@ def _per_panel(
 
 
 def _prefetch(
-    c: Contraction, target: Target, tile: cost.Tile, blocking: Blocking, packing: Packing | None
+    c: Contraction, target: Target, tile: Tile, blocking: Blocking, packing: Packing | None
 ) -> int | None:
     """Prefetch packed weights that exceed the L2 cache and are used by few row tiles?"""
     if packing is None or packing.by != "given" or c.operand.source != "param":
@@ -146,7 +147,7 @@ def _prefetch(
     return cost.prefetch_step(row_tiles * math.prod(before), depth)
 
 
-def _row_tiles_per_panel(c: Contraction, tile: cost.Tile, blocking: Blocking) -> int | None:
+def _row_tiles_per_panel(c: Contraction, tile: Tile, blocking: Blocking) -> int | None:
     if blocking.sizes:
         return blocking.sizes[0]
     if blocking.order == "rows" or c.rows is None or tile.rows == 1:

@@ -23,15 +23,17 @@ plan that is edited in the text of a kernel is the one that is compiled.
     prefetch      iterations of k between two prefetches of the next panel
     partial_sums  P:N: N iterations of k loop P make one partial sum
     tail          pad: operands and output are padded to whole tiles; guard: the last is partial
+    |             after it comes the plan to apply where a step of this one is refused
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from ingot.cost.contraction import Tile
+from ingot.cost.tile import Tile
 from ingot.support.errors import IngotError
 from ingot.support.node import Node, node
 
@@ -84,37 +86,64 @@ class ContractionPlan(Node):
     prefetch: int | None = None
     partial_sums: tuple[int, int] | None = None
     tail: str = "guard"
+    otherwise: ContractionPlan | None = None  # where a step of this one is refused
+
+    @property
+    def choices(self) -> tuple[ContractionPlan, ...]:
+        """This plan and its alternatives, each alone, the preferred one first."""
+        found: list[ContractionPlan] = []
+        rest: ContractionPlan | None = self
+        while rest is not None:
+            found.append(replace(rest, otherwise=None))
+            rest = rest.otherwise
+        return tuple(found)
 
     def __str__(self) -> str:
-        words = [self.algorithm]
-        if self.lanes is not None:
-            words.append(f"axes={'-' if self.rows is None else self.rows},{self.lanes}")
-        if self.k:
-            words.append(f"k={','.join(map(str, self.k))}")
-        if self.tile is not None:
-            words.append(f"tile={self.tile.rows}x{self.tile.vectors}x{self.tile.lanes}")
-        if self.packing is not None:
-            where = "@panel" if self.packing.per_panel else ""
-            words.append(f"packing={self.packing.by}:{self.packing.width}{where}")
-        if self.blocking is not None:
-            sizes = "x".join(map(str, self.blocking.sizes))
-            words.append(f"blocking={self.blocking.order}{sizes and ':' + sizes}")
-        if self.k_unroll != 1:
-            words.append(f"k_unroll={self.k_unroll}")
-        if self.prefetch is not None:
-            words.append(f"prefetch={self.prefetch}")
-        if self.partial_sums is not None:
-            words.append(f"partial_sums={self.partial_sums[0]}:{self.partial_sums[1]}")
-        if self.tail != "guard":
-            words.append(f"tail={self.tail}")
-        return " ".join(words)
+        return " | ".join(map(_show, self.choices))
+
+
+def _show(plan: ContractionPlan) -> str:
+    words = [plan.algorithm]
+    if plan.lanes is not None:
+        words.append(f"axes={'-' if plan.rows is None else plan.rows},{plan.lanes}")
+    if plan.k:
+        words.append(f"k={','.join(map(str, plan.k))}")
+    if plan.tile is not None:
+        words.append(f"tile={plan.tile.rows}x{plan.tile.vectors}x{plan.tile.lanes}")
+    if plan.packing is not None:
+        where = "@panel" if plan.packing.per_panel else ""
+        words.append(f"packing={plan.packing.by}:{plan.packing.width}{where}")
+    if plan.blocking is not None:
+        sizes = "x".join(map(str, plan.blocking.sizes))
+        words.append(f"blocking={plan.blocking.order}{sizes and ':' + sizes}")
+    if plan.k_unroll != 1:
+        words.append(f"k_unroll={plan.k_unroll}")
+    if plan.prefetch is not None:
+        words.append(f"prefetch={plan.prefetch}")
+    if plan.partial_sums is not None:
+        words.append(f"partial_sums={plan.partial_sums[0]}:{plan.partial_sums[1]}")
+    if plan.tail != "guard":
+        words.append(f"tail={plan.tail}")
+    return " ".join(words)
 
 
 PLAIN = ContractionPlan("plain")
 
 
+def preferred(plans: Sequence[ContractionPlan]) -> ContractionPlan:
+    """The first plan, with the others as its alternatives."""
+    *others, made = plans
+    for plan in reversed(others):
+        made = replace(plan, otherwise=made)
+    return made
+
+
 def parse_plan(text: str) -> ContractionPlan:
     """The plan that `text` is; the inverse of `str`."""
+    return preferred([_parse(choice) for choice in text.split("|")])
+
+
+def _parse(text: str) -> ContractionPlan:
     algorithm, *words = text.split() or [""]
     if algorithm not in ALGORITHMS:
         _fail(text, algorithm, f"the algorithms are {', '.join(ALGORITHMS)}")

@@ -1,6 +1,6 @@
 """What the decisions need to know of a contraction block: sizes and roles of its axes, operands.
 
-schedule/rules/analysis.py reads it off a block; the files of this package decide from it. Axes are
+schedule/decide/analysis.py reads it off a block; the files of this package decide from it. Axes are
 numbered by their position in the block. A size is None where it is dynamic.
 """
 
@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from ingot.cost import contraction as cost
 from ingot.dtypes import DType
 
+PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
 Strides = tuple[tuple[tuple[int, int], ...], ...]  # for each index of a load: (axis, stride) pairs
+
+
+@dataclass(frozen=True)
+class Given:
+    """What graph passes have decided for a kernel, from the types and attributes of its group."""
+
+    panels: tuple[tuple[str, int], ...] = ()  # parameters that are packed, with their panel width
+    tile_block: tuple[int, int] | None = None  # rows and columns of a block of Winograd tiles
 
 
 @dataclass(frozen=True)

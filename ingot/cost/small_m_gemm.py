@@ -6,10 +6,10 @@ and read once; a GEMV is fastest as one stream from end to end: threads then spl
 
 from __future__ import annotations
 
-from ingot.cost.contraction import PARALLEL_WORK, Tile
 from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.cost.plan import Blocking, ContractionPlan
-from ingot.cost.shape import Contraction, product
+from ingot.cost.shape import PARALLEL_WORK, Contraction, product
+from ingot.cost.tile import Tile
 from ingot.support import options
 from ingot.target import Target
 

@@ -10,8 +10,8 @@ again:
 
 The intermediates between the stages are 64 bytes per tile and channel in f32. Where they exceed a
 fraction of the last-level cache, each thread takes one block of tiles through all stages before the
-next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks;
-`decide_winograd` makes the plan that schedule/rules/winograd.py applies.
+next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks and puts
+both on the operator; `decide_winograd` makes the plan that schedule/rules/winograd.py applies.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from ingot.cost import contraction as cost
 from ingot.cost.gemm import k_unroll
 from ingot.cost.plan import Blocking, ContractionPlan, Packing
+from ingot.cost.shape import Contraction
+from ingot.cost.tile import Tile
 from ingot.dtypes import DType
 from ingot.machine import Core
 from ingot.target import Target
@@ -128,19 +130,19 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
 
 
 def decide_winograd(
-    conv: ConvShape, tiles: int | None, dtype: DType, target: Target
+    gemm: Contraction, block: tuple[int, int] | None, target: Target
 ) -> list[ContractionPlan]:
-    """The plan of the GEMMs of a convolution with so many `tiles` per image, all stages fused over
-    blocks of tiles; none where the stages stay apart, or the grid of tiles is another one."""
-    found = grid(conv, dtype, target)
-    if found.block is None or tiles != found.rows * found.columns:
+    """The plan of the GEMMs with all stages fused over blocks of tiles, rows x columns; none where
+    the stages stay apart, or the weights are not packed."""
+    panel, core = gemm.operand.panel, target.machine.core
+    if block is None or panel is None:
         return []
-    best = register_tile(conv, target, dtype)
-    tile = replace(
-        best, rows=rows_dividing(best, found.block[0] * found.block[1], target.machine.core) or 1
+    best = cost.register_tile(
+        None, gemm.columns, target.lanes(gemm.dtype), target.vector_registers, panel, core=core
     )
-    packing, blocking = Packing("given", tile.columns), Blocking("tiles", found.block)
-    unroll = k_unroll(tile.rows, conv.channels)
+    tile = replace(best, rows=rows_dividing(best, block[0] * block[1], core) or 1)
+    packing, blocking = Packing("given", panel), Blocking("tiles", block)
+    unroll = k_unroll(tile.rows, gemm.k_extents[-1])
     return [ContractionPlan("winograd_f2", 1, 2, (), tile, packing, blocking, unroll, tail="pad")]
 
 
@@ -171,14 +173,14 @@ def _row_bands(rows: int, columns: int, heights: list[int]) -> list[Grid]:
     return found
 
 
-def register_tile(conv: ConvShape, target: Target, dtype: DType) -> cost.Tile:
+def register_tile(conv: ConvShape, target: Target, dtype: DType) -> Tile:
     """The register tile of the GEMMs; its columns are the panel width of the weights."""
     return cost.register_tile(
         None, conv.outputs, target.lanes(dtype), target.vector_registers, core=target.machine.core
     )
 
 
-def tile_rows(best: cost.Tile, core: Core) -> list[int]:
+def tile_rows(best: Tile, core: Core) -> list[int]:
     """Rows of register tiles whose FMA rate is within MAX_SLOWDOWN of the best tile's."""
 
     def cycles(rows: int) -> float:
@@ -187,6 +189,6 @@ def tile_rows(best: cost.Tile, core: Core) -> list[int]:
     return [n for n in range(best.rows, 0, -1) if cycles(n) <= cycles(best.rows) * MAX_SLOWDOWN]
 
 
-def rows_dividing(best: cost.Tile, count: int, core: Core) -> int | None:
+def rows_dividing(best: Tile, count: int, core: Core) -> int | None:
     """The most of those rows that divide a block of `count` tiles."""
     return next((n for n in tile_rows(best, core) if count % n == 0), None)

@@ -48,7 +48,8 @@ def transform_weights(weights: np.ndarray) -> np.ndarray:
 @register
 class WinogradConv(ConvBase):
     """conv(x, w, bias) with strides and dilations of 1, given u = transform_weights(w). `grid` is
-    the number of tiles (rows, columns) of an image, if it is to be larger than needed."""
+    the number of tiles (rows, columns) of an image, if it is to be larger than needed;
+    `tile_block`, which divides it, those that a thread takes through all stages at once."""
 
     name = "winograd_conv"
     family = "winograd"
@@ -65,7 +66,14 @@ class WinogradConv(ConvBase):
         if any(n is not None and a < n for a, n in zip(attrs.get("grid") or (), least)):
             what = f"a grid of {attrs['grid']} tiles does not cover {space}"
             raise type_error(self.name, what, f"give at least {tuple(least)}, or none")
+        self.check_tile_block(attrs.get("tile_block"), attrs.get("grid") or ())
         return [TensorType(x.dtype, (x.shape[0], u.shape[0], *space))]
+
+    def check_tile_block(self, block: Sequence[int] | None, grid: Sequence[int]) -> None:
+        is_whole = len(grid) == 2 and all(n > 0 and g % n == 0 for g, n in zip(grid, block or ()))
+        if block is not None and not (len(block) == 2 and is_whole):
+            what = f"blocks of {tuple(block)} tiles do not divide a grid of {tuple(grid)}"
+            raise type_error(self.name, what, "give a grid of whole blocks, or no tile_block")
 
     def operands(
         self, inputs: Sequence[Type | None]

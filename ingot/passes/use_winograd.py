@@ -68,7 +68,7 @@ def _sizes(conv: Node) -> ConvShape | None:
 
 def _winograd_conv(edit: Editor, conv: Node, weights: np.ndarray, grid: Grid) -> Node:
     x, _, *bias = conv.inputs
-    attrs = make_attrs({"pads": conv.attr("pads", None), "grid": (grid.rows, grid.columns)})
-    return replace(
-        conv, op="winograd_conv", inputs=(x, edit.g.constant(weights), *bias), attrs=attrs
-    )
+    attrs = {"pads": conv.attr("pads", None), "grid": (grid.rows, grid.columns)}
+    attrs |= {} if grid.block is None else {"tile_block": grid.block}
+    inputs = (x, edit.g.constant(weights), *bias)
+    return replace(conv, op="winograd_conv", inputs=inputs, attrs=make_attrs(attrs))

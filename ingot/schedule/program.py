@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ingot.loops.ir import Kernel
 from ingot.program import ir
-from ingot.schedule.rules import Rules, schedule_kernel, schedule_minimal
+from ingot.schedule.rules import Rules, apply_rules, schedule_minimal
 from ingot.support.limits import Limits
 from ingot.target import Target
 
@@ -27,8 +27,7 @@ def schedule_program(
             minimal.append(name)
             kernels.append((name, schedule_minimal(kernel, rules).finished()))
         else:
-            made = schedule_kernel(kernel, target, kernel.family or None, rules)
-            kernels.append((name, made.finished()))
+            kernels.append((name, apply_rules(kernel, target, kernel.family, rules).finished()))
     if minimal:
         some = ", ".join(minimal[:8]) + (", …" if len(minimal) > 8 else "")
         limits.note(

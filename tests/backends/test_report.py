@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import ModelProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 from onnx.numpy_helper import from_array
 
@@ -22,7 +23,8 @@ from ingot.loops.script_parse import parse
 from ingot.loops.work import kernel_flops
 from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, refused_steps, table
 from ingot.schedule import Schedule
-from ingot.schedule.rules import schedule_kernel, schedule_minimal
+from ingot.schedule.default import schedule_kernel
+from ingot.schedule.rules import schedule_minimal
 from ingot.schedule.rules.explain import UNEXPLAINED
 from ingot.target import parse as parse_target
 from tests.models.build import HARD
@@ -113,6 +115,19 @@ def test_serial_reasons(reason: str):
 def test_scalar_reasons(reason: str):
     summary = scheduled(SCALAR[reason])
     assert summary.lanes == 1 and reason in summary.why_scalar
+
+
+def test_a_kernel_of_size_0_says_why_it_is_serial_and_scalar():
+    program = pipeline.run_stages(empty_sum(), api.make_session("x86-64-v3"), stop_after="barriers")
+    (row,) = report(program, summarize_kernels(program))
+    assert row.is_serial and row.lanes == 1
+    assert is_told("0 elements", row.why_serial) and is_told("0 elements", row.why_scalar)
+
+
+def empty_sum() -> ModelProto:
+    names = {name: make_tensor_value_info(name, 1, (0, 8)) for name in ("x", "y", "z")}
+    node = make_node("Add", ["x", "y"], ["z"])
+    return make_model(make_graph([node], "empty", [names["x"], names["y"]], [names["z"]]))
 
 
 def test_a_kernel_that_no_rule_scheduled_says_so():

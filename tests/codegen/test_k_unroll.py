@@ -7,7 +7,7 @@ import pytest
 from ingot.codegen.llvm import kernel_assembly
 from ingot.loops import ir, visit
 from ingot.schedule import Schedule
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.support import options
 from ingot.target import parse
 from tests.native import legal_kernels

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingot.cost.contraction import Tile
 from ingot.cost.plan import ALGORITHMS, PLAIN, Blocking, ContractionPlan, Packing, parse_plan
+from ingot.cost.tile import Tile
 from tests.refusal import refused
 
 PLANS = [

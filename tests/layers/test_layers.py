@@ -86,6 +86,15 @@ def test_imports_go_down_only():
     assert not wrong, "\n".join(wrong)
 
 
+def test_schedule_rules_decide_nothing():
+    """They apply plans: of the cost model they know the types, of the decisions nothing."""
+    types = tuple(f"ingot.cost.{name}" for name in ("plan", "shape", "tile"))
+    deciding = ("ingot.cost", *(f"ingot.schedule.{x}" for x in ("decide", "table", "default")))
+    of_rules = [x for module, x in imports() if module.startswith("ingot.schedule.rules")]
+    assert any(x.startswith(types) for x in of_rules)
+    assert not [x for x in of_rules if x.startswith(deciding) and not x.startswith(types)]
+
+
 def test_no_import_cycle():
     """No module needs itself; an import inside a function counts as much as one at the top."""
     modules = {module_name(path) for path in ROOT.rglob("*.py")}

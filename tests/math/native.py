@@ -21,7 +21,7 @@ from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.runtime.cpu.loader import LoadedObject
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.target import Target
 
 SYMBOL = "kernel"

@@ -18,7 +18,7 @@ from ingot.loops import ir as loops_ir
 from ingot.loops import visit
 from ingot.program import interp as program_interp
 from ingot.program import ir
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.support import options
 from ingot.target import parse
 from tests.models.peers import assert_agree, onnxruntime_answers
@@ -247,6 +247,12 @@ def test_no_buffer_is_as_large_as_the_scores(name: str):
     families = {kernel.family for _, kernel in program.kernels}
     assert ("attention" in families) == case.is_fused
     assert (largest_buffer(program) < scores(case)) == case.is_fused
+
+
+def test_each_gemm_alone_is_the_alternative():
+    (kernel,) = (k for _, k in lowered(CASES["plain"], "dedupe_kernels").kernels)
+    found = [[x.algorithm for x in plan.choices][:2] for _, plan in kernel.plans]
+    assert found == [["attention", "gemm"]] * 2
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])

@@ -28,7 +28,7 @@ def test_compiled_equals_everyone(name: str):
     assert_all_agree(graph_interp.run(graph, session.store, inputs), want, limit)
     unplanned = pipeline.run_stages(graph, session, "lower", "lower")
     assert_all_agree(program_interp.run(unplanned, session.store, feeds), want, limit)
-    planned = pipeline.run_stages(unplanned, session, "schedule", "barriers")
+    planned = pipeline.run_stages(unplanned, session, "merge_axes", "barriers")
     assert_all_agree(program_interp.run(planned, session.store, feeds), want, limit)
     exe = ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
     answers = []

@@ -12,8 +12,12 @@ import pytest
 
 import ingot
 from ingot import api, pipeline
+from ingot.backends.report import AS_WRITTEN, report, summarize_kernels
 from ingot.graph.opdef import TABLE, OpDef
 from ingot.program import interp
+from ingot.program.ir import Program
+from ingot.schedule.rules.explain import UNEXPLAINED
+from ingot.schedule.table import CPU_RULES
 from ingot.support.errors import IngotError
 from tests.ops.many import Batch, batch, emptied, sample_at
 from tests.ops.single import reference
@@ -47,7 +51,8 @@ def test_samples_compiled(name: str, symbolic: bool) -> None:
     session.store = case.store
     lowered = pipeline.run_stages(case.graph, session, stop_after="lower")
     check(case, names, interp.run(lowered, session.store, case.feeds), "lowered")
-    planned = pipeline.run_stages(lowered, session, "schedule", "barriers")
+    planned = pipeline.run_stages(lowered, session, "merge_axes", "barriers")
+    check_reasons(planned)
     check(case, names, interp.run(planned, session.store, case.feeds), "planned")
     exe = ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
     outputs = []
@@ -59,6 +64,15 @@ def test_samples_compiled(name: str, symbolic: bool) -> None:
         assert one.tobytes() == two.tobytes(), f"{label}: the output depends on the thread count"
     if symbolic:
         check_size_0(op, case, exe)
+
+
+def check_reasons(planned: Program) -> None:
+    """Every kernel that is serial or scalar says why."""
+    for row in report(planned, summarize_kernels(planned)):
+        assert bool(row.why_serial) == row.is_serial, row
+        assert row.why_scalar or row.lanes > 1, row
+        is_users = row.family in CPU_RULES.as_written
+        assert is_users or not {row.why_serial, row.why_scalar} & {AS_WRITTEN, UNEXPLAINED}, row
 
 
 def check_size_0(op: OpDef, case: Batch, exe: ingot.Executable) -> None:

@@ -122,6 +122,16 @@ def test_what_does_not_fit_is_refused(dtype, points, grid, facts, hint):
     )
 
 
+@pytest.mark.parametrize(
+    ("grid", "block"), [((4, 5), (2, 2)), (None, (1, 1)), ((4, 5), (0, 5)), ((4, 5), (2,))]
+)
+def test_blocks_of_tiles_divide_the_grid(grid, block):
+    types = [tensor(dtypes.f32, 1, 8, 9, 9), tensor(dtypes.f32, 8, 8, 16)]
+    with refused("bad-type", str(block), where="winograd_conv", hint="grid"):
+        lookup("winograd_conv").infer(types, {"grid": grid, "tile_block": block})
+    lookup("winograd_conv").infer(types, {"grid": (4, 5), "tile_block": (2, 5)})
+
+
 def test_batches():
     check(model_of(64, 72, 28, 27, batch=5), 5, 64, 28, 27)
     check(model_of(32, 32, 11, 12, batch=4), 4, 32, 11, 12)

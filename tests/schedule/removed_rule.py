@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-TABLES = ("schedule/rules/table.py", "backends/cpu.py")
+TABLES = ("schedule/table.py", "backends/cpu.py")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,12 @@ class Removal:
 
 REMOVALS = {
     "winograd": Removal(
-        ("schedule/rules/winograd.py", "cost/winograd.py", "passes/use_winograd.py"),
+        (
+            "schedule/rules/winograd.py",
+            "schedule/decide/winograd.py",
+            "cost/winograd.py",
+            "passes/use_winograd.py",
+        ),
         ("winograd",),
         frozenset({"winograd_f2"}),
     ),
@@ -42,7 +47,7 @@ REMOVALS = {
         frozenset({"small_m_gemm", "split_k", "column_sum"}),
     ),
     "attention": Removal(
-        ("schedule/rules/attention.py", "cost/attention.py"),
+        ("schedule/rules/attention.py", "schedule/decide/attention.py", "cost/attention.py"),
         ("attention",),
         frozenset({"attention"}),
     ),

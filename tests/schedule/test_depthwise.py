@@ -12,7 +12,7 @@ from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import LoopKind
 from ingot.schedule import Schedule
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.support import options
 from ingot.target import parse
 from tests.schedule.common import assert_same, f32

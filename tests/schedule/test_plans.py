@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from ingot.cost import plan as plans
-from ingot.cost.contraction import Tile
+from ingot.cost.tile import Tile
 from ingot.loops import ir, visit
 from ingot.loops.ir import LoopKind
 from ingot.loops.script_parse import parse
 from ingot.loops.script_print import show
 from ingot.schedule import rules
-from ingot.schedule.rules import CPU_RULES, schedule_kernel
+from ingot.schedule.decide import plan_kernel
+from ingot.schedule.default import CPU_RULES, schedule_kernel
 from ingot.target import parse as target
 from tests.refusal import is_told
 from tests.schedule.common import assert_same, matmul
@@ -65,12 +66,31 @@ def test_a_given_plan_is_kept_and_nothing_is_decided(monkeypatch):
 
 
 def test_a_plan_that_cannot_be_applied_gives_way_and_is_a_remark():
+    """To its alternatives, and at last to a scalar nest."""
     kernel, family = op_kernel("matmul", [(48, 40), (40, 64)], {})
-    odd = plans.parse_plan("winograd_f2 axes=0,1 tile=6x2x8")
-    made = schedule_kernel(ir.replace(kernel, plans=(("matmul", odd),)), AVX2, family).finished()
-    assert dict(made.plans)["matmul"].algorithm == "gemm"
+    odd = "winograd_f2 axes=0,1 tile=6x2x8"
+    for text, applied in (
+        (odd, "plain"),
+        (f"{odd} | gemm axes=0,1 tile=2x2x8 blocking=panels", "gemm"),
+    ):
+        given = (("matmul", plans.parse_plan(text)),)
+        made = schedule_kernel(ir.replace(kernel, plans=given), AVX2, family).finished()
+        ((_, plan),) = made.plans
+        assert plan.algorithm == applied and plan.otherwise is None
+        check_remark(kernel, made)
+
+
+def check_remark(kernel: ir.Kernel, made: ir.Kernel) -> None:
     assert any(r.block == "matmul" and is_told("winograd_f2", r.why) for r in made.remarks)
     assert_same(kernel, made)
+
+
+def test_a_plan_has_alternatives_and_prints_them():
+    kernel, family = op_kernel("matmul", [(64, 40), (40, 96)], {})
+    ((_, plan),) = plan_kernel(kernel, AVX2, family, CPU_RULES)
+    assert [x.packing is None for x in plan.choices] == [False, True]
+    assert all(x.otherwise is None for x in plan.choices)
+    assert plans.parse_plan(str(plan)) == plan == plans.preferred(plan.choices)
 
 
 def test_without_the_row_of_an_algorithm_the_others_schedule_its_blocks():

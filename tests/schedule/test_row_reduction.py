@@ -8,7 +8,7 @@ from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.script_print import show
 from ingot.schedule import Schedule
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.support import options
 from ingot.target import parse
 from tests.schedule.common import assert_same

@@ -25,7 +25,7 @@ from ingot.loops.build import Build
 from ingot.loops.ir import LoopKind
 from ingot.loops.verify import verify
 from ingot.schedule import Schedule
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.support import options
 from ingot.target import parse
 from tests.schedule.common import (

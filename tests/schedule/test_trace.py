@@ -4,7 +4,7 @@ import pytest
 
 from ingot.loops import ir
 from ingot.schedule import Schedule, Trace, replay
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.target import parse
 from tests.schedule.common import conv1d, matmul, softmax
 

@@ -11,7 +11,7 @@ from ingot.legalize import legalize_kernel
 from ingot.legalize.split_kernels import split_kernel
 from ingot.loops import interp, ir, visit
 from ingot.loops.build import Build
-from ingot.schedule.rules import schedule_kernel
+from ingot.schedule.default import schedule_kernel
 from ingot.target import parse
 from tests.legalize.common import check
 from tests.native import HOST, Batch

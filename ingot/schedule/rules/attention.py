@@ -16,13 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.cost.attention import decide_attention
-from ingot.cost.contraction import Tile
 from ingot.cost.plan import ContractionPlan
+from ingot.cost.tile import Tile
 from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.analysis import contraction_of
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import (
     BlockInfo,
@@ -38,7 +36,7 @@ from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.packing import pack_operand
-from ingot.schedule.rules.roles import Roles, is_contraction
+from ingot.schedule.rules.roles import is_contraction
 from ingot.schedule.rules.row_reduction import rfactor_lanes, vectorize_final_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
@@ -63,15 +61,8 @@ class AttentionBlocks:
 
 def prepare_attention(sch: Schedule) -> None:
     """Inline all element-wise blocks but the scores."""
-    first, _ = _gemms(sch)
+    first, _ = gemms(sch)
     inline_elementwise(sch, keep=(_scores(sch, first),))
-
-
-def plan_attention(sch: Schedule, target: Target, rules: Rules) -> None:
-    gemms = [block_info_of(sch, ref) for ref in _gemms(sch)]
-    shapes = [contraction_of(sch, info, True, _roles(info)) for info in gemms]
-    made = decide_attention([c for c in shapes if c is not None], target)
-    sch.plans |= {info.block.name: plan for info, plan in zip(gemms, made)}
 
 
 def apply_attention(sch: Schedule, target: Target, rules: Rules) -> None:
@@ -81,7 +72,7 @@ def apply_attention(sch: Schedule, target: Target, rules: Rules) -> None:
 
 
 def _one_nest(sch: Schedule, target: Target) -> None:
-    first, second = _gemms(sch)
+    first, second = gemms(sch)
     scores = _scores(sch, first)
     plans = {ref: _plan(sch, ref) for ref in (first, second)}
     packed = {ref: _pack(sch, ref, plan) for ref, plan in plans.items()}
@@ -124,7 +115,7 @@ def _error(why: str) -> IngotError:
 # --- finding the blocks -------------------------------------------------------------------------
 
 
-def _gemms(sch: Schedule) -> tuple[BlockRef, BlockRef]:
+def gemms(sch: Schedule) -> tuple[BlockRef, BlockRef]:
     found = [s for s in block_infos(sch) if s.is_reduction and is_contraction(s)]
     if len(found) != 2:
         raise _error(f"there are {len(found)} GEMMs, not two")
@@ -158,16 +149,16 @@ def _find_blocks(
     if after[:2] != [first, scores] or after[-2:-1] != [second]:
         raise _error("its blocks do not form one chain")
     gemm = block_info_of(sch, first)
-    lanes = _roles(gemm).lanes.var
+    lanes = row_and_lane_axes(gemm)[1].var
     left = {x.buffer.name for x in gemm.loads if not any(lanes in index_vars(i) for i in x.indices)}
     queries = [s.ref for s in block_infos(sch) if s.is_elementwise and s.outputs & left]
     return AttentionBlocks(queries, first, scores, after[2:-2], second, after[-1])
 
 
-def _roles(info: BlockInfo) -> Roles:
+def row_and_lane_axes(info: BlockInfo) -> tuple[Axis, Axis]:
     if len(info.spatial) < 2 or info.spatial[-1].extent == 1:
         raise _error("a GEMM has no rows, or a single column")
-    return Roles(info.spatial[-1], info.spatial[-2])
+    return info.spatial[-2], info.spatial[-1]
 
 
 # --- panels, tiles and padding ------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A family's rule prepares the kernel (inlining), decides a plan for each contraction block, and
 applies the plans with schedule primitives. An algorithm is one way to schedule one reduction block:
 `decide` maps its analysis and the target to plans, `apply` schedules a block by such a plan. A back
-end passes its table to `schedule_program`; rules/table.py holds the CPU's.
+end passes its table to the stages that plan and schedule; schedule/table.py holds the CPU's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ingot.cost.plan import ContractionPlan
-from ingot.cost.shape import Contraction
+from ingot.cost.shape import Contraction, Given
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.block_info import BlockInfo
 from ingot.schedule.schedule import Schedule
@@ -39,7 +39,7 @@ class FamilyRule:
     where a kernel has another structure than the family's; it is then scheduled by structure."""
 
     prepare: Callable[[Schedule], None]
-    plan: Callable[[Schedule, Target, Rules], None]
+    plan: Callable[[Schedule, Target, Rules, Given], None]
     apply: Callable[[Schedule, Target, Rules], None]
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from ingot.cost.plan import ContractionPlan
 from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.analysis import batch_loops
 from ingot.schedule.rules.block_info import BlockInfo, block_info_of, loop_of, own_loops
 from ingot.schedule.rules.depthwise import channel_blocks, copy_input_per_block
 from ingot.schedule.rules.elementwise import vectorize_and_unroll
 from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.packing import pack_operand, pack_per_panel, prefetch_next_panel
+from ingot.schedule.rules.roles import batch_loops
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
-from ingot.cost.contraction import PARALLEL_WORK
+from ingot.cost.shape import PARALLEL_WORK
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
 from ingot.schedule import guards

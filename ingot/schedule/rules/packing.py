@@ -11,9 +11,9 @@ from ingot.arith import expr as arith
 from ingot.cost.plan import ContractionPlan
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.block_info import BlockInfo, block_infos, intermediates
+from ingot.schedule.rules.block_info import BlockInfo, block_infos, index_vars, intermediates
 from ingot.schedule.rules.elementwise import vectorize_and_unroll
-from ingot.schedule.rules.roles import is_packed, varies_by_lane
+from ingot.schedule.rules.roles import vector_loads
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
@@ -23,7 +23,7 @@ def pack_operand(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None:
     """Pack the operand that is loaded by vectors into panels, as the plan says."""
     assert plan.packing is not None
     lanes = _lanes(info, plan)
-    operands = [x for x in info.loads if varies_by_lane(info, x, lanes)]
+    operands = vector_loads(info, lanes)
     layout = panel_layout(info, lanes, operands[0], plan.packing.width) if operands else None
     if len(operands) != 1 or layout is None:
         raise IngotError("bad-schedule", "packing: the operand has no axes to pack")
@@ -32,6 +32,14 @@ def pack_operand(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None:
         sch.transform_layout(name, layout)
     else:
         sch.cache_read(info.ref, name, layout=layout)
+
+
+def _panel_loads(info: BlockInfo, plan: ContractionPlan) -> list[Load]:
+    """The loads from the operand whose panels are as wide as the plan says."""
+    assert plan.packing is not None
+    width, lanes = plan.packing.width, _lanes(info, plan).var
+    panels = [x for x in info.loads if x.buffer.rank > 1 and lanes in index_vars(x.indices[-1])]
+    return [x for x in panels if arith.is_const(x.buffer.shape[-1], width)]
 
 
 def _lanes(info: BlockInfo, plan: ContractionPlan) -> Axis:
@@ -81,14 +89,13 @@ def prefetch_next_panel(
     """Each row tile of a panel prefetches an equal share of the next panel, a few cache lines per
     iteration of `k_outer`: else the first tile waits for memory and the others leave it idle."""
     with sch.attempt(info.ref):
-        for load in info.loads:
-            if is_packed(load, _lanes(info, plan)):
-                sch.prefetch(k_outer, load.buffer.name, panel)
+        for load in _panel_loads(info, plan):
+            sch.prefetch(k_outer, load.buffer.name, panel)
 
 
 def _panel_copy(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> BlockRef:
     """The block that packs an operand of the GEMM."""
-    names = {x.buffer.name for x in info.loads if is_packed(x, _lanes(info, plan))}
+    names = {x.buffer.name for x in _panel_loads(info, plan)}
     found = [s.ref for s in block_infos(sch) if names & s.outputs and s.is_elementwise]
     if len(found) != 1:
         raise IngotError("bad-schedule", "packing: no element-wise block packs the operand")

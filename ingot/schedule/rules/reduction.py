@@ -1,20 +1,17 @@
-"""A reduction block and its plan: decide it, or take the one that the kernel carries, and apply it.
+"""Apply: a reduction block by the plan that the kernel carries.
 
 In: a nest around one reduction, and the table of algorithms. A plan that is refused gives way to
-the next one that the algorithms offer, and at last to a scalar nest; each refusal is a remark.
-Called by the rules of families.
+its alternatives, and at last to a scalar nest; each refusal is a remark. Called by the rules of
+families.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ingot.arith import expr as arith
-from ingot.cost.contraction import PARALLEL_WORK
 from ingot.cost.plan import PLAIN, ContractionPlan
+from ingot.cost.shape import PARALLEL_WORK
 from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.analysis import column_sum_of, contraction_of
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import (
     BlockInfo,
@@ -25,25 +22,9 @@ from ingot.schedule.rules.block_info import (
     own_loops,
 )
 from ingot.schedule.rules.explain import too_small
-from ingot.schedule.rules.roles import is_column_reduction, why_scalar
+from ingot.schedule.rules.roles import why_scalar
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
-
-
-def plan_reduction(
-    sch: Schedule, target: Target, info: BlockInfo, rules: Rules, eager: bool
-) -> ContractionPlan:
-    """The preferred plan. `eager` vectorises even where no load is contiguous."""
-    return next(iter(rules.decide(contraction_of(sch, info, eager), target)), PLAIN)
-
-
-def plan_column_sum(
-    sch: Schedule, target: Target, info: BlockInfo, rules: Rules
-) -> ContractionPlan | None:
-    """The plan of one array that is reduced to one row, its rows split between threads."""
-    if not is_column_reduction(info) or not _is_big(elements(sch, info)):
-        return None
-    return next(iter(rules.decide(column_sum_of(sch, info), target)), None)
 
 
 def schedule_reduction(
@@ -54,7 +35,8 @@ def schedule_reduction(
         return  # the remainder of a nest that was scheduled before
     is_big, consumer = _has_work(sch, info), _consumer(sch, info)
     parallel_loop = None
-    for plan in _plans(sch, target, info, rules, eager):
+    choices = sch.plans.get(info.block.name, PLAIN).choices
+    for plan in (*choices, *(() if PLAIN in choices else (PLAIN,))):
         with sch.attempt(info.ref):
             parallel_loop = _apply(sch, target, info, rules, eager, plan, consumer)
             sch.plans[info.block.name] = plan
@@ -77,17 +59,6 @@ def schedule_column_sum(sch: Schedule, target: Target, info: BlockInfo, rules: R
         return True
     del sch.plans[info.block.name]
     return False
-
-
-def _plans(
-    sch: Schedule, target: Target, info: BlockInfo, rules: Rules, eager: bool
-) -> Iterator[ContractionPlan]:
-    """The block's own plan; if it has none, or that is refused, those of the algorithms."""
-    own = sch.plans.get(info.block.name)
-    if own is not None:
-        yield own
-    shape = contraction_of(sch, block_info_of(sch, info.ref), eager)
-    yield from (plan for plan in (*rules.decide(shape, target), PLAIN) if plan != own)
 
 
 def _apply(

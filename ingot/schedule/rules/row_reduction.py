@@ -12,7 +12,7 @@ tile of it stays inside and every block is vectorised along it.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
-from ingot.cost.contraction import PARALLEL_WORK
+from ingot.cost.shape import PARALLEL_WORK
 from ingot.loops import ir
 from ingot.loops.ir import Axis
 from ingot.schedule import tree
@@ -40,7 +40,7 @@ from ingot.schedule.rules.elementwise import (
     vectorize_loop,
 )
 from ingot.schedule.rules.explain import too_small
-from ingot.schedule.rules.roles import find_roles, is_contiguous
+from ingot.schedule.rules.roles import find_lanes, is_contiguous
 from ingot.schedule.schedule import Schedule
 from ingot.support import options
 from ingot.target import Target
@@ -54,10 +54,10 @@ MIN_VECTORS_PER_PARTIAL = 4  # vectors of a row per accumulator; heuristic
 
 def schedule_row_reductions(sch: Schedule, target: Target) -> None:
     """Move as many blocks as possible under one row loop. The nests it leaves stay serial."""
+    if not has_rows(sch):
+        return
     last = block_infos(sch)[-1]
     rows = row_axes(sch, last)
-    if not last.is_elementwise or not rows or elements(sch, last) == 0:
-        return
     is_big = _has_work(sch, last)
     lane = _lane_axis(sch, last, rows)
     if lane is None:
@@ -75,6 +75,12 @@ def schedule_row_reductions(sch: Schedule, target: Target) -> None:
             sch.parallel(row_loop)
             _set_thread_scope(sch, row_loop)
             _prefetch_next_row(sch, target, row_loop)
+
+
+def has_rows(sch: Schedule) -> bool:
+    """Is the last block element-wise, with row axes?"""
+    last = block_infos(sch)[-1]
+    return last.is_elementwise and bool(row_axes(sch, last)) and elements(sch, last) != 0
 
 
 def _set_thread_scope(sch: Schedule, row_loop: LoopRef) -> None:
@@ -154,7 +160,7 @@ def _lane_axis(sch: Schedule, last: BlockInfo, rows: list[Axis]) -> Axis | None:
     reductions = [s for s in block_infos(sch) if s.is_reduction]
     if axis not in rows or axis.extent == 1 or not reductions:
         return None
-    return axis if all(find_roles(s, eager=False) is not None for s in reductions) else None
+    return axis if all(find_lanes(s, eager=False) is not None for s in reductions) else None
 
 
 def _row_loop(

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot.arith import expr as arith
-from ingot.arith.affine import coefficient
-from ingot.cost.plan import ContractionPlan
-from ingot.cost.winograd import OUTPUT_TILE, ConvShape, decide_winograd
+from ingot.cost.plan import PLAIN, ContractionPlan
 from ingot.loops import ir
+from ingot.ops.winograd import OUTPUT_TILE
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import block_info_of, block_infos, extent, own_loops
@@ -27,7 +25,7 @@ from ingot.schedule.rules.elementwise import has_work, vectorize_and_unroll
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
-from ingot.schedule.rules.reduction import plan_reduction, schedule_reduction
+from ingot.schedule.rules.reduction import schedule_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
@@ -47,26 +45,18 @@ def prepare_winograd(sch: Schedule) -> None:
     inline_elementwise(sch, keep=(block_infos(sch)[0].ref,))
 
 
-def plan_winograd(sch: Schedule, target: Target, rules: Rules) -> None:
-    blocks = _find_blocks(sch)
-    gemm, conv = block_info_of(sch, blocks.gemm), _sizes(sch, blocks)
-    tiles = _tiles_per_image(sch, blocks)
-    made = [] if conv is None else decide_winograd(conv, tiles, gemm.dtype, target)
-    sch.plans[gemm.block.name] = made[0] if made else plan_reduction(sch, target, gemm, rules, True)
-
-
 def apply_winograd(sch: Schedule, target: Target, rules: Rules) -> None:
-    blocks = _find_blocks(sch)
-    plan = sch.plans[blocks.gemm.name]
+    blocks = find_blocks(sch)
+    plan = sch.plans.get(blocks.gemm.name, PLAIN)
     if plan.algorithm == "winograd_f2":
         with sch.attempt(blocks.gemm):
             _fused(sch, target, blocks, plan)
             return
-        del sch.plans[blocks.gemm.name]
+        sch.plans[blocks.gemm.name] = plan.otherwise or PLAIN
     _unfused(sch, target, blocks, rules)
 
 
-def _find_blocks(sch: Schedule) -> WinogradBlocks:
+def find_blocks(sch: Schedule) -> WinogradBlocks:
     input_transform, gemm, *_ = block_infos(sch)
     after = [s.ref for s in block_infos(sch) if s.ref not in (input_transform.ref, gemm.ref)]
     if not input_transform.is_elementwise or not gemm.is_reduction or len(after) != 1:
@@ -94,27 +84,6 @@ def _fused(sch: Schedule, target: Target, blocks: WinogradBlocks, plan: Contract
     for ref in (blocks.input_transform, results, blocks.gemm):
         sch.set_scope(ref, ir.THREAD)
     sch.parallel(parallel_loop)
-
-
-def _sizes(sch: Schedule, blocks: WinogradBlocks) -> ConvShape | None:
-    """The shape of the convolution; the batch may be dynamic."""
-    batch, height, width, outputs = (
-        arith.as_int(a.extent) for a in block_info_of(sch, blocks.output_transform).spatial
-    )
-    channels = arith.as_int(block_info_of(sch, blocks.gemm).reduced[0].extent)
-    if height is None or width is None or outputs is None or channels is None:
-        return None
-    return ConvShape(batch, channels, outputs, height, width)
-
-
-def _tiles_per_image(sch: Schedule, blocks: WinogradBlocks) -> int | None:
-    batch = block_info_of(sch, blocks.output_transform).spatial[0].extent
-    tiles = block_info_of(sch, blocks.gemm).block.axes[1].extent
-    if isinstance(batch, arith.Var):
-        each = coefficient(tiles, batch.name)
-        return None if each is None else arith.as_int(each)
-    images, total = arith.as_int(batch), arith.as_int(tiles)
-    return total // images if images and total is not None else None
 
 
 def _gemm_tiles(

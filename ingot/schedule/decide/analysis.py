@@ -1,7 +1,7 @@
 """The analysis of a contraction block, for the decisions of cost/: sizes, roles, operands.
 
-In: a schedule and a reduction block in a nest of its own. Out: a `Contraction`; None where no axis
-can be the lanes. Nothing is changed.
+In: a schedule, a reduction block in a nest of its own, and the panels of its operands. Out: a
+`Contraction`; None where no axis can be the lanes. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from ingot.arith.affine import coefficient
 from ingot.cost.shape import Contraction, Operand, Strides, Window
 from ingot.loops.ir import Axis, Load
 from ingot.schedule import reducers
+from ingot.schedule.decide.roles import Roles, find_roles
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.block_info import (
     BlockInfo,
@@ -22,29 +23,30 @@ from ingot.schedule.rules.block_info import (
 )
 from ingot.schedule.rules.packing import panel_layout
 from ingot.schedule.rules.roles import (
-    Roles,
+    Panels,
+    batch_loops,
     depends_on,
-    find_roles,
+    find_lanes,
     is_contiguous,
     is_contraction,
     is_depthwise,
     is_packed,
     panel_width,
-    varies_by_lane,
+    vector_loads,
 )
 from ingot.schedule.schedule import Schedule
 
 
 def contraction_of(
-    sch: Schedule, info: BlockInfo, eager: bool, roles: Roles | None = None
+    sch: Schedule, info: BlockInfo, eager: bool, panels: Panels, roles: Roles | None = None
 ) -> Contraction | None:
     """`eager`: vectorise even where no load is contiguous."""
-    roles = roles or find_roles(info, eager=True)
+    roles = roles or find_roles(info, panels)
     if roles is None:
         return None
     axes = list(info.block.axes)
-    vector_loads = [x for x in info.loads if varies_by_lane(info, x, roles.lanes)]
-    scalar_loads = [x for x in info.loads if x not in vector_loads]
+    vectors = vector_loads(info, roles.lanes, panels)
+    scalar_loads = [x for x in info.loads if x not in vectors]
     outer = _outer_loops(sch, info, roles)
     batch = batch_loops(sch, info, outer)
     outer = [*batch, *(x for x in outer if x not in batch)]
@@ -54,16 +56,16 @@ def contraction_of(
         extents=tuple(arith.as_int(a.extent) for a in axes),
         lanes=axes.index(roles.lanes),
         rows=None if roles.rows is None else axes.index(roles.rows),
-        k=tuple(axes.index(a) for a in reduce_order(info, roles.lanes)),
+        k=tuple(axes.index(a) for a in _reduce_order(info, scalar_loads)),
         separate_k=tuple(axes.index(a) for a in _non_overlapping(info, scalar_loads)),
         outer=tuple(extent(sch, x) for x in outer),
         batch_loops=len(batch),
-        operand=_operand(sch, info, roles, vector_loads),
+        operand=_operand(sch, info, roles, panels),
         window=_window(sch, info, roles, outer) if has_window else None,
-        is_contiguous=eager or find_roles(info, eager=False) is not None,
+        is_contiguous=find_lanes(info, eager, panels) is not None,
         is_grouped=any(depends_on(x, roles.lanes) for x in scalar_loads),
         is_contraction=is_contraction(info),
-        is_gemm=_is_gemm(info, roles, vector_loads),
+        is_gemm=_is_gemm(info, roles, vectors, panels),
         is_float_sum=_adds_floats(info),
     )
 
@@ -91,23 +93,10 @@ def column_sum_of(sch: Schedule, info: BlockInfo) -> Contraction:
     )
 
 
-def reduce_order(info: BlockInfo, lanes: Axis) -> list[Axis]:
+def _reduce_order(info: BlockInfo, scalar_loads: list[Load]) -> list[Axis]:
     """The reduce axes, innermost the one along which the scalar loads are contiguous."""
-    last = {
-        name
-        for x in info.loads
-        if not varies_by_lane(info, x, lanes)
-        for name in (index_vars(x.indices[-1]) if x.indices else ())
-    }
+    last = {name for x in scalar_loads for i in x.indices[-1:] for name in index_vars(i)}
     return sorted(info.reduced, key=lambda a: a.var in last)
-
-
-def batch_loops(sch: Schedule, info: BlockInfo, loops: list[LoopRef]) -> list[LoopRef]:
-    """Those of `loops` over a batch: iterations that share no operand."""
-    if len(info.loads) < 2:
-        return []
-    axes = [a for a in info.spatial if all(depends_on(x, a) for x in info.loads)]
-    return [x for x in (loop_of(sch, info, a) for a in axes) if x in loops]
 
 
 def _outer_loops(sch: Schedule, info: BlockInfo, roles: Roles) -> list[LoopRef]:
@@ -122,12 +111,12 @@ def _non_overlapping(info: BlockInfo, scalar_loads: list[Load]) -> list[Axis]:
     return [a for a in info.reduced if a.var in alone]
 
 
-def _is_gemm(info: BlockInfo, roles: Roles, vector_loads: list[Load]) -> bool:
+def _is_gemm(info: BlockInfo, roles: Roles, vectors: list[Load], panels: Panels) -> bool:
     """Is it a GEMM or GEMV whose operand B is row-major and not packed?"""
-    if len(vector_loads) != 1 or panel_width(info, roles.lanes) is not None:
+    if len(vectors) != 1 or panel_width(info, roles.lanes, panels) is not None:
         return False
     plain = all(isinstance(i, arith.Var | arith.Const) for x in info.loads for i in x.indices)
-    return plain and len(info.loads) == 2 and is_contiguous(info, vector_loads[0], roles.lanes)
+    return plain and len(info.loads) == 2 and is_contiguous(info, vectors[0], roles.lanes)
 
 
 def _adds_floats(info: BlockInfo) -> bool:
@@ -135,9 +124,10 @@ def _adds_floats(info: BlockInfo) -> bool:
     return isinstance(reducer, reducers.Reducer) and reducer.ops == ("add",) and info.dtype.is_float
 
 
-def _operand(sch: Schedule, info: BlockInfo, roles: Roles, vector_loads: list[Load]) -> Operand:
-    panel = panel_width(info, roles.lanes)
-    loads = [x for x in info.loads if is_packed(x, roles.lanes)] if panel else vector_loads
+def _operand(sch: Schedule, info: BlockInfo, roles: Roles, panels: Panels) -> Operand:
+    panel = panel_width(info, roles.lanes, panels)
+    packed = [x for x in info.loads if is_packed(x, roles.lanes, panels)]
+    loads = packed or vector_loads(info, roles.lanes)
     if len(loads) != 1:
         return Operand("other", panel)
     (load,) = loads

@@ -9,22 +9,26 @@ from __future__ import annotations
 from ingot.cost.depthwise import decide_depthwise
 from ingot.cost.gemm import decide_gemm, decide_reduction
 from ingot.cost.small_m_gemm import decide_column_sum, decide_small_m_gemm, decide_split_k
-from ingot.schedule.rules.attention import apply_attention, plan_attention, prepare_attention
+from ingot.schedule.decide.attention import plan_attention
+from ingot.schedule.decide.families import (
+    plan_by_structure,
+    plan_contractions,
+    plan_generic,
+    plan_row_reductions,
+)
+from ingot.schedule.decide.winograd import plan_winograd
+from ingot.schedule.rules.attention import apply_attention, prepare_attention
 from ingot.schedule.rules.base import Algorithm, FamilyRule, Rules
 from ingot.schedule.rules.contraction import apply_register_tile
 from ingot.schedule.rules.families import (
     apply_by_structure,
     apply_contractions,
     apply_row_reductions,
-    plan_by_structure,
-    plan_contractions,
-    plan_generic,
-    plan_row_reductions,
 )
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.small_m_gemm import apply_column_blocks, apply_split_k
-from ingot.schedule.rules.winograd import apply_winograd, plan_winograd, prepare_winograd
+from ingot.schedule.rules.winograd import apply_winograd, prepare_winograd
 
 _contractions = FamilyRule(inline_elementwise, plan_contractions, apply_contractions)
 _row_reductions = FamilyRule(inline_elementwise, plan_row_reductions, apply_row_reductions)

@@ -1,0 +1,75 @@
+"""Plan the structures that most families share: contractions, row reductions, generic.
+
+In: a prepared kernel. Out: plans in `sch.plans`. Called through the rows of schedule/table.py;
+schedule/rules/families.py applies the plans.
+"""
+
+from __future__ import annotations
+
+from ingot.cost.plan import PLAIN, ContractionPlan, preferred
+from ingot.cost.shape import PARALLEL_WORK, Given
+from ingot.schedule.decide.analysis import column_sum_of, contraction_of
+from ingot.schedule.decide.roles import is_dot_product
+from ingot.schedule.rules.base import Rules
+from ingot.schedule.rules.block_info import BlockInfo, elements
+from ingot.schedule.rules.families import has_only_row_reductions, reductions
+from ingot.schedule.rules.roles import is_column_reduction, is_contraction
+from ingot.schedule.rules.row_reduction import has_rows
+from ingot.schedule.schedule import Schedule
+from ingot.target import Target
+
+DOT = ContractionPlan("dot")  # each output is the dot product of two rows: a row reduction
+
+
+def plan_contractions(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
+    """matmul, conv: vectorised even with strided loads; few dot products are row reductions."""
+    found = reductions(sch)
+    if len(found) == 1 and is_dot_product(found[0], dict(given.panels)):
+        is_row = has_rows(sch)
+        name = found[0].block.name
+        sch.plans[name] = DOT if is_row else plan_reduction(sch, target, found[0], rules, given)
+        return
+    for info in found:
+        eager = is_contraction(info)
+        sch.plans[info.block.name] = plan_reduction(sch, target, info, rules, given, eager)
+
+
+def plan_row_reductions(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
+    """reduce, softmax, norm: one reduction over columns has a plan, those along rows have none."""
+    found = reductions(sch)
+    plan = plan_column_sum(sch, target, found[0], rules) if len(found) == 1 else None
+    if plan is not None:
+        sch.plans[found[0].block.name] = plan
+    elif not has_rows(sch):
+        plan_generic(sch, target, rules, given)
+
+
+def plan_generic(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
+    """Each reduction in a register tile, if a load is contiguous along the lanes."""
+    for info in reductions(sch):
+        sch.plans[info.block.name] = plan_reduction(sch, target, info, rules, given)
+
+
+def plan_by_structure(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
+    plan = plan_row_reductions if has_only_row_reductions(sch) else plan_contractions
+    plan(sch, target, rules, given)
+
+
+def plan_reduction(
+    sch: Schedule, target: Target, info: BlockInfo, rules: Rules, given: Given, eager: bool = False
+) -> ContractionPlan:
+    """The preferred plan and its alternatives. `eager` vectorises even where no load is
+    contiguous."""
+    shape = contraction_of(sch, info, eager, dict(given.panels))
+    return preferred([*rules.decide(shape, target)] or [PLAIN])
+
+
+def plan_column_sum(
+    sch: Schedule, target: Target, info: BlockInfo, rules: Rules
+) -> ContractionPlan | None:
+    """The plan of one array that is reduced to one row, its rows split between threads."""
+    count = elements(sch, info)
+    is_big = count is None or count >= 2 * PARALLEL_WORK
+    if not is_column_reduction(info) or not is_big:
+        return None
+    return next(iter(rules.decide(column_sum_of(sch, info), target)), None)
