@@ -130,13 +130,11 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
 
 
 def decide_winograd(
-    gemm: Contraction, block: tuple[int, int] | None, target: Target
+    gemm: Contraction, block: tuple[int, int], panel: int, target: Target
 ) -> list[ContractionPlan]:
-    """The plan of the GEMMs with all stages fused over blocks of tiles, rows x columns; none where
-    the stages stay apart, or the weights are not packed."""
-    panel, core = gemm.operand.panel, target.machine.core
-    if block is None or panel is None:
-        return []
+    """The plan of the GEMMs with all stages fused over blocks of tiles, rows x columns; `panel` is
+    the panel width of the weights."""
+    core = target.machine.core
     best = cost.register_tile(
         None, gemm.columns, target.lanes(gemm.dtype), target.vector_registers, panel, core=core
     )

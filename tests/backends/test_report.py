@@ -23,7 +23,7 @@ from ingot.loops.script_parse import parse
 from ingot.loops.work import kernel_flops
 from ingot.runtime.report import HEAD, LaunchRow, MachineModel, lines, refused_steps, table
 from ingot.schedule import Schedule
-from ingot.schedule.default import schedule_kernel
+from ingot.schedule.default import CPU_RULES, schedule_kernel
 from ingot.schedule.rules import schedule_minimal
 from ingot.schedule.rules.explain import UNEXPLAINED
 from ingot.target import parse as parse_target
@@ -150,7 +150,7 @@ def test_what_legalize_could_not_do_is_a_reason():
 
 
 def test_a_limit_that_was_reached_is_a_reason():
-    made = schedule_minimal(parse(SERIAL["one result: y takes every step"])).finished()
+    made = schedule_minimal(parse(SERIAL["one result: y takes every step"]), CPU_RULES).finished()
     summary = summarize_kernel(legalize_kernel(split_kernel(made).kernels[-1], AVX2))
     assert is_told("limit", summary.why_serial) and is_told("limit", summary.why_scalar)
 

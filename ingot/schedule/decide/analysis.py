@@ -62,7 +62,7 @@ def contraction_of(
         batch_loops=len(batch),
         operand=_operand(sch, info, roles, panels),
         window=_window(sch, info, roles, outer) if has_window else None,
-        is_contiguous=find_lanes(info, eager, panels) is not None,
+        is_contiguous=eager or find_lanes(info, False, panels) is not None,
         is_grouped=any(depends_on(x, roles.lanes) for x in scalar_loads),
         is_contraction=is_contraction(info),
         is_gemm=_is_gemm(info, roles, vectors, panels),

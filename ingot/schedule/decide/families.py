@@ -37,11 +37,13 @@ def plan_contractions(sch: Schedule, target: Target, rules: Rules, given: Given)
 def plan_row_reductions(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
     """reduce, softmax, norm: one reduction over columns has a plan, those along rows have none."""
     found = reductions(sch)
-    plan = plan_column_sum(sch, target, found[0], rules) if len(found) == 1 else None
-    if plan is not None:
-        sch.plans[found[0].block.name] = plan
-    elif not has_rows(sch):
+    columns = plan_column_sum(sch, target, found[0], rules) if len(found) == 1 else []
+    if not has_rows(sch):
         plan_generic(sch, target, rules, given)
+    if columns:
+        name = found[0].block.name
+        others = sch.plans[name].choices if name in sch.plans else ()
+        sch.plans[name] = preferred([*columns, *others])
 
 
 def plan_generic(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
@@ -66,10 +68,10 @@ def plan_reduction(
 
 def plan_column_sum(
     sch: Schedule, target: Target, info: BlockInfo, rules: Rules
-) -> ContractionPlan | None:
+) -> list[ContractionPlan]:
     """The plan of one array that is reduced to one row, its rows split between threads."""
     count = elements(sch, info)
     is_big = count is None or count >= 2 * PARALLEL_WORK
     if not is_column_reduction(info) or not is_big:
-        return None
-    return next(iter(rules.decide(column_sum_of(sch, info), target)), None)
+        return []
+    return rules.decide(column_sum_of(sch, info), target)[:1]

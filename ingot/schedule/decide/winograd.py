@@ -19,8 +19,11 @@ from ingot.target import Target
 
 
 def plan_winograd(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
-    gemm = block_info_of(sch, find_blocks(sch).gemm)
-    shape = contraction_of(sch, gemm, True, dict(given.panels))
-    made = [] if shape is None else decide_winograd(shape, given.tile_block, target)
+    gemm, panels = block_info_of(sch, find_blocks(sch).gemm), dict(given.panels)
+    width = next((panels[x.buffer.name] for x in gemm.loads if x.buffer.name in panels), None)
+    shape, block = contraction_of(sch, gemm, True, panels), given.tile_block
+    made = []
+    if shape is not None and block is not None and width is not None:
+        made = decide_winograd(shape, block, width, target)
     alone = plan_reduction(sch, target, gemm, rules, given, eager=True)
     sch.plans[gemm.block.name] = preferred([*made, *alone.choices])

@@ -57,7 +57,7 @@ def schedule_column_sum(sch: Schedule, target: Target, info: BlockInfo, rules: R
         with sch.attempt(info.ref, ir.SERIAL_LOOPS):
             sch.parallel(parallel_loop)
         return True
-    del sch.plans[info.block.name]
+    sch.plans[info.block.name] = plan.otherwise or PLAIN
     return False
 
 

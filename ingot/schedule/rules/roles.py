@@ -99,9 +99,12 @@ def depends_on(load: Load, axis: Axis) -> bool:
 
 
 def is_packed(load: Load, lanes: Axis, panels: Panels) -> bool:
-    """Is it a load from panels, along the lanes?"""
-    last = load.indices[-1:]
-    return load.buffer.name in panels and any(lanes.var in index_vars(i) for i in last)
+    """Is it a load from panels, along the lanes? Not where merge_axes has found a single panel: its
+    index is the axis itself, and the load is contiguous."""
+    last = load.indices[-1] if load.indices else None
+    if load.buffer.name not in panels or last is None or last == arith.Var(lanes.var):
+        return False
+    return lanes.var in index_vars(last)
 
 
 def panel_width(info: BlockInfo, lanes: Axis, panels: Panels) -> int | None:
