@@ -88,7 +88,7 @@ def work_ns(rows: Sequence[LaunchRow]) -> arith.Expr | None:
 def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:
     """The summary of one legal kernel."""
     stmts = list(nested_stmts(kernel.body))
-    lanes = max((_lanes(s.stmt) for s in stmts), default=1)
+    lanes = max((s.lanes for s in stmts), default=1)
     return KernelSummary(
         lanes=lanes,
         tile=_tile(stmts),
@@ -117,10 +117,6 @@ def _is_parallel(body: ir.Stmt) -> bool:
     while isinstance(body, ir.Alloc | ir.Let):
         body = body.body
     return isinstance(body, ir.For) and body.kind is ir.LoopKind.PARALLEL
-
-
-def _lanes(s: ir.Stmt) -> int:
-    return max((e.lanes for e in visit.own_exprs(s)), default=1)
 
 
 def _tile(stmts: list[NestedStmt]) -> str:

@@ -88,7 +88,8 @@ def _why(sch: Schedule, nest: ir.Stmt, blocks: list[Block]) -> str:
     steps = [
         r.why for r in sch.remarks if r.about == ir.STEP and r.block in [b.name for b in blocks]
     ]
-    return steps[0] if steps else UNEXPLAINED
+    is_one_store = not blocks or isinstance(blocks[0].body, ir.Store)
+    return (*steps, UNEXPLAINED if is_one_store else "several statements for an element")[0]
 
 
 UNEXPLAINED = "no rule applies"
