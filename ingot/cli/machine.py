@@ -18,11 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from ingot import api, backends, cache, frontends
+from ingot.backends.base import Backend
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
 from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
 from ingot.support import options
 from ingot.support.errors import IngotError
+from ingot.support.plugins import Installed
 
 # CPU features by architecture, by LLVM's names: what each one provides
 FEATURES = {
@@ -174,17 +176,30 @@ def _options() -> Iterator[Finding]:
 
 def _backends() -> Iterator[Finding]:
     for found in backends.installed():
-        plugin = found.plugin
-        source = f"{plugin.package} {plugin.version}"
-        state = "none" if found.backend is None else "ok"
-        yield Finding("back ends", plugin.name, state, source, found.error)
+        obstacle = "" if found.loaded is None else _obstacle(found.loaded, found.plugin.name)
+        yield _plugin("back ends", found, obstacle)
+
+
+def _obstacle(backend: Backend, target: str) -> str:
+    """Why code of the back end's default target cannot run here; empty if it can, or if there is no
+    such target."""
+    try:
+        return backend.why_not_here(backend.target(target))
+    except IngotError:
+        return ""
+    except Exception as error:  # a foreign back end may fail in any way
+        return f"{type(error).__name__}: {error}"
 
 
 def _frontends() -> Iterator[Finding]:
     for found in frontends.installed():
-        source = f"{found.plugin.package} {found.plugin.version}"
-        state = "none" if found.importer is None else "ok"
-        yield Finding("front ends", found.plugin.name, state, source, found.error)
+        yield _plugin("front ends", found)
+
+
+def _plugin(section: str, found: Installed, obstacle: str = "") -> Finding:
+    source = f"{found.plugin.package} {found.plugin.version}"
+    why = found.error or obstacle
+    return Finding(section, found.plugin.name, "none" if why else "ok", source, why)
 
 
 def _packages() -> Iterator[Finding]:
