@@ -15,7 +15,7 @@ from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons
 from ingot.program import ir
-from ingot.program.bounds import unproved
+from ingot.program.bounds import checked_per_call
 from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
@@ -66,7 +66,7 @@ def package(
         max_threads=_useful_threads(program, table),
         work_ns=work_ns(rows),
         maybe_negative_sizes=_maybe_negative_sizes(program),
-        memory_bounds=tuple((b.buffer, b.expr) for b in unproved(program)),
+        memory_bounds=tuple((b.buffer, b.expr) for b in checked_per_call(program)),
         report=rows,
     )
 
