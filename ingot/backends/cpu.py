@@ -75,7 +75,7 @@ def build(
     summaries = summarize_kernels(program)
     objects = llvm.compile_program(program, target, jobs, profile, limits)
     modules = (_module(program, objects, target),)
-    made = package(program, store, modules, report(program, summaries))
+    made = package(program, store, modules, report(program, summaries), target.machine)
     return replace(made, notes=tuple(limits.notes), machine_model=machine_model(target))
 
 
