@@ -21,6 +21,7 @@ from ingot import api, backends, cache, frontends
 from ingot.backends.base import Backend
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
+from ingot.runtime.cpu import measured
 from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
 from ingot.support import options
 from ingot.support.errors import IngotError
@@ -70,8 +71,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_options(),
-            *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
+    return [*_software(), *_processor(), *_machine(), *_cores(), *_memory(), *_folders(),
+            *_options(), *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
 
 
 def _software() -> Iterator[Finding]:
@@ -97,6 +98,30 @@ def _processor() -> Iterator[Finding]:
         yield Finding(section, feature, "ok" if has else "none", "yes" if has else "no", provides)
     for level, size in zip(("L1 data", "L2", "L3"), target.caches):
         yield Finding(section, level, "note", _bytes(size))
+
+
+def _machine() -> Iterator[Finding]:
+    """The machine that the cost model reads for the target cpu: a row of the table, or measured."""
+    section, machine = "machine model", backends.find("cpu").target("cpu").machine
+    stored = measured.find()
+    yield Finding(section, "machine", "note", machine.name, _machine_source(stored))
+    if stored.problem:
+        yield Finding(section, "measured", "none", stored.path, f"not used: {stored.problem}")
+    yield Finding(section, "clock", "note", f"{machine.clock_ghz:g} GHz", "FMAs of full width")
+    for number in range(len(machine.cache_bytes_per_cycle)):
+        rate = f"{machine.cache_bytes_per_ns(number):.3g} GB/s"
+        yield Finding(section, f"L{number + 1} rate", "note", rate, "copy, one core")
+    one, all_cores = machine.core_memory_bytes_per_ns, machine.memory_bytes_per_ns
+    yield Finding(section, "memory rate", "note", f"{all_cores:g} GB/s", "read, all cores")
+    yield Finding(section, "memory rate of a core", "note", f"{one:g} GB/s", "read, one core")
+
+
+def _machine_source(stored: measured.Stored) -> str:
+    if stored.rates is None:
+        return "from the table of machines; --measure measures this one"
+    if not options.current().has("measured_machine"):
+        return "from the table of machines; measured_machine is off (INGOT_OFF)"
+    return f"measured, in {stored.path}"
 
 
 def _cpu_name() -> str:
