@@ -1,7 +1,7 @@
 """Lazy imports: modules that need a heavy library, by a short name. The only dynamic import beside
 support/plugins.py, which loads what other packages bring.
 
-`import ingot` imports neither onnx nor torch nor llvmlite; `load("onnx")` imports when needed.
+`import ingot` imports none of numpy, onnx, torch and llvmlite; `load("onnx")` imports when needed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,15 @@ from typing import Any
 from ingot.support.errors import IngotError
 
 TABLE: dict[str, str] = {
+    "ingot.compile": "ingot.api:compile",  # the public names: ingot/__init__.py
+    "ingot.load": "ingot.api:load",
+    "ingot.Executable": "ingot.runtime.executable:Executable",
+    "ingot.IngotError": "ingot.support.errors:IngotError",
+    "ingot.Options": "ingot.support.options:Options",
+    "ingot.kernels": "ingot.kernels",
+    "ingot.kernel": "ingot.kernels:kernel",
+    "ingot.KernelFunction": "ingot.kernels:KernelFunction",
+    "ingot.Schedule": "ingot.kernels:Schedule",
     "onnx": "ingot.frontends.onnx.walker:import_model",
     "onnx.loading": "ingot.frontends.onnx.loading",
     "codegen.llvm": "ingot.codegen.llvm",
@@ -27,6 +36,7 @@ TABLE: dict[str, str] = {
     "cli.doctor": "ingot.cli.doctor:doctor_command",
     "cli.cache": "ingot.cli.cache:cache_command",
     "cli.machine": "ingot.cli.machine",
+    "cli.measure": "ingot.cli.measure",
     "cli.terminal": "ingot.cli.terminal",
     "peer.ingot": "ingot.cli.peers.with_ingot:Runtime",
     "peer.onnxruntime": "ingot.cli.peers.with_onnxruntime:Runtime",
