@@ -66,11 +66,13 @@ def test_rows_and_imports_go_and_the_rest_stays():
 @pytest.mark.long
 @pytest.mark.parametrize("name", REMOVALS)
 def test_without_a_rule_the_operator_suite_passes(name: str, tmp_path: Path):
+    """For one target: rules ask targets for features, none has a rule of its own."""
     copy = copy_without(name, tmp_path / "copy")
     shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
-    environment = os.environ | {"PYTHONPATH": str(copy), "INGOT_CACHE_DIR": "off"}
+    environment = os.environ | {"PYTHONPATH": str(copy)}
     suite = ["tests/ops/test_samples.py", "tests/ops/test_compiled.py"]
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *suite]
+    chosen = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not x86-64-v4"]
+    words = [sys.executable, "-m", "pytest", *chosen, *suite]
     done = subprocess.run(words, cwd=copy, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
