@@ -7,7 +7,7 @@ Operators see logical shapes; `layout` maps them to memory, and only lower appli
 from __future__ import annotations
 
 import json
-from dataclasses import field, replace
+from dataclasses import field
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -106,10 +106,6 @@ class Symbol(Node):
 
 def tensor(dtype: DType, *shape: DimLike) -> TensorType:
     return TensorType(dtype, tuple(arith.wrap(d) for d in shape))
-
-
-def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> TensorType:
-    return replace(type, shape=tuple(arith.wrap(d) for d in shape))
 
 
 def same_size(a: Dim, b: Dim) -> bool:

@@ -336,4 +336,4 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, Expr)
 
 
-__all__ = ["Ratio", "ShapeValues", "Unknown"]
+__all__ = ["ShapeValues", "Unknown"]
