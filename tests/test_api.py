@@ -1,4 +1,4 @@
-"""`ingot.compile` and what an Executable answers: names, options, wrong options, figures, calls."""
+"""`ingot.compile` and the Executable: names, options, wrong options, figures, calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def exe() -> ingot.Executable:
     return ingot.compile(small_model(), threads=1)
 
 
-# --- the door -------------------------------------------------------------------------------------
+# --- entry points ---------------------------------------------------------------------------------
 
 
 def test_public_names():

@@ -31,10 +31,9 @@ from ingot.support.errors import IngotError
 
 SMALL_BYTES = 64 << 10  # a result up to this size is folded whatever its operands' size (heuristic)
 GROWTH = 4  # a larger result may be this many times its operands' size (heuristic)
-TOTAL_BYTES = (
-    256 << 20
-)  # of all results, in addition to the size of the model's constants (heuristic)
-TOTAL_WORK = 4 << 30  # of all references, in OpDef.work_per_byte units: a few seconds
+# Bytes of all results, in addition to the size of the model's constants (heuristic).
+TOTAL_BYTES = 256 << 20
+TOTAL_WORK = 4 << 30  # of all references, in OpDef.work_per_byte units: a few seconds (heuristic)
 
 
 @dataclass

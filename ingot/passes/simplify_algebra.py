@@ -109,6 +109,7 @@ def _is_positive(edit: Editor, value: Value | None, depth: int = 8) -> bool:
     return False
 
 
+# bits of the mantissa with the implicit one: integers below 2**bits are exact
 _MANTISSA_BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _WIDER = {("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64"), ("f32", "f64")}
 

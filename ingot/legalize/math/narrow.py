@@ -13,7 +13,7 @@ from ingot.dtypes import DType
 from ingot.legalize.math.code import V, rounded, select
 
 INF, NAN = float("inf"), float("nan")
-_INF_BITS = 0x7F800000
+_INF_BITS = 0x7F800000  # the bits of infinity as f32
 
 
 class Format(NamedTuple):

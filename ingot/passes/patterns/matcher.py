@@ -18,7 +18,7 @@ from ingot.graph.ir import Node, Value, make_attrs
 from ingot.graph.types import TensorType
 from ingot.passes.edit import Editor, same_type
 
-MAX_DEPTH = 4  # of nested mul and div nodes
+MAX_DEPTH = 4  # levels of nested mul and div nodes: more than any pattern has
 EXACT = ("f32", "f64")  # narrower types round between the primitive operators
 
 
