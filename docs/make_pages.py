@@ -3,9 +3,9 @@
     python docs/make_pages.py            rewrite the pages that have generated blocks
     python docs/make_pages.py --check    list those that are out of date, change nothing
 
-A generated block follows a line `<!-- made: name -->`: a code block, a table, a line that begins with a
-number, or headings to the end of the page. The tour's target is a named CPU, so its text is the
-same on every machine. tests/docs/ checks that the pages are current.
+A generated block follows a line `<!-- made: name -->`: a code block, a table, a line that begins
+with a number, or headings to the end of the page. The tour's target is a named CPU, so its text is
+the same on every machine. tests/docs/ checks that the pages are current.
 """
 
 from __future__ import annotations

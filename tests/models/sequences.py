@@ -38,7 +38,7 @@ def lstm_lengths(direction: str = "forward", length: int = 6) -> Case:
 
 
 def dynamic_sequence(batch: int = 2, length: int = 5) -> Case:
-    """Dynamic batch and length; shapes through Shape, Gather and Concat; positions through Range."""
+    """Dynamic batch and length; shapes by Shape, Gather and Concat; positions by Range."""
     nodes = [
         node("Gather", "table ids", "embedded", axis=0),  # [b, t, 8]
         node("Shape", "ids", "shape"),

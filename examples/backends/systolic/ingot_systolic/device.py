@@ -1,7 +1,7 @@
 """The device: Ingot's program interpreter stands in for the machine.
 
-A module holds the program's text; its constants are at the offsets of the memory plan. The memory of the
-device is the host's, so its arrays are numpy's.
+A module holds the program's text; its constants are at the offsets of the memory plan. The memory
+of the device is the host's, so its arrays are numpy's.
 """
 
 from __future__ import annotations
