@@ -4,23 +4,23 @@
     exe = ingot.compile("model.onnx")
     outputs = exe(x)
 
-The kernel language (`ingot.kernel`, `ingot.Schedule`) is loaded when it is first used, so that
-`import ingot` stays light.
+What is public is loaded when it is first used: code-generation workers and the command line start
+without numpy.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from ingot.api import compile, load
-from ingot.runtime.executable import Executable
 from ingot.support import lazy
-from ingot.support.errors import IngotError
-from ingot.support.options import Options
+from ingot.support.identity import VERSION as __version__
 
 if TYPE_CHECKING:
     from ingot import kernels
+    from ingot.api import compile, load
     from ingot.kernels import KernelFunction, Schedule, kernel
+    from ingot.runtime.executable import Executable
+    from ingot.support.errors import IngotError
+    from ingot.support.options import Options
 
-__version__ = "0.1.0"
 __all__ = [
     "Executable",
     "IngotError",
@@ -36,8 +36,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "kernels":
-        return lazy.load("kernels")
-    if name in ("KernelFunction", "Schedule", "kernel"):
-        return getattr(lazy.load("kernels"), name)
-    raise AttributeError(f"module 'ingot' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'ingot' has no attribute {name!r}")
+    value = globals()[name] = lazy.load(f"ingot.{name}")
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

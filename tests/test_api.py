@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,9 @@ def exe() -> ingot.Executable:
 def test_public_names():
     assert set(ingot.__all__) >= {"compile", "Executable", "IngotError", "__version__"}
     assert all(hasattr(ingot, name) for name in ingot.__all__)
+    assert set(ingot.__all__) <= set(dir(ingot))
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert ingot.__version__ == project["project"]["version"]
 
 
 @pytest.mark.parametrize("form", ["proto", "bytes", "path", "text path", "graph"])

@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+VERSION = "0.1.0"  # of Ingot, as in pyproject.toml
 # library → file with its version: libraries that change the compiled code
 _LIBRARIES = {
     "llvmlite": "_version.py",

@@ -1,7 +1,7 @@
 """Lazy imports: modules that need a heavy library, by a short name. The only dynamic import besides
 support/plugins.py, which loads entry points of other packages.
 
-`import ingot` imports neither onnx nor torch nor llvmlite; `load("onnx")` imports when needed.
+`import ingot` imports none of numpy, onnx, torch and llvmlite; `load("onnx")` imports when needed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,15 @@ from typing import Any
 from ingot.support.errors import IngotError
 
 TABLE: dict[str, str] = {
+    "ingot.compile": "ingot.api:compile",  # the public names: ingot/__init__.py
+    "ingot.load": "ingot.api:load",
+    "ingot.Executable": "ingot.runtime.executable:Executable",
+    "ingot.IngotError": "ingot.support.errors:IngotError",
+    "ingot.Options": "ingot.support.options:Options",
+    "ingot.kernels": "ingot.kernels",
+    "ingot.kernel": "ingot.kernels:kernel",
+    "ingot.KernelFunction": "ingot.kernels:KernelFunction",
+    "ingot.Schedule": "ingot.kernels:Schedule",
     "onnx": "ingot.frontends.onnx.walker:import_model",
     "onnx.loading": "ingot.frontends.onnx.loading",
     "codegen.llvm": "ingot.codegen.llvm",

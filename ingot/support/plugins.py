@@ -13,12 +13,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
 from ingot.support.errors import IngotError
-from ingot.support.identity import modules_below, source_digest
+from ingot.support.identity import VERSION, modules_below, source_digest
 
 OWN = "ingot"  # the distribution that brings the built-in plugins
 
@@ -60,31 +59,25 @@ class Plugin:
 def find(group: str, built_in: Mapping[str, str], name: str) -> Plugin | None:
     """The plugin of that name; a built-in one is found without looking at other packages."""
     if name in built_in:
-        return Plugin(group, name, built_in[name], OWN, _version())
+        return Plugin(group, name, built_in[name], OWN, VERSION)
     return next((p for p in _installed(group) if p.name == name), None)
 
 
 def all_of(group: str, built_in: Mapping[str, str]) -> list[Plugin]:
     """The built-in plugins, then those of other packages by name."""
-    own = [Plugin(group, name, value, OWN, _version()) for name, value in built_in.items()]
+    own = [Plugin(group, name, value, OWN, VERSION) for name, value in built_in.items()]
     return [*own, *(p for p in _installed(group) if p.name not in built_in)]
 
 
 def _installed(group: str) -> list[Plugin]:
+    from importlib import metadata  # 40 ms: only for those who ask for another package's plugin
+
     found = [
         Plugin(group, point.name, point.value, point.dist.name, point.dist.version)
         for point in metadata.entry_points(group=group)
         if point.dist is not None
     ]
     return sorted(found, key=lambda plugin: plugin.name)
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    try:
-        return metadata.version(OWN)
-    except metadata.PackageNotFoundError:  # a source tree on the path
-        return "source"
 
 
 @lru_cache(maxsize=32)
