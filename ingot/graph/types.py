@@ -67,25 +67,7 @@ class TensorType(Node):
         return f"{self.dtype}[{dims}]" + (f"{{{'; '.join(extra)}}}" if extra else "")
 
 
-@node
-class SequenceType(Node):
-    """A list of values of one type (an ONNX sequence); no front end emits it yet."""
-
-    element: TensorType
-
-    def __str__(self) -> str:
-        return f"seq<{self.element}>"
-
-
-@node
-class OptionalType(Node):
-    element: TensorType | SequenceType
-
-    def __str__(self) -> str:
-        return f"opt<{self.element}>"
-
-
-Type = TensorType | SequenceType | OptionalType
+Type = TensorType  # of any value: sequences and optionals are not in the grammar
 
 
 @node

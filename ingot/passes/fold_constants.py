@@ -18,7 +18,7 @@ from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.substitute import substitute_type
-from ingot.graph.types import Symbol, TensorType
+from ingot.graph.types import Symbol
 from ingot.graph.verify import bound_symbols
 from ingot.passes.edit import (
     Editor,
@@ -126,8 +126,6 @@ def _results(
 
 def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:
     """The upper bound of a value's size; infinite where a dynamic dimension has none."""
-    if not isinstance(value.type, TensorType):
-        return math.inf
     highs = {n: symbols[n].high for d in value.shape for n in arith.free_vars(d)}
     if None in highs.values():
         return math.inf

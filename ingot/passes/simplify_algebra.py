@@ -18,7 +18,7 @@ from ingot.arith import expr as arith
 from ingot.dtypes import DType, Family
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType, same_size
+from ingot.graph.types import same_size
 from ingot.passes.edit import Editor, map_subgraphs, same_type
 
 Rewrite = Value | Node | None
@@ -335,5 +335,4 @@ for _rule in RULES:
 
 
 def _is_bool(node: Node) -> bool:
-    type = node.outputs[0].type
-    return isinstance(type, TensorType) and type.dtype.is_bool
+    return node.outputs[0].type.dtype.is_bool
