@@ -20,10 +20,10 @@ from ingot.runtime.cpu.loader import LoadedObject
 from ingot.runtime.cpu.module import Probe
 from ingot.runtime.profile import Level, Peak
 
-ROUNDS = 5  # repetitions; the fastest counts; heuristic
+ROUNDS = 5  # repetitions; the fastest counts
 FLOPS = 1e8  # per thread and round; heuristic
 MIN_COPIED_BYTES = 32 << 20  # per thread and round; heuristic
-MAX_ARRAY_BYTES = 128 << 20  # largest array, all threads together, of the memory probe; heuristic
+MAX_ARRAY_BYTES = 128 << 20  # of one array of all threads together, for the memory bandwidth
 
 
 @lru_cache(maxsize=16)
