@@ -7,9 +7,9 @@
     cache.size()   cache.clear()   cache.why(model, options)    used by `ingot cache …`
 
 An entry is a plan file (runtime/plan_file.py). Its key is made of the digest that the model's
-importer gives, the importer, the options, Ingot's source, library versions, the CPU and the options
-that change code. The entry lists the model's external data files with their digests, which are
-compared at lookup.
+importer gives, the importer, the options, Ingot's source, library versions, the CPU, its measured
+rates and the options that change code. The entry lists the model's external data files with their
+digests, which are compared at lookup.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 from ingot import frontends
 from ingot.runtime import plan_file
+from ingot.runtime.cpu import measured
 from ingot.runtime.cpu.pool import usable_cores
 from ingot.runtime.package import Package
 from ingot.support import cache_folder, identity, options
@@ -91,6 +92,7 @@ def keep(request: Request, package: Package, files: Iterable[str]) -> Package:
 
 
 def _key_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    rates = measured.in_use()
     fields = {
         **given,
         "plan format": plan_file.VERSION,
@@ -99,6 +101,7 @@ def _key_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         "processor": identity.processor(),
         "processor caches": identity.cpu_caches(),
         "cores": usable_cores(),
+        "measured machine": None if rates is None else vars(rates),
         **{f"INGOT_{name.upper()}": value for name, value in options.fingerprint()},
     }
     # normalised through JSON, to compare equal with the fields read from an entry

@@ -2,7 +2,8 @@
 
 In: the processor's description as the operating system gives it. Out: a row of `MACHINES`, which
 the cost model reads through `target.machine`. Named targets (x86-64-v3, aarch64 …) are a generic
-machine. `ingot doctor --measure` replaces clock and bandwidths of this machine by measured ones.
+machine. `ingot doctor --measure` measures clock and bandwidths of this machine, and the target
+`cpu` then has them in place of its row's (runtime/cpu/measured.py).
 
 Port counts, latencies and cache bandwidths are from the vendors' optimisation guides and the tables
 of agner.org and uops.info; `issue_width` is lower than a core's decode width, since two hardware

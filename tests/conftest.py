@@ -10,6 +10,9 @@ os.environ["INGOT_WORK_PER_THREAD_US"] = "0"  # small models must meet their sec
 # test runs every stage
 os.environ["INGOT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"ingot-tests-{os.getuid()}")
 os.environ["INGOT_CACHE_MODELS"] = "0"
+# child processes share compiled modules, and leave none in the tree
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["INGOT_CACHE_DIR"], "bytecode")
 
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify

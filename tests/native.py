@@ -47,7 +47,8 @@ class Batch:
         code = llvm_object.compile_text(
             self.text, target.triple, target.cpu, target.feature_string, level
         )
-        self.object = LoadedObject(code)
+        self.can_run = not BACKEND.why_not_here(target)
+        self.object = LoadedObject(code) if self.can_run else None
 
     def run(
         self,
@@ -57,6 +58,7 @@ class Batch:
         threads: int = 1,
     ) -> None:
         """Run kernel `number` on arrays by name, written in place."""
+        assert self.object is not None, "this machine cannot run the target's code"
         split = self.split[number]
         arrays_by_name = dict(arrays)
         for b in split.temporaries:

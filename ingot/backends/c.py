@@ -79,7 +79,7 @@ def build(program: ir.Program, session: Session) -> Package:
         len(layout.blocks),
     )
     rows = report(program, summarize_kernels(program))
-    return package(program, session.store, (made.pack(),), rows)
+    return package(program, session.store, (made.pack(),), rows, session.target.machine)
 
 
 def save(made: Package, path: Path) -> None:

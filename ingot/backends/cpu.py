@@ -27,6 +27,7 @@ from ingot.passes.separate_pads import separate_pads
 from ingot.passes.use_winograd import use_winograd
 from ingot.program import ir
 from ingot.program.tables import tables
+from ingot.runtime.cpu import measured
 from ingot.runtime.cpu.module import CpuModule, Probe
 from ingot.runtime.cpu.native.probe import flops_per_iteration
 from ingot.runtime.cpu.pool import usable_cores
@@ -75,7 +76,7 @@ def build(
     summaries = summarize_kernels(program)
     objects = llvm.compile_program(program, target, jobs, profile, limits)
     modules = (_module(program, objects, target),)
-    made = package(program, store, modules, report(program, summaries))
+    made = package(program, store, modules, report(program, summaries), target.machine)
     return replace(made, notes=tuple(limits.notes), machine_model=machine_model(target))
 
 
@@ -109,7 +110,7 @@ def host() -> targets.HostFeatures:
     features = tuple(sorted(f[1:] for f in flags.split(",") if f.startswith("+")))
     # features are listed one by one: the base CPU must not imply one that the hypervisor hides
     cpu = "x86-64" if triple.startswith("x86_64") else "generic"
-    machine = of_processor(processor())
+    machine = measured.machine(of_processor(processor()))
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 

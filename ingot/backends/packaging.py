@@ -14,8 +14,9 @@ from ingot.backends.report import work_ns
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons
+from ingot.machine import GENERIC, Machine
 from ingot.program import ir
-from ingot.program.bounds import unproved
+from ingot.program.bounds import checked_per_call
 from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
@@ -36,8 +37,9 @@ def package(
     store: ConstantStore,
     modules: tuple[Module, ...],
     rows: tuple[LaunchRow, ...],
+    machine: Machine = GENERIC,
 ) -> Package:
-    """The package, with ports in host memory."""
+    """The package, with ports in host memory; `machine` is that of the rows' kernels."""
     table = tables(program)
     sources = {s.name: s.source for s in program.symbols}
     return Package(
@@ -64,9 +66,9 @@ def package(
         scratch_bytes=scratch_bytes(program, options.current().stack_limit_bytes),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
-        work_ns=work_ns(rows),
+        work_ns=work_ns(rows, machine),
         maybe_negative_sizes=_maybe_negative_sizes(program),
-        memory_bounds=tuple((b.buffer, b.expr) for b in unproved(program)),
+        memory_bounds=tuple((b.buffer, b.expr) for b in checked_per_call(program)),
         report=rows,
     )
 

@@ -8,12 +8,10 @@ default back end, which reports unknown names.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingot.support import plugins
-from ingot.support.errors import IngotError
-from ingot.support.plugins import Plugin
+from ingot.support.plugins import Installed, Plugin
 
 if TYPE_CHECKING:
     from ingot.backends.base import Backend
@@ -33,24 +31,9 @@ def identity(target: str) -> tuple[str, str, str]:
     return _plugin(target).identity
 
 
-@dataclass(frozen=True)
-class Installed:
-    """A back end that some package declares; `error` says why it cannot be loaded."""
-
-    plugin: Plugin
-    backend: Backend | None
-    error: str = ""
-
-
-def installed() -> list[Installed]:
+def installed() -> list[Installed[Backend]]:
     """Every back end; one that fails to load does not hide the others."""
-    found = []
-    for plugin in plugins.all_of(GROUP, BUILT_IN):
-        try:
-            found.append(Installed(plugin, plugin.load()))
-        except IngotError as error:
-            found.append(Installed(plugin, None, error.why or error.what))
-    return found
+    return plugins.installed(GROUP, BUILT_IN)
 
 
 def _plugin(target: str) -> Plugin:

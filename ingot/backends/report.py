@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
 from ingot.loops.work import NestedStmt, nested_stmts
+from ingot.machine import Machine
 from ingot.program import ir as program_ir
 from ingot.program.estimate import LaunchWork, launch_work, total_ns
 from ingot.program.tables import tables
@@ -80,9 +81,9 @@ def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str
     return " -> ".join(lists).strip()
 
 
-def work_ns(rows: Sequence[LaunchRow]) -> arith.Expr | None:
+def work_ns(rows: Sequence[LaunchRow], machine: Machine) -> arith.Expr | None:
     """Estimated single-thread time of all launches; None if one of them cannot be estimated."""
-    return total_ns([LaunchWork(row.flops, row.arg_bytes) for row in rows])
+    return total_ns([LaunchWork(row.flops, row.arg_bytes) for row in rows], machine)
 
 
 def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:

@@ -70,6 +70,6 @@ BARRIERS = Stage(
     "insert a barrier between launches whose memory accesses conflict",
 )  # fmt: skip
 CHUNK_LAUNCHES = Stage(
-    "chunk_launches", lambda p, s: chunk_launches(p), "program", "program",
+    "chunk_launches", lambda p, s: chunk_launches(p, s.target.machine), "program", "program",
     "split each thread's range of a launch into chunks for work stealing, by its estimated time",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """`ingot doctor`: check this machine.
 
-In: nothing. Out: the findings of machine.py; exit code 1 if models cannot run here.
+In: nothing. Out: the findings of machine.py; exit code 1 if models cannot run here. With --measure
+the machine is measured first (measure.py), with --forget the stored measurement is removed.
 """
 
 from __future__ import annotations
@@ -12,13 +13,23 @@ import click
 
 from ingot.cli.options import FAILED, command
 from ingot.cli.output import print_json
+from ingot.runtime.cpu import measured
 from ingot.support import lazy
+from ingot.support.errors import IngotError
 from ingot.support.text import columns
 
 
 @command("doctor", has_model=False)
-def doctor_command(as_json: bool) -> None:
+@click.option("--measure", is_flag=True, help="Measure clock and bandwidths for the cost model.")
+@click.option("--forget", is_flag=True, help="Remove the stored measurement of this machine.")
+def doctor_command(measure: bool, forget: bool, as_json: bool) -> None:
     """Check this machine: software, CPU, cores, memory, folders, packages; run a smoke test."""
+    if measure and forget:
+        raise IngotError("bad-option", "--measure and --forget exclude each other", hint="give one")
+    if measure:
+        measured.store(lazy.load("cli.measure").measure())
+    if forget:
+        measured.forget()
     findings = lazy.load("cli.machine").examine()
     passed = all(found.state != "bad" for found in findings)
     if as_json:

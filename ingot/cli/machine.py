@@ -18,11 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from ingot import api, backends, cache, frontends
+from ingot.backends.base import Backend
 from ingot.codegen import llvm_object
 from ingot.graph.text import parse
+from ingot.runtime.cpu import measured
 from ingot.runtime.cpu.pool import cgroup_quota, usable_cores
 from ingot.support import options
 from ingot.support.errors import IngotError
+from ingot.support.plugins import Installed
 
 # CPU features by architecture, by LLVM's names: what each one provides
 FEATURES = {
@@ -68,8 +71,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    return [*_software(), *_processor(), *_cores(), *_memory(), *_folders(), *_options(),
-            *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
+    return [*_software(), *_processor(), *_machine(), *_cores(), *_memory(), *_folders(),
+            *_options(), *_backends(), *_frontends(), *_packages(), _smoke_test()]  # fmt: skip
 
 
 def _software() -> Iterator[Finding]:
@@ -95,6 +98,30 @@ def _processor() -> Iterator[Finding]:
         yield Finding(section, feature, "ok" if has else "none", "yes" if has else "no", provides)
     for level, size in zip(("L1 data", "L2", "L3"), target.caches):
         yield Finding(section, level, "note", _bytes(size))
+
+
+def _machine() -> Iterator[Finding]:
+    """The machine that the cost model reads for the target cpu: a row of the table, or measured."""
+    section, machine = "machine model", backends.find("cpu").target("cpu").machine
+    stored = measured.find()
+    yield Finding(section, "machine", "note", machine.name, _machine_source(stored))
+    if stored.problem:
+        yield Finding(section, "measured", "none", stored.path, f"not used: {stored.problem}")
+    yield Finding(section, "clock", "note", f"{machine.clock_ghz:g} GHz", "FMAs of full width")
+    for number in range(len(machine.cache_bytes_per_cycle)):
+        rate = f"{machine.cache_bytes_per_ns(number):.3g} GB/s"
+        yield Finding(section, f"L{number + 1} rate", "note", rate, "copy, one core")
+    one, all_cores = machine.core_memory_bytes_per_ns, machine.memory_bytes_per_ns
+    yield Finding(section, "memory rate", "note", f"{all_cores:g} GB/s", "read, all cores")
+    yield Finding(section, "memory rate of a core", "note", f"{one:g} GB/s", "read, one core")
+
+
+def _machine_source(stored: measured.Stored) -> str:
+    if stored.rates is None:
+        return "from the table of machines; --measure measures this one"
+    if not options.current().has("measured_machine"):
+        return "from the table of machines; measured_machine is off (INGOT_OFF)"
+    return f"measured, in {stored.path}"
 
 
 def _cpu_name() -> str:
@@ -174,17 +201,30 @@ def _options() -> Iterator[Finding]:
 
 def _backends() -> Iterator[Finding]:
     for found in backends.installed():
-        plugin = found.plugin
-        source = f"{plugin.package} {plugin.version}"
-        state = "none" if found.backend is None else "ok"
-        yield Finding("back ends", plugin.name, state, source, found.error)
+        obstacle = "" if found.loaded is None else _obstacle(found.loaded, found.plugin.name)
+        yield _plugin("back ends", found, obstacle)
+
+
+def _obstacle(backend: Backend, target: str) -> str:
+    """Why code of the back end's default target cannot run here; empty if it can, or if there is no
+    such target."""
+    try:
+        return backend.why_not_here(backend.target(target))
+    except IngotError:
+        return ""
+    except Exception as error:  # a foreign back end may fail in any way
+        return f"{type(error).__name__}: {error}"
 
 
 def _frontends() -> Iterator[Finding]:
     for found in frontends.installed():
-        source = f"{found.plugin.package} {found.plugin.version}"
-        state = "none" if found.importer is None else "ok"
-        yield Finding("front ends", found.plugin.name, state, source, found.error)
+        yield _plugin("front ends", found)
+
+
+def _plugin(section: str, found: Installed, obstacle: str = "") -> Finding:
+    source = f"{found.plugin.package} {found.plugin.version}"
+    why = found.error or obstacle
+    return Finding(section, found.plugin.name, "none" if why else "ok", source, why)
 
 
 def _packages() -> Iterator[Finding]:

@@ -82,7 +82,7 @@ def sizes_of(
 
 
 def _check(port: Port, shape: Shape, sizes: Mapping[str, int]) -> None:
-    """Check that every dimension is known, at least 1, and equal to the given size."""
+    """Check that every dimension is known, not negative, and equal to the given size."""
     for dim, size in zip(port.shape, shape):
         names = sorted(arith.free_vars(dim))
         missing = [name for name in names if name not in sizes]
@@ -90,7 +90,7 @@ def _check(port: Port, shape: Shape, sizes: Mapping[str, int]) -> None:
             why = f"it does not determine {' and '.join(missing)} in {dim}"
             raise _contradiction(port, shape, why, hint=f"--size {missing[0]}=N")
         found = arith.evaluate(dim, sizes)
-        if found != size or any(sizes[name] < 1 for name in names):
+        if found != size or any(sizes[name] < 0 for name in names):
             given = ", ".join(f"{name}={sizes[name]}" for name in names)
             why = f"{dim} would be {found} with {given}" if given else f"{dim} is not {size}"
             raise _contradiction(port, shape, why)

@@ -14,13 +14,11 @@ module imports the format's library only where that is used. docs/frontends.md i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingot.support import plugins
-from ingot.support.errors import IngotError
 from ingot.support.file_digest import ModelIdentity
-from ingot.support.plugins import Plugin
+from ingot.support.plugins import Installed, Plugin
 
 if TYPE_CHECKING:
     from ingot.graph.ir import Graph
@@ -56,15 +54,6 @@ class Importer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Installed:
-    """An importer that some package declares; `error` says why it cannot be loaded."""
-
-    plugin: Plugin
-    importer: Importer | None
-    error: str = ""
-
-
 def find(model: Any) -> Importer:
     """The first importer that accepts the model: built-in ones, then those of other packages. If
     there is none, the default one, which reports what is wrong with the model."""
@@ -77,15 +66,9 @@ def identity(model: Any) -> tuple[tuple[str, str, str], ModelIdentity | None]:
     return plugin.identity, plugin.load().identity(model)
 
 
-def installed() -> list[Installed]:
+def installed() -> list[Installed[Importer]]:
     """Every importer; one that fails to load does not hide the others."""
-    found = []
-    for plugin in plugins.all_of(GROUP, BUILT_IN):
-        try:
-            found.append(Installed(plugin, plugin.load()))
-        except IngotError as error:
-            found.append(Installed(plugin, None, error.why or error.what))
-    return found
+    return plugins.installed(GROUP, BUILT_IN)
 
 
 def _plugin(model: Any) -> Plugin:
@@ -94,7 +77,7 @@ def _plugin(model: Any) -> Plugin:
         if plugin is not None and plugin.load().accepts(model):
             return plugin
     for found in installed():
-        if found.importer is not None and found.importer.accepts(model):
+        if found.loaded is not None and found.loaded.accepts(model):
             return found.plugin
     default = own[DEFAULT]
     assert default is not None, "the default importer is built in"

@@ -2,7 +2,7 @@
 and indices of the loop IR.
 
 The base class of `script_parse`'s statement parser. An untyped number takes the type of the other
-operands (`script_print.reference`). With `folds`, as for a user's script, the parser folds
+operands (`script_print_values.reference`). With `folds`, as for a user's script, the parser folds
 arithmetic on constants.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.loops import ir, script_print
+from ingot.loops import ir, script_print_values
 from ingot.loops.ir import Expr
 from ingot.loops.script_helpers import Scoped
 from ingot.loops.script_scope import MISSING, Variable, dtype_of, number_of
@@ -41,8 +41,8 @@ _FOLD: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }  # fmt: skip
-_CALLED_UNARY = tuple(op for op in ir.UNARY if op not in script_print.UNARY)
-_CALLED_BINARY = tuple(op for op in ir.BINARY if op not in script_print.INFIX)
+_CALLED_UNARY = tuple(op for op in ir.UNARY if op not in script_print_values.UNARY)
+_CALLED_BINARY = tuple(op for op in ir.BINARY if op not in script_print_values.INFIX)
 
 
 class Values(Scoped):
@@ -89,7 +89,7 @@ class Values(Scoped):
     def operands(self, nodes: Sequence[ast.expr], expect: DType | None) -> list[Expr]:
         """Operands of one type: untyped numbers take that of the first non-literal operand."""
         found = [None if self.is_number(n) else self.value(n, expect) for n in nodes]
-        kind = script_print.reference((e for e in found if e is not None), expect)
+        kind = script_print_values.reference((e for e in found if e is not None), expect)
         return [self.value(n, kind) if e is None else e for n, e in zip(nodes, found)]
 
     def called(self, node: ast.Call, expect: DType | None) -> Expr:

@@ -1,4 +1,4 @@
-"""Chunk sizes for work stealing. In: a planned program. Out: the same, with `chunks` on launches.
+"""Chunk sizes for work stealing. In: a planned program, the machine. Out: it, with `chunks` set.
 
 Each thread's range of a launch is split into chunks, so that an idle thread can steal from a busy
 one (runtime/cpu/native/work_stealing.py). A chunk costs a call and an atomic update of a shared
@@ -9,6 +9,7 @@ of back ends whose threads steal work.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
+from ingot.machine import Machine
 from ingot.program import ir
 from ingot.program.estimate import launch_work, total_ns
 from ingot.program.tables import map_launches
@@ -18,12 +19,12 @@ CHUNK_NS = 4000  # least estimated time of a chunk, about 50 times its overhead;
 DYNAMIC_CHUNKS = 8  # for launches with dynamic dimensions; heuristic
 
 
-def chunk_launches(program: ir.Program) -> ir.Program:
-    """Set the chunks of every launch, for two threads."""
+def chunk_launches(program: ir.Program, machine: Machine) -> ir.Program:
+    """Set the chunks of every launch, for two threads of the machine."""
     kernels, buffers = program.kernel_map, program.buffer_map
 
     def chunked(s: ir.Launch) -> ir.Stmt:
-        estimate = total_ns([launch_work(kernels[s.kernel], buffers, s)])
+        estimate = total_ns([launch_work(kernels[s.kernel], buffers, s)], machine)
         return ir.replace(s, chunks=_chunks(s.extent, estimate))
 
     return ir.replace(program, body=map_launches(program.body, chunked))

@@ -3,7 +3,9 @@
 In: a planned program. Out: conditions `expr >= 0` for each buffer of an arena, and those that no
 proof was found for. The verifier refuses a bound that fails for some sizes in their ranges; one
 that is neither proved nor refuted goes into the package, and the runtime checks it when it solves
-the sizes of a call (runtime/sizes.py). Nothing is accepted because samples agree.
+the sizes of a call (runtime/sizes.py). One over a data-dependent size would escape that check,
+since such a size is bound during the run: it must be proved. Nothing is accepted because samples
+agree.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from ingot.arith.bounds import Interval, prove
 from ingot.graph.types import Symbol
 from ingot.program import ir
 from ingot.support.abi import ALIGNMENT
+from ingot.support.errors import IngotError
 
 SAMPLES = 24  # sizes tried to refute a bound, besides the ends of their ranges; heuristic
 FAR = 1 << 20  # upper end of an unbounded range in these samples; heuristic
@@ -50,6 +53,19 @@ def unproved(program: ir.Program) -> list[Bound]:
     """The bounds that are not proved for all sizes in their ranges."""
     env = {s.name: Interval(s.low, s.high) for s in program.symbols}
     return [bound for bound in bounds(program) if not prove("ge", bound.expr, 0, env)]
+
+
+def checked_per_call(program: ir.Program) -> list[Bound]:
+    """The unproved bounds, all over sizes that the inputs determine; an error if one is not."""
+    given = {s.name for s in program.symbols if s.source == "input"}
+    found = unproved(program)
+    for bound in found:
+        late = sorted(arith.free_vars(bound.expr) - given)
+        if late:
+            what = f"buffer {bound.buffer!r} is {bound.fault}, or no proof was found that it is not"
+            why = f"{', '.join(late)} is known only during the run, too late for a check"
+            raise IngotError("bad-program", what, where=bound.where, why=why)
+    return found
 
 
 def counterexample(bound: Bound, program: ir.Program) -> dict[str, int] | None:

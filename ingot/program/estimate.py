@@ -13,7 +13,7 @@ from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops.ir import Kernel
 from ingot.loops.work import kernel_flops
-from ingot.machine import GENERIC, Machine
+from ingot.machine import Machine
 from ingot.program import ir
 
 
@@ -34,7 +34,7 @@ def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Lau
     return LaunchWork(known, simplify(moved))
 
 
-def total_ns(works: Sequence[LaunchWork], machine: Machine = GENERIC) -> arith.Expr | None:
+def total_ns(works: Sequence[LaunchWork], machine: Machine) -> arith.Expr | None:
     """Time of all launches on one thread; None if one of them cannot be estimated."""
     total: arith.Expr = arith.Const(0)
     flops, moved = int(machine.typical_flops_per_ns), int(machine.core_memory_bytes_per_ns)

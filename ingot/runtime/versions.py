@@ -10,9 +10,11 @@ executable.py; `ingot.compile` gives the function that compiles. A loaded plan h
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ingot.runtime.package import Package
 from ingot.runtime.sizes import Shape, solve
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_VERSIONS = 16  # of one model, each with code and constants of its own; heuristic
 
+_all: WeakSet[Versions] = WeakSet()  # those whose locks a forked child renews
+
 Make = Callable[[Mapping[str, Shape]], "Executable"]
 
 
@@ -31,6 +35,7 @@ class Versions:
 
     def __init__(self, make: Make | None = None):
         self._make, self._made, self._lock = make, list["Executable"](), Lock()
+        _all.add(self)
 
     def find(self, first: Package, shapes: Sequence[Shape], error: IngotError) -> Executable:
         """The version for these shapes. If there can be none, `error`, or why there is none."""
@@ -59,6 +64,16 @@ class Versions:
             ) from other
         self._made.append(made)
         return made
+
+
+def _renew_locks() -> None:
+    """In a forked child, the thread that held a lock is not there to release it. A version that it
+    was compiling is not in the list yet: the child compiles one when it needs it."""
+    for versions in _all:
+        versions._lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _accepts(package: Package, shapes: Sequence[Shape]) -> bool:

@@ -36,6 +36,7 @@ TABLE: dict[str, str] = {
     "cli.doctor": "ingot.cli.doctor:doctor_command",
     "cli.cache": "ingot.cli.cache:cache_command",
     "cli.machine": "ingot.cli.machine",
+    "cli.measure": "ingot.cli.measure",
     "cli.terminal": "ingot.cli.terminal",
     "peer.ingot": "ingot.cli.peers.with_ingot:Runtime",
     "peer.onnxruntime": "ingot.cli.peers.with_onnxruntime:Runtime",

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ingot.support.errors import IngotError
 from ingot.support.identity import VERSION, modules_below, source_digest
 
 OWN = "ingot"  # the distribution that brings the built-in plugins
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,27 @@ def find(group: str, built_in: Mapping[str, str], name: str) -> Plugin | None:
     if name in built_in:
         return Plugin(group, name, built_in[name], OWN, VERSION)
     return next((p for p in _installed(group) if p.name == name), None)
+
+
+@dataclass(frozen=True)
+class Installed(Generic[T]):
+    """A plugin that some package declares, and its object; `error` says why there is none."""
+
+    plugin: Plugin
+    loaded: T | None
+    error: str = ""
+
+
+def installed(group: str, built_in: Mapping[str, str]) -> list[Installed[Any]]:
+    """Every plugin, loaded; one that fails to load does not hide the others."""
+    return [_try_to_load(plugin) for plugin in all_of(group, built_in)]
+
+
+def _try_to_load(plugin: Plugin) -> Installed[Any]:
+    try:
+        return Installed(plugin, plugin.load())
+    except IngotError as error:
+        return Installed(plugin, None, error.why or error.what)
 
 
 def all_of(group: str, built_in: Mapping[str, str]) -> list[Plugin]:

@@ -83,7 +83,7 @@ def test_a_back_end_of_another_package(path: Path, target: str):
 def test_a_broken_back_end_is_listed_and_breaks_nothing_else(path: Path):
     install(path, "broken", "raise RuntimeError('no such chip')", "bad = broken:BACKEND")
     found = {entry.plugin.name: entry for entry in backends.installed()}
-    assert found["cpu"].backend is not None and found["bad"].backend is None
+    assert found["cpu"].loaded is not None and found["bad"].loaded is None
     assert "no such chip" in found["bad"].error
     with refused("bad-target", "'bad'", "broken", where="ingot.backends", hint="broken"):
         backends.find("bad")

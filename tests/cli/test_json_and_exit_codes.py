@@ -233,6 +233,22 @@ def test_doctor_says_why_not(tmp_path: Path):
     assert is_told("INGOT_THREADS", threads)
 
 
+def test_doctor_says_that_there_is_no_c_compiler(tmp_path: Path):
+    hidden = "import sys; sys.modules['ziglang'] = None\nfrom ingot.cli.main import main\n"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden + "main(['doctor', '--json'])"],
+        capture_output=True, text=True, cwd=ROOT, timeout=120,
+        env={**os.environ, "PATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = {
+        f["name"]: f for f in json.loads(done.stdout)["findings"] if f["section"] == "back ends"
+    }
+    assert rows["cpu"]["state"] == "ok" and not rows["cpu"]["why"]
+    assert rows["c"]["state"] == "none"
+    assert all(is_told(fact, rows["c"]["why"]) for fact in ("gcc", "INGOT_CC"))
+
+
 # --- help and completion --------------------------------------------------------------------------
 
 

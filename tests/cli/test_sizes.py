@@ -57,6 +57,13 @@ def test_a_shape_says_what_its_parts_are(decoder: Path, tmp_path: Path) -> None:
     assert shape_of(succeed_inside("run", plan, *words)) == [3, 8]
 
 
+def test_a_size_may_be_zero(decoder: Path) -> None:
+    words = ["--json", "--shape", "mask=3x2", "--shape", "past=3x0"]
+    assert shape_of(succeed_inside("run", decoder, *words)) == [3, 2]
+    assert shape_of(succeed_inside("run", decoder, *words[:1], "--shape", "mask=0x8",
+                                   "--size", "count=2")) == [0, 8]  # fmt: skip
+
+
 def test_an_array_says_what_its_parts_are(decoder: Path, tmp_path: Path) -> None:
     mask, past = np.ones((2, 9), np.float32), np.zeros((2, 4), np.float32)
     np.savez(tmp_path / "feeds.npz", mask=mask, past=past)

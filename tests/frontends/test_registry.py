@@ -84,6 +84,6 @@ def test_an_importer_of_another_package(path: Path) -> None:
 def test_a_broken_importer_breaks_nothing_else(path: Path) -> None:
     install(path, "broken_importer", "raise RuntimeError('no parser')", "bad = broken_importer:I")
     found = {entry.plugin.name: entry for entry in frontends.installed()}
-    assert found["bad"].importer is None and "no parser" in found["bad"].error
-    assert found["onnx"].importer is not None
+    assert found["bad"].loaded is None and "no parser" in found["bad"].error
+    assert found["onnx"].loaded is not None
     assert frontends.find("weights.bin").name == "onnx"

@@ -52,7 +52,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "loops/canonical.py": {"canonical": MEANINGS},
     "loops/interp.py": {"_Program.lockstep": (64, "loops and blocks around a Sync")},
     "loops/rename.py": {"Renamer.annotation": ATTRIBUTES},
-    "loops/script_print.py": {"_annotation": ATTRIBUTES},
+    "loops/script_print_values.py": {"_annotation": ATTRIBUTES},
     "loops/script_scope.py": {"look_up": (8, "a dotted name")},
     "loops/script_values.py": {
         "Values.buffer_named": ALIASES,

@@ -1,8 +1,7 @@
-"""fuse: which nodes share a kernel, and the checked_groups every partition keeps."""
+"""fuse: which nodes share a kernel. Attention is in test_fuse_attention.py, the node that a group
+becomes in test_fused_node.py."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,84 +11,14 @@ from hypothesis import strategies as st
 from ingot import dtypes
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.interp import run as interpret
-from ingot.graph.ir import Graph, Node, replace
-from ingot.graph.opdef import Kind, defn
+from ingot.graph.ir import Graph
+from ingot.graph.opdef import Kind
 from ingot.graph.store import ConstantStore
-from ingot.graph.text import parse, show
 from ingot.graph.types import tensor
 from ingot.graph.verify import verify
-from ingot.passes.edit import constant_ref
-from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
+from ingot.passes.fuse import FusionPolicy, fuse
 from tests.graph.graphs import graph
-from tests.refusal import refused
-
-
-@dataclass(frozen=True)
-class Group:
-    """A kernel of a fused graph; `names` are those that its nodes' outputs had before."""
-
-    node: Node
-    names: list[str]
-
-    @property
-    def ops(self) -> list[str]:
-        return [n.op for n in self.body.nodes]
-
-    @property
-    def body(self) -> Graph:
-        return self.node.attr("body")
-
-    @property
-    def family(self) -> str:
-        return self.node.attr("family")
-
-    @property
-    def anchor(self) -> str | None:
-        """The name that the anchor had before."""
-        made = {v.name: n.origin for n in self.body.nodes for v in n.outputs}
-        return made.get(self.node.attr("anchor"))
-
-
-def checked(g: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> Graph:
-    """The fused graph; its origins are the names of the values before. It is valid and stays so,
-    computes each value of the graph, and has one heavy operator in a group, or attention."""
-    named = tuple(replace(n, origin=n.outputs[0].name) for n in g.nodes)
-    fused = fuse(replace(g, nodes=named), policy)
-    verify(fused)
-    assert fuse(fused, policy) == fused
-    for group in groups_of(fused):
-        heavy = [n for n in group.body.nodes if defn(n).kind in (Kind.REDUCTION, Kind.CONTRACTION)]
-        assert len(heavy) <= 1 or group.family == "attention"
-        read = {v.name for n in group.body.nodes for v in n.inputs if v is not None}
-        inner = {v.name for n in group.body.nodes[:-1] for v in n.outputs}
-        assert inner | {v.name for v in group.body.inputs} <= read, "a member nobody reads"
-        assert group.body.outputs == group.body.nodes[-1].outputs
-    seen = {name for names in every(fused) for name in names}
-    assert seen == {n.outputs[0].name for n in g.nodes}
-    return fused
-
-
-def groups_of(fused: Graph) -> list[Group]:
-    nodes = [n for n in fused.nodes if n.op == "fused"]
-    return [Group(n, [inner.origin for inner in n.attr("body").nodes]) for n in nodes]
-
-
-def every(fused: Graph) -> list[list[str]]:
-    """The former names of each node of a fused graph, constants included."""
-    found = {g.node.outputs[0].name: g.names for g in groups_of(fused)}
-    return [found.get(n.outputs[0].name, [n.origin]) for n in fused.nodes]
-
-
-def checked_groups(g: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> list[Group]:
-    return groups_of(checked(g, policy))
-
-
-def names(g: Graph, policy: FusionPolicy = DEFAULT_POLICY) -> list[str]:
-    """Each node but constants as the names of its values, in order."""
-    fused = checked(g, policy)
-    pairs = zip(fused.nodes, every(fused))
-    return [" ".join(group) for node, group in pairs if constant_ref(node) is None]
-
+from tests.passes.fusion import checked, checked_groups, names
 
 CONV = "{dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]}"
 W = np.ones((3, 3, 1, 1), np.float32)
@@ -333,67 +262,6 @@ def test_a_lone_node_is_a_group(op):
     assert names(g) == ["y"]
 
 
-ATTENTION = """
-graph g(%q: f32[2, 32, 8], %k: f32[2, 40, 8], %v: f32[2, 40, 8], %m: f32[40], %h: f32[]) {
-  %t: f32[2, 8, 40] = transpose(%k) {perm=[0, 2, 1]}
-  %a: f32[2, 32, 8] = mul(%q, %h)
-  %s: f32[2, 32, 40] = matmul(%a, %t)
-  %b: f32[2, 32, 40] = add(%s, %m)
-  %p: f32[2, 32, 40] = softmax(%b) {axis=2}
-  %o: f32[2, 32, 8] = matmul(%p, %v)
-  %r: f32[2, 32, 8] = relu(%o)
-  %y: f32[32, 2, 8] = transpose(%r) {perm=[1, 0, 2]}
-  return %y
-}"""
-
-
-def test_attention_is_one_kernel():
-    (group,) = checked_groups(graph(ATTENTION))
-    assert group.names == [*"tasbpory"]
-    assert group.family == "attention" and group.anchor == "s"
-    off = FusionPolicy(attention=None)
-    assert names(graph(ATTENTION), off) == ["t a s b", "p", "o r", "y"]
-
-
-OTHERWISE = {
-    "few rows": (" 32,", " 23,"),
-    "scores seen outside": ("return %y", "return %y, %b"),
-    "columns": ("softmax(%b) {axis=2}", "softmax(%b) {axis=1}"),
-    "no reduction between": ("softmax(%b) {axis=2}", "relu(%b)"),
-    "rows that nobody reads": ("matmul(%p, %v)", "matmul(%b, %v)"),
-    "a row too long": ("40", "8200"),
-    "a matrix too large": ("8]", "20000]"),
-}
-
-
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_other_matmuls_are_not_fused(name: str):
-    text = ATTENTION.replace(*OTHERWISE[name])
-    if name == "few rows":
-        text = text.replace("[32, 2", "[23, 2")
-    if name == "a matrix too large":
-        text = text.replace("f32[2, 8,", "f32[2, 20000,")
-    assert all(group.family != "attention" for group in checked_groups(graph(text)))
-
-
-@pytest.mark.parametrize(
-    ("perm", "shape"), [("[1, 2, 0]", "[32, 8, 2]"), ("[2, 1, 0]", "[8, 32, 2]")]
-)
-def test_a_transpose_that_moves_the_last_axis_is_not_fused(perm: str, shape: str):
-    text = ATTENTION.replace("f32[32, 2, 8] = ", f"f32{shape} = ").replace("[1, 0, 2]", perm)
-    assert names(graph(text)) == ["t a s b p o r", "y"]
-
-
-def test_attention_with_a_softmax_of_primitive_operators():
-    small = """  %x: f32[2, 32, 1] = reduce_max(%b) {axes=[2], keepdims=true}
-  %d: f32[2, 32, 40] = sub(%b, %x)
-  %e: f32[2, 32, 40] = exp(%d)
-  %z: f32[2, 32, 1] = reduce_sum(%e) {axes=[2], keepdims=true}
-  %p: f32[2, 32, 40] = div(%e, %z)"""
-    text = ATTENTION.replace("  %p: f32[2, 32, 40] = softmax(%b) {axis=2}", small)
-    assert names(graph(text)) == ["t a s b x d e z p o r y"]
-
-
 UNARY = ("neg", "exp", "relu", "softmax", "reduce_sum", "transpose", "nonzero", "cast")
 
 
@@ -460,86 +328,3 @@ graph g(%x: f32[4, 5], %w: f32[5, 6], %b: f32[6]) {
 )
 def test_a_policy_says_what_fuses(policy: FusionPolicy, want: list[str]):
     assert names(graph(GEMM), policy) == want
-
-
-# --- the node -----------------------------------------------------------------------------------
-
-
-def test_equal_groups_have_equal_bodies_whatever_their_names():
-    g = graph(
-        """
-graph g(%x: f32[4, 5], %y: f32[4, 5], %b: f32[5]) {
-  %a: f32[4, 5] = add(%x, %b)
-  %p: f32[4, 5] = exp(%a)
-  %c: f32[4, 5] = add(%y, %b)
-  %q: f32[4, 5] = exp(%c)
-  return %p, %q
-}"""
-    )
-    first, second = checked_groups(g)
-    assert first.body == second.body and first.body.name == "add_exp"
-    assert first.node.origin == "a; p" and second.node.origin == "c; q"
-
-
-def test_bodies_keep_layouts_and_print():
-    text = """
-graph g(%x: f32[1, 3, 4, 4]{layout=[[0, 0], [2, 0], [3, 0], [1, 0]]}) {
-  %a: f32[1, 3, 4, 4]{layout=[[0, 0], [2, 0], [3, 0], [1, 0]]} = exp(%x)  # first
-  %y: f32[1, 3, 4, 4]{layout=[[0, 0], [2, 0], [3, 0], [1, 0]]} = neg(%a)  # second
-  return %y
-}"""
-    fused = fuse(graph(text))
-    (node,) = fused.nodes
-    assert all(v.tensor.layout for n in node.attr("body").nodes for v in n.outputs)
-    again = parse(show(fused))
-    assert again == fused and again.nodes[0].origin == "first; second"
-    assert [n.origin for n in again.nodes[0].attr("body").nodes] == ["first", "second"]
-
-
-def test_sub_graphs_are_fused():
-    g = graph(
-        """
-graph g(%c: bool[], %x: f32[4]) {
-  %b: f32[4] = if(%c, %x) {else_branch=graph e(%p: f32[4]) {
-    %q: f32[4] = neg(%p)
-    %r: f32[4] = exp(%q)
-    return %r
-  }, then_branch=graph t(%p: f32[4]) {
-    return %p
-  }}
-  return %b
-}"""
-    )
-    (node,) = fuse(g).nodes
-    assert [n.attr("body").name for n in node.attr("else_branch").nodes] == ["neg_exp"]
-    verify(fuse(g))
-
-
-FUSED = """graph g(%x: f32[4]) {
-  %y: f32[4] = fused(%x) {anchor=none, body=graph exp(%x0: f32[4]) {
-    %exp: f32[4] = exp(%x0)
-    return %exp
-  }, family="elementwise"}  # the node
-  return %y
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "facts"),
-    [
-        ("anchor=none", 'anchor="x0"', ["'x0'"]),
-        ('family="elementwise"', 'family="no_such"', ["'no_such'"]),
-        ("exp(%x0: f32[4])", "exp(%x0: f32[5])", ["f32[5]", "f32[4]"]),
-        ("  %y: f32[4] =", '  %y: f32[4]{device="gpu"} =', ["gpu"]),
-        ("exp(%x0)", "cast(%x0) {to=f64}", ["f64"]),
-        ("return %exp", "return %x0", ["'exp'"]),
-        ("return %exp", "view %exp = %x0[0]\n    return %exp", ["'exp'"]),
-        ("exp(%x0)", "@0123456789", ["constant"]),
-    ],
-)
-def test_a_wrong_group_is_refused(old: str, new: str, facts: list[str]):
-    verify(parse(FUSED))
-    assert old in FUSED
-    with refused("bad-graph", *facts, hint=False):
-        verify(parse(FUSED.replace(old, new, 1)))

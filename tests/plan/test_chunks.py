@@ -1,5 +1,7 @@
 """Launches are split into chunks by their estimated time; results are bit-equal for any count."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -7,6 +9,8 @@ from onnx import TensorProto, helper
 
 import ingot
 from ingot import api, pipeline
+from ingot.machine import GENERIC
+from ingot.plan.chunks import chunk_launches
 from ingot.program import ir
 from ingot.program.tables import tables
 from ingot.program.text import parse, show
@@ -41,6 +45,14 @@ def test_long_launches_have_more_chunks():
     assert max(chunks_of(chunked(matmul(4, 16, 16)))) == 1
     assert set(chunks_of(chunked(matmul("n")))) <= {1, 8} and 8 in chunks_of(chunked(matmul("n")))
     assert all(p <= 8 for p in chunks_of(chunked(small_model())))
+
+
+def test_slower_memory_makes_launches_longer_and_chunks_more():
+    program = chunked(matmul(64, 16, 4096))
+    fast = replace(GENERIC, core_memory_bytes_per_ns=1000.0)
+    slow = replace(GENERIC, core_memory_bytes_per_ns=1.0)
+    few, many = (chunks_of(chunk_launches(program, m)) for m in (fast, slow))
+    assert all(a <= b for a, b in zip(few, many)) and few != many
 
 
 def test_chunks_are_in_the_text():

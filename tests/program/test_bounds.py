@@ -11,6 +11,8 @@ import pytest
 import ingot
 from ingot import api, pipeline
 from ingot.arith import expr as arith
+from ingot.backends.packaging import package
+from ingot.graph.store import ConstantStore
 from ingot.program import ir
 from ingot.program.bounds import Bound, counterexample, unproved
 from ingot.program.verify import verify
@@ -66,8 +68,7 @@ def test_a_bound_that_samples_cannot_refute_is_checked_in_each_call():
     assert unproved(program)
     session, _ = session_and_program()
     stages = [s.name for s in session.stages]
-    package = pipeline.run_stages(program, session, start_from=stages[-1])
-    exe = Executable(package)
+    exe = Executable(pipeline.run_stages(program, session, start_from=stages[-1]))
     for rows in (1, HOLE - 1, HOLE + 1):
         x = np.linspace(-1, 1, rows * 8, dtype=np.float32).reshape(rows, 8)
         np.testing.assert_allclose(exe(x)[0], after(STEPS, x), rtol=1e-4)
@@ -84,13 +85,15 @@ def test_the_check_is_kept_in_a_plan_file(tmp_path):
         ingot.load(tmp_path / "deep.plan")(np.zeros((HOLE, 8), np.float32))
 
 
-def test_a_bound_over_a_size_of_the_run_must_be_proved():
-    """It is known too late for a check of the call's sizes."""
+@pytest.mark.parametrize("check", [verify, lambda p: package(p, ConstantStore(), (), ())])
+def test_a_bound_over_a_size_of_the_run_must_be_proved(check):
+    """It is known too late for a check of the call's sizes; without the verifier too, there is no
+    package of such a program."""
     head = HEAD.replace("low=0, high=9", "low=0, high=900")
-    verify(hand(head=head))
+    check(hand(head=head))
     hole = f"min(m * 64, (m - {HOLE}) * (m - {HOLE}) * (m * 64))"
     with refused("bad-program", "'v'", where="'late'", why="m", hint=False):
-        verify(hand(head=head.replace("arena('late', m * 64", f"arena('late', {hole}")))
+        check(hand(head=head.replace("arena('late', m * 64", f"arena('late', {hole}")))
 
 
 @pytest.mark.parametrize("divisor, fails", [(1, True), (32, False)])

@@ -55,6 +55,36 @@ thread.start()
     assert_clean(script(code, "residual_cnn", "lstm", "endless"))
 
 
+def test_fork_while_another_thread_compiles_a_version():
+    """The child has no thread that would release the lock: it compiles the version itself."""
+    code = """
+from ingot.runtime.versions import Versions
+from ingot.support.errors import IngotError
+e, parent = exe("rows"), os.getpid()
+shapes = [a.shape for a in feeds("rows").values()]
+begun, may_end = threading.Event(), threading.Event()
+def make(shapes):
+    begun.set()
+    if os.getpid() == parent:
+        assert may_end.wait(60)
+    return e
+versions = Versions(make)
+find = lambda: versions.find(e.package, shapes, IngotError("bad-input", "other sizes"))
+thread = threading.Thread(target=find)
+thread.start()
+assert begun.wait(60)
+pid = os.fork()
+if not pid:
+    signal.alarm(30)  # ends a child that hangs
+    os._exit(0 if find() is e and find() is e else 1)
+status = os.waitpid(pid, 0)[1]
+may_end.set()
+thread.join()
+assert status == 0 and find() is e, status
+"""
+    assert_clean(script(code, "rows"))
+
+
 def test_a_child_of_a_child():
     code = """
 e, given = exe("rows"), feeds("rows")

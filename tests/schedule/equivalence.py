@@ -18,7 +18,8 @@ from ingot.loops.interp_memory import poisoned
 from ingot.loops.ir import LoopKind
 from ingot.loops.verify import verify
 from ingot.schedule import Schedule
-from tests.native import Batch
+from ingot.target import Target
+from tests.native import HOST, Batch
 from tests.schedule.replay_process import replayed
 
 Arrays = dict[str, np.ndarray]
@@ -147,20 +148,22 @@ def _bits(a: np.ndarray) -> np.ndarray:
 # --- all of these -------------------------------------------------------------------------------
 
 
-def assert_everywhere(plain: ir.Kernel, sch: Schedule, *values: Mapping[str, int]) -> Batch:
+def assert_everywhere(
+    plain: ir.Kernel, sch: Schedule, *values: Mapping[str, int], target: Target = HOST
+) -> Batch:
     """A schedule's kernel verifies, replays in another process, and computes what the unscheduled
-    one does: interpreted in any order, legalized, and compiled, on one thread and on two. Returns
-    the compiled kernel."""
+    one does: interpreted in any order, legalized, and compiled, on one thread and on two, where
+    this machine can run the target's code. Returns the compiled kernel."""
     verify(sch.kernel)
     assert replayed(plain, sch.trace) == sch.kernel
-    batch = Batch([sch.kernel], level=1)
+    batch = Batch([sch.kernel], level=1, target=target)
     for sizes in values or ({},):
         given = feeds(plain, sizes)
         want = interpreted(plain, given, sizes)
         for order, variant in in_any_order(sch.kernel, random.Random(0)):
             assert_close(interpreted(variant, given, sizes), want, order)
         assert_close(run_legal(batch.split[0], given, sizes, True), want, "legal")
-        for threads in (1, 2):
+        for threads in (1, 2) if batch.can_run else ():
             got = {name: a.copy() for name, a in given.items()}
             batch.run(0, got, sizes, threads)
             assert_close(got, want, f"compiled, {threads} threads")

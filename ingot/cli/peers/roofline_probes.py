@@ -14,13 +14,13 @@ from importlib import metadata
 import numpy as np
 
 from ingot import api, backends, dtypes
+from ingot.cli.measure import compile_probe
 from ingot.cli.peers.task import GEMM_SIZE, READ_BYTES, Task
-from ingot.codegen import llvm_object
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.types import tensor
 from ingot.runtime.arrays import address_of
 from ingot.runtime.cpu.loader import LoadedObject
-from ingot.runtime.cpu.native.probe import COPY_STEP, probe_text
+from ingot.runtime.cpu.native.probe import COPY_STEP
 from ingot.support import lazy
 
 
@@ -46,8 +46,7 @@ class BandwidthProbe:
 
     def __init__(self, task: Task):
         target = backends.find("cpu").target("cpu")
-        machine = (target.triple, target.cpu, target.feature_string)
-        self._code = LoadedObject(llvm_object.compile_text(probe_text(target), *machine, 3))
+        self._code = LoadedObject(compile_probe(target).code)
         pointer = ctypes.c_void_p
         read = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64)
         self._read = read(self._code.address("probe_read"))

@@ -2,7 +2,8 @@
 f32 FLOP/s, and the copy bandwidth of each cache and of main memory.
 
 It takes tens of milliseconds, once per process and thread count. All threads run at once, so they
-share memory bandwidth, clock and cores as in a run of the model. Called by loaded.py.
+share memory bandwidth, clock and cores as in a run of the model. Called by loaded.py, and for
+`ingot doctor --measure`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from ingot.runtime.profile import Level, Peak
 ROUNDS = 5  # repetitions; the fastest counts
 FLOPS = 1e8  # per thread and round; heuristic
 MIN_COPIED_BYTES = 32 << 20  # per thread and round; heuristic
+READ_CACHES = 4  # bytes read, in sizes of the last cache, so that few of them are cached; heuristic
+MAX_READ_BYTES = 512 << 20  # of all threads together
 MAX_ARRAY_BYTES = 128 << 20  # of one array of all threads together, for the memory bandwidth
 
 
@@ -38,6 +41,18 @@ def measure(probe: Probe, threads: int) -> Peak:
     uncached = min(MAX_ARRAY_BYTES, max(probe.caches, default=0)) // threads
     levels.append(Level("memory", None, _copy_rate(copy, max(uncached, 4 << 20), threads)))
     return Peak(threads, _fma_rate(fma, probe.flops_per_iteration, threads), tuple(levels))
+
+
+def read_rate(probe: Probe, threads: int) -> float:
+    """Bytes per µs that so many threads read from main memory, each from an array of its own."""
+    code = LoadedObject(probe.code)
+    pointer = ctypes.c_void_p
+    read = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64)(code.address("probe_read"))
+    total = min(MAX_READ_BYTES, READ_CACHES * max(probe.caches, default=MIN_COPIED_BYTES))
+    size = max(4 << 20, total // threads) // 4096 * 4096
+    pairs = [(np.zeros(4096, np.uint8), np.ones(size, np.uint8)) for _ in range(threads)]
+    calls = [lambda a=a, b=b: read(address_of(a), address_of(b), size) for a, b in pairs]
+    return threads * size / _best_us(calls)
 
 
 def _fma_rate(fma: Callable, flops_per_iteration: int, threads: int) -> float:
