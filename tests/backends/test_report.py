@@ -44,7 +44,7 @@ def k(x: f32[100000], y: f32[100000]):
         with block("y", ordered=(i,)) as (v,):
             y[v + 1] = y[v] + x[v]
 """,
-    "one result: y takes every step": """
+    "one result: y is updated by every iteration": """
 def k(x: f32[100000], y: f32[1]):
     for i in serial(100000):
         with block("y", reduce=(i,)) as (v,):
@@ -135,7 +135,7 @@ def test_what_legalize_could_not_do_is_a_reason():
 
 
 def test_a_limit_that_was_reached_is_a_reason():
-    made = schedule_minimal(parse(SERIAL["one result: y takes every step"])).finished()
+    made = schedule_minimal(parse(SERIAL["one result: y is updated by every iteration"])).finished()
     summary = summarize_kernel(legalize_kernel(split_kernel(made).kernels[-1], AVX2))
     assert is_told("limit", summary.why_serial) and is_told("limit", summary.why_scalar)
 
