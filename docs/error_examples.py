@@ -1,4 +1,4 @@
-"""One way into every error, as small as it goes: what docs/errors.md shows and tests/docs/ runs.
+"""A small example of every error: what docs/errors.md shows and tests/docs/ runs.
 
 In: nothing. Out: `EXAMPLES`, a function for each code of ingot/support/errors.py that raises it.
 A function's docstring is the advice on the page; its body is the example.
@@ -21,21 +21,21 @@ RELU = onnx.parser.parse_model(f"<{HEAD}> m (float[n, 4] x) => (float[n, 4] y) {
 
 
 def bad_model() -> None:
-    """The file is cut off, is no ONNX, or says two different things. Get it again, or export it
-    again; `where` is the node or tensor that gives it away."""
+    """The file is truncated, is not ONNX, or contradicts itself. Download or export it again;
+    `where` is the node or tensor that shows it."""
     ingot.compile(b"this is no model")
 
 
 def unsupported_op() -> None:
-    """All missing operators are listed at once, with the nodes that use them. You can bring your
-    own: [kernels.md](kernels.md)."""
+    """All missing operators are listed at once, with the nodes that use them. You can write
+    them as kernels: [kernels.md](kernels.md)."""
     text = f"<{HEAD}> m (float[4] x) => (float[4] y) {{ y = com.acme.Wavelet(x) }}"
     ingot.compile(onnx.parser.parse_model(text))
 
 
 def bad_type() -> None:
-    """Operands do not fit: shapes that do not multiply, or an element type that the operator does
-    not take. From a file, `where` is the node."""
+    """The operands' shapes or element types do not fit the operator. For a model file, `where` is
+    the node."""
     text = f"<{HEAD}> m (float[2, 3] a, float[4, 5] b) => (float[2, 5] y) {{ y = MatMul(a, b) }}"
     ingot.compile(onnx.parser.parse_model(text))
 
@@ -51,8 +51,8 @@ def bad_graph() -> None:
 
 
 def bad_loops() -> None:
-    """A kernel violates an invariant of the loop IR ([loops.md](loops.md)): here an axis too many.
-    The error points at your line."""
+    """A kernel violates an invariant of the loop IR ([loops.md](loops.md)): here an index too
+    many. The error has your line."""
 
     @ingot.kernel
     def doubled(X: f32[8], Y: f32[8]):
@@ -63,7 +63,7 @@ def bad_loops() -> None:
 
 def bad_program() -> None:
     """A program violates an invariant ([program.md](program.md)). As with `bad-graph`: edited text,
-    or our bug."""
+    or a bug of Ingot."""
     from ingot import pipeline
     from ingot.program.text import parse
 
@@ -71,8 +71,8 @@ def bad_program() -> None:
 
 
 def bad_schedule() -> None:
-    """The step is not legal here, or nobody can show that it is; nothing was changed.
-    [schedule.md](schedule.md) has each step with its rule."""
+    """The step is not legal here, or its legality cannot be proved; nothing was changed.
+    [schedule.md](schedule.md) has each step with its conditions."""
 
     @ingot.kernel
     def doubled(X: f32[100], Y: f32[100]):
@@ -86,7 +86,7 @@ def bad_schedule() -> None:
 
 
 def bad_text() -> None:
-    """A text form cannot be read: a dump that was edited, or a kernel's Python."""
+    """A text form cannot be parsed: an edited dump, or the Python source of a kernel."""
     from ingot.graph.text import parse
 
     parse("graph g(%x: f32[4]) {\n  %y: f32[4] = relu(%z)\n  return %y\n}\n")
@@ -99,18 +99,18 @@ def bad_input() -> None:
 
 
 def bad_option() -> None:
-    """An option has a value it cannot have; also an unknown `INGOT_…` variable."""
+    """An option has an invalid value, or an `INGOT_…` variable is unknown."""
     ingot.compile(RELU, threads=0)
 
 
 def bad_target() -> None:
-    """No such CPU, or not this one: [cli.md](cli.md) lists the names."""
+    """The target does not exist, or this machine cannot run it; the hint lists the names."""
     ingot.compile(RELU, target="x86-64-v9")
 
 
 def codegen_failed() -> None:
     """LLVM refused a kernel, or its process died or ran out of time. Try again; if it repeats,
-    report it with the dump: it is our bug, or the machine is out of memory."""
+    report it with the dump: it is a bug of Ingot, or the machine is out of memory."""
     from ingot.codegen.llvm_object import host
     from ingot.codegen.workers import Job, MachineSpec, compile_here
 
@@ -118,15 +118,15 @@ def codegen_failed() -> None:
 
 
 def run_failed() -> None:
-    """The model met an input that it has no answer for: here an index out of its table. The node is
-    named; the executable can be called again."""
+    """The model failed on this input: here an index is out of range. The error names the node; the
+    executable can be called again."""
     text = f"<{HEAD}> m (float[4] t, int64[1] i) => (float[1] y) {{ y = Gather(t, i) }}"
     exe = ingot.compile(onnx.parser.parse_model(text))
     exe(np.ones(4, np.float32), np.array([9]))
 
 
 def limit() -> None:
-    """Something would take more time or memory than a limit allows; the message says which."""
+    """The work would exceed a limit on time or memory; the message has the limit."""
     from ingot.arith.expr import Var
     from ingot.arith.rules import TERMS
     from ingot.support.rewrite import Rule, Variable, rewrite

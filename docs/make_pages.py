@@ -1,11 +1,11 @@
 """Fills the pages' code blocks and tables from the real compiler.
 
-    python docs/make_pages.py            rewrite the pages that have made parts
-    python docs/make_pages.py --check    say which are out of date, change nothing
+    python docs/make_pages.py            rewrite the pages that have generated blocks
+    python docs/make_pages.py --check    list those that are out of date, change nothing
 
-A made part follows a line `<!-- made: name -->`: a code block, a table, a line that begins with a
-number, or headings to the end of the page. The tour's target is a named CPU, so its text is the
-same on every machine. tests/docs/ checks that the pages are current.
+A generated block follows a line `<!-- made: name -->`: a code block, a table, a line that begins
+with a number, or headings to the end of the page. The tour's target is a named CPU, so its text is
+the same on every machine. tests/docs/ checks that the pages are current.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ingot.support.errors import CODES, IngotError
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from error_examples import EXAMPLES  # noqa: E402  # it lies beside this file
+from error_examples import EXAMPLES  # noqa: E402  # in this folder
 
 DIGITS = HERE.parent / "examples" / "digits"
 PAGES = ("tour.md", "pipeline.md", "program.md", "cli.md", "errors.md", "../README.md")
@@ -226,7 +226,7 @@ _PART = re.compile(
 
 
 def refresh(text: str) -> str:
-    """The page with every made part made again."""
+    """The page with every generated block made again."""
 
     def fill(match: re.Match) -> str:
         made = BLOCKS[match["name"]]().rstrip("\n")

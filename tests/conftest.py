@@ -12,7 +12,7 @@ os.environ["INGOT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"ingot-test
 os.environ["INGOT_CACHE_MODELS"] = "0"
 # child processes share compiled modules, and leave none in the tree
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["INGOT_CACHE_DIR"], "bytecode")
+os.environ["PYTHONPYCACHEPREFIX"] = os.environ["INGOT_CACHE_DIR"] + "-bytecode"
 
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify

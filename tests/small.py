@@ -1,4 +1,4 @@
-"""A small model for tests of the doors: y = relu(x @ w + b) and its row sums z; batch is open."""
+"""A small model for tests of entry points: y = relu(x @ w + b), its row sums z; dynamic batch."""
 
 from __future__ import annotations
 

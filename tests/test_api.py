@@ -1,4 +1,4 @@
-"""`ingot.compile` and what an Executable answers: names, options, wrong options, figures, calls."""
+"""`ingot.compile` and the Executable: names, options, wrong options, figures, calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on compiling: past one the code is simpler, the answers are equal, the report says so."""
+"""Limits on compiling: past one the code is simpler, the outputs are equal, the report says so."""
 
 from __future__ import annotations
 

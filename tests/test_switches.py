@@ -1,4 +1,4 @@
-"""Every optimisation can be switched off; answers stay."""
+"""Every optimisation can be switched off; outputs stay the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingot.support import options
 
 @pytest.mark.parametrize("name", options.FEATURES)
 def test_any_optimisation_can_be_switched_off(name, tmp_path):
-    """The answers stay what they are."""
+    """The outputs stay the same."""
     model = tmp_path / "mixed.onnx"
     model.write_bytes(mixed_model())
     random = np.random.default_rng(3)

@@ -13,12 +13,12 @@ from typing import Literal
 
 from ingot.arith import sums
 from ingot.arith.expr import IntLike, wrap
-from ingot.arith.interval import ANY, Interval
+from ingot.arith.interval import Interval
 from ingot.arith.range_analysis import OpaqueRange
 from ingot.arith.simplify import Env, Simplifier, SymbolicBounds, simplifier
 from ingot.arith.sums import ONE, Sum
 
-__all__ = ["ANY", "Env", "Interval", "Relation", "SymbolicBounds", "bounds_of", "extent", "prove"]
+__all__ = ["Env", "Interval", "Relation", "bounds_of", "extent", "prove"]
 
 Relation = Literal["lt", "le", "eq", "ge", "gt", "ne"]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
-SHALLOW = 24  # levels of a tree that a hot walk visits by recursion
+SHALLOW = 24  # levels of a tree that a hot walk visits by recursion; heuristic
 IntLike = Union[int, "Expr"]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # largest max|a-b|/max|b| at which outputs match; heuristic
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:

@@ -253,7 +253,7 @@ def _smoke_test() -> Finding:
     except (IngotError, OSError) as error:
         return Finding(section, name, "bad", "failed", " ".join(str(error).split()))
     if not (output == 2).all():
-        return Finding(section, name, "bad", "wrong output", "1 + 1 is not 2 here")
+        return Finding(section, name, "bad", "wrong output", "x + x is not 2 for x = 1")
     return Finding(section, name, "ok", f"{time.perf_counter() - start:.2f} s")
 
 

@@ -15,7 +15,7 @@ from ingot.codegen.c_text import literal, memory_type
 from ingot.dtypes import DType
 
 MAX_EMBEDDED_BYTES = 4 << 20  # of weights in the file itself: some 15 MB of text; heuristic
-PER_LINE = 8
+PER_LINE = 8  # elements in a line of an array
 
 
 @dataclass(frozen=True)

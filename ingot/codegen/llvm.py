@@ -25,7 +25,7 @@ from ingot.support.limits import Limits
 from ingot.target import Target
 
 VERSION = llvm_object.VERSION
-QUICK_LEVEL = 1  # LLVM's optimisation level once a compile-time limit is reached
+QUICK_LEVEL = 1  # LLVM's optimisation level, 0 to 3, once a compile-time limit is reached
 BATCH = 4  # jobs per process between two checks of the limits; heuristic
 
 

@@ -246,6 +246,3 @@ def _count(box: ir.Slice) -> int:
     count = arith.as_int(box.extents[0])
     assert count is not None and len(box.extents) == 1, "legalize makes boxes flat and whole"
     return count
-
-
-__all__ = ["print_kernel", "value_type"]

@@ -24,8 +24,8 @@ RESERVED_REGISTERS = 1  # vector registers left to LLVM's register allocator, wh
 
 # Register tiles.
 TILE_OVERHEAD = 0.3  # of a tile (shared loads, prologue, epilogue) over one of its rows; heuristic
-MAX_TILE_ROWS = 14  # rows of a tile that are tried
-MAX_TILE_VECTORS = 6  # vectors of a tile that are tried
+MAX_TILE_ROWS = 14  # rows of the largest tile that is tried; heuristic
+MAX_TILE_VECTORS = 6  # vectors of the largest tile that is tried; heuristic
 ASSUMED_EXTENT = 6 * 43  # elements of a dynamic dimension: many, with few divisors; heuristic
 
 # Cache blocking. Fractions of a cache that one operand may take; all heuristic.
@@ -39,7 +39,7 @@ MAX_IMBALANCE = 1.25  # iterations of the busiest thread, relative to the mean; 
 MIN_COMPUTE_TO_MOVE = 2  # FMA cycles per cycle of data movement: compute-bound from here; heuristic
 
 # Prefetch of the next panel.
-MIN_PREFETCH_STEP = 8  # iterations of k. With 2, GEMMs of 7 to 12 rows took twice as long
+MIN_PREFETCH_STEP = 8  # iterations of k; measured: with 2, GEMMs of 7 to 12 rows took twice as long
 MAX_PREFETCH_RATIO = 1.1  # prefetched lines, relative to the lines of a panel; heuristic
 
 # Partial sums: each costs about ten terms. Measured on 128 x 768 x 3072 (docs/performance.md).

@@ -15,7 +15,7 @@ from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.opdef import lookup
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import Symbol, TensorType
+from ingot.graph.types import Symbol
 from ingot.graph.verify import bound_symbols, describe
 from ingot.support.errors import IngotError
 
@@ -95,7 +95,7 @@ def _bind_inputs(
     sources = dict.fromkeys(outer, "the enclosing graph")
     for value, array in zip(graph.inputs, inputs):
         type = value.type
-        if not isinstance(type, TensorType) or type.rank != np.ndim(array):
+        if type.rank != np.ndim(array):
             continue  # _check below raises the error
         for axis, (dim, size) in enumerate(zip(type.shape, np.shape(array))):
             found = arith.solve_var(dim, size)
@@ -141,8 +141,6 @@ def _check_range(symbol: Symbol, size: int, code: str, where: str) -> None:
 def _check(value: Value, array: np.ndarray, sizes: Sizes, code: str, where: str) -> None:
     """Check the array against the declared type."""
     type = value.type
-    if not isinstance(type, TensorType):
-        return
     if array.dtype != type.dtype.numpy:
         got = dtypes.from_numpy(array.dtype) if _is_known(array.dtype) else array.dtype
         raise IngotError(code, f"{value.name!r} holds {got}, declared {type}", where=where)

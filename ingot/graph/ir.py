@@ -36,8 +36,6 @@ class Value(Frozen):
 
     @property
     def tensor(self) -> TensorType:
-        """The type, which must be a tensor type."""
-        assert isinstance(self.type, TensorType), f"{self.name} is {self.type}, not a tensor"
         return self.type
 
     @property

@@ -107,9 +107,8 @@ class OpDef:
         default is the size of an output axis declared as the bare symbol."""
         sizes: dict[str, int] = {}
         for array, type in zip(outputs, types):
-            if isinstance(type, TensorType):
-                dims = zip(type.shape, array.shape)
-                sizes |= {d.name: n for d, n in dims if isinstance(d, arith.Var)}
+            dims = zip(type.shape, array.shape)
+            sizes |= {d.name: n for d, n in dims if isinstance(d, arith.Var)}
         return [sizes[name] for name in attrs["symbols"]]
 
     def resolved_symbols(

@@ -26,7 +26,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value, View, make_attrs
 from ingot.graph.reader import Reader, bad_text, tokens
-from ingot.graph.types import Layout, OptionalType, Quant, SequenceType, Symbol, TensorType, Type
+from ingot.graph.types import Layout, Quant, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
 from ingot.support.stack import segmented
 
@@ -116,11 +116,10 @@ def _node(r: Reader, scope: dict[str, Value]) -> Node:
 
 
 def _constant(r: Reader, value: Value) -> Node:
-    type = value.type
-    shape = type.static_shape if isinstance(type, TensorType) else None
-    if not isinstance(type, TensorType) or shape is None:
-        raise r.error("a constant's type must be a tensor of static shape")
-    ref = ConstRef(r.kind("digest")[1:], type.dtype.name, shape)
+    shape = value.type.static_shape
+    if shape is None:
+        raise r.error("a constant's shape must be static")
+    ref = ConstRef(r.kind("digest")[1:], value.type.dtype.name, shape)
     return Node("constant", (), (value,), make_attrs({"value": ref}), r.origin())
 
 
@@ -197,8 +196,8 @@ def _const_ref(r: Reader) -> ConstRef:
     digest = r.kind("digest")[1:]
     r.expect(":")
     type = _type(r)
-    shape = type.static_shape if isinstance(type, TensorType) else None
-    if not isinstance(type, TensorType) or shape is None:
+    shape = type.static_shape
+    if shape is None:
         raise r.error("a constant's shape must be static")
     return ConstRef(digest, type.dtype.name, shape)
 
@@ -208,8 +207,6 @@ def _const_ref(r: Reader) -> ConstRef:
 
 def _type(r: Reader) -> Type:
     word = r.now.text
-    if word in ("seq", "opt"):
-        return _container(r)
     if word not in dtypes.TABLE:
         raise r.error("expected a type")
     r.take()
@@ -217,18 +214,6 @@ def _type(r: Reader) -> Type:
     shape = tuple(r.many(_size, "]"))
     extras = _extras(r) if r.accept("{") else {}
     return TensorType(dtypes.of(word), shape, **extras)
-
-
-def _container(r: Reader) -> Type:
-    word = r.take().text
-    r.expect("<")
-    element = _type(r)
-    r.expect(">")
-    if word == "seq" and isinstance(element, TensorType):
-        return SequenceType(element)
-    if word == "opt" and not isinstance(element, OptionalType):
-        return OptionalType(element)
-    raise r.error(f"{word} of {element} is not a type")
 
 
 def _extras(r: Reader) -> dict[str, Any]:

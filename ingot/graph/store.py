@@ -25,7 +25,7 @@ from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
 _PIECE_BYTES = 32 << 20  # hashed or copied at a time (heuristic)
-_HASH_THREADS = 4
+_HASH_THREADS = 4  # threads that hash constants (heuristic)
 _TRANSPOSE_TILE = 512  # rows and columns of a tile in a transposing copy (heuristic)
 _LARGE_BYTES = 1 << 20  # from here on a derived constant is lazy and not hashed (heuristic)
 

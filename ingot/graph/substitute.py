@@ -5,12 +5,12 @@ same with the sizes in its types and attributes. Called by front ends and passes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value, make_attrs, replace
 from ingot.graph.opdef import defn
-from ingot.graph.types import OptionalType, SequenceType, TensorType, Type
+from ingot.graph.types import Type
 from ingot.graph.verify import bound_symbols, without_symbols
 
 Env = Mapping[str, arith.IntLike]
@@ -50,15 +50,8 @@ def _name(symbol: arith.Expr) -> str:
 
 
 def substitute_type(type: Type, env: Env) -> Type:
-    match type:
-        case TensorType():
-            shape = tuple(arith.substitute(d, env) for d in type.shape)
-            return type if shape == type.shape else replace(type, shape=shape)
-        case SequenceType(element=element):
-            return SequenceType(cast(TensorType, substitute_type(element, env)))
-        case OptionalType(element=element):
-            inner = cast(TensorType | SequenceType, substitute_type(element, env))
-            return OptionalType(inner)
+    shape = tuple(arith.substitute(d, env) for d in type.shape)
+    return type if shape == type.shape else replace(type, shape=shape)
 
 
 def _substitute_value(value: Value, env: Env) -> Value:

@@ -7,7 +7,7 @@ Operators see logical shapes; `layout` maps them to memory, and only lower appli
 from __future__ import annotations
 
 import json
-from dataclasses import field, replace
+from dataclasses import field
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -67,25 +67,7 @@ class TensorType(Node):
         return f"{self.dtype}[{dims}]" + (f"{{{'; '.join(extra)}}}" if extra else "")
 
 
-@node
-class SequenceType(Node):
-    """A list of values of one type (an ONNX sequence); no front end emits it yet."""
-
-    element: TensorType
-
-    def __str__(self) -> str:
-        return f"seq<{self.element}>"
-
-
-@node
-class OptionalType(Node):
-    element: TensorType | SequenceType
-
-    def __str__(self) -> str:
-        return f"opt<{self.element}>"
-
-
-Type = TensorType | SequenceType | OptionalType
+Type = TensorType  # of any value: sequences and optionals are not in the grammar
 
 
 @node
@@ -106,10 +88,6 @@ class Symbol(Node):
 
 def tensor(dtype: DType, *shape: DimLike) -> TensorType:
     return TensorType(dtype, tuple(arith.wrap(d) for d in shape))
-
-
-def with_shape(type: TensorType, shape: tuple[DimLike, ...] | list[DimLike]) -> TensorType:
-    return replace(type, shape=tuple(arith.wrap(d) for d in shape))
 
 
 def same_size(a: Dim, b: Dim) -> bool:

@@ -22,8 +22,6 @@ from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.opdef import lookup
 from ingot.graph.types import (
-    OptionalType,
-    SequenceType,
     Symbol,
     TensorType,
     Type,
@@ -212,11 +210,7 @@ def without_symbols(node: Node) -> tuple[tuple[str, Any], ...]:
 
 
 def type_dims(type: Type) -> Iterator[arith.Expr]:
-    match type:
-        case TensorType():
-            yield from type.shape
-        case SequenceType(element=element) | OptionalType(element=element):
-            yield from type_dims(element)
+    yield from type.shape
 
 
 def attr_dims(attrs: Any) -> Iterator[arith.Expr]:
@@ -231,8 +225,6 @@ def attr_dims(attrs: Any) -> Iterator[arith.Expr]:
 def types_agree(a: Type, b: Type, symbols: Mapping[str, Symbol]) -> bool:
     """Same element type and, for every value of the symbols, same shape. Layout, device and
     quantisation are not inferred by operators and not compared."""
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
-        return a == b
     if a.dtype is not b.dtype or a.rank != b.rank:
         return False
     return all(sizes_agree(x, y, symbols) for x, y in zip(a.shape, b.shape))

@@ -40,10 +40,10 @@ def _with(
     before = used.get(buffer.scope, 0)
     if need is None or before + need > memory.bytes:
         size = "a dynamic size" if need is None else f"{need} bytes"
-        beside = f" beside {before} in use" if before else ""
+        in_use = f"; {before} bytes are in use" if before else ""
         raise IngotError(
             "limit",
-            f"buffer {buffer.name} needs {size} of {buffer.scope!r}{beside}",
+            f"buffer {buffer.name} needs {size} of {buffer.scope!r}{in_use}",
             where=where,
             why=f"the capacity of {buffer.scope!r} is {memory.bytes} bytes",
             hint="use smaller tiles in the schedule, or keep the buffer in another memory",

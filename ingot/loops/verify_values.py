@@ -16,7 +16,7 @@ from ingot.loops.script_print import show
 from ingot.support.errors import IngotError
 from ingot.support.stack import segmented
 
-_LINES_SHOWN = 8
+_LINES_SHOWN = 8  # of a statement in an error
 _BITWISE = ("and", "or", "xor")
 _INTEGERS_ONLY = ("floordiv", "mod", "rem", "shl", "shr")
 _FLOATS_ONLY = ("floor", "ceil", "round", "trunc", "sqrt", "isnan")

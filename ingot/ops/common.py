@@ -26,10 +26,9 @@ from ingot.support.errors import IngotError
 
 
 def tensor_type(op: str, type: Type | None, what: str = "operand") -> TensorType:
-    """`type` narrowed to a tensor type; a type error if it is absent or not a tensor."""
-    if not isinstance(type, TensorType):
-        shown = "absent" if type is None else str(type)
-        raise type_error(op, f"{what} is {shown}, not a tensor")
+    """The type of an operand; a type error if it is absent."""
+    if type is None:
+        raise type_error(op, f"{what} is absent, not a tensor")
     return type
 
 

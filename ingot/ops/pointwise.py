@@ -42,6 +42,7 @@ SAMPLED["number"] = SAMPLED["float"] + SAMPLED["int"]
 SAMPLED["bits"] = SAMPLED["bool"] + SAMPLED["int"]
 SAMPLED["any"] = SAMPLED["number"] + SAMPLED["bool"]
 
+# (rtol, atol) of samples: a few units of the last place of the type
 TOLERANCE: dict[str, tuple[float, float]] = {"f16": (2e-3, 1e-4), "bf16": (2e-2, 1e-3)}
 
 Shape = tuple[int, ...]

@@ -77,7 +77,7 @@ def triangle(distance: Any, a: float) -> Any:
 
 
 KERNELS: dict[str, Callable[[Any, float], Any]] = {"linear": triangle, "cubic": keys_cubic}
-TAPS = {"linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+TAPS = {"linear": (0, 1), "cubic": (-1, 0, 1, 2)}  # input elements, relative to floor(position)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ingot.arith import expr as arith
 from ingot.graph.ir import Node
 from ingot.graph.layouts import axis_order, channels_last, permutation_layout, same_bytes
 from ingot.graph.opdef import defn
-from ingot.graph.types import Layout, TensorType, Type, same_size
+from ingot.graph.types import Layout, TensorType, same_size
 from ingot.ops.movement import matching_groups
 
 
@@ -71,8 +71,7 @@ def is_view(node: Node) -> bool:
     has_layout = any(v.tensor.layout is not None for v in (node.inputs[0], *node.outputs))
     if has_layout and not is_copy_free(node):
         return False
-    before, after = numel(node.inputs[0].type), numel(node.outputs[0].type)
-    return before is not None and after is not None and same_size(before, after)
+    return same_size(node.inputs[0].type.numel, node.outputs[0].type.numel)
 
 
 def _is_transpose_view(transpose: Node) -> bool:
@@ -84,8 +83,3 @@ def _is_transpose_view(transpose: Node) -> bool:
         return False
     perm = transpose.attr("perm")
     return tuple(perm[axis] for axis in after) == before
-
-
-def numel(type: Type) -> arith.Expr | None:
-    """The number of elements of a tensor; None for another type."""
-    return type.numel if isinstance(type, TensorType) else None

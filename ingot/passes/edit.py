@@ -22,7 +22,7 @@ from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
 from ingot.graph.store import ConstantStore
 from ingot.graph.substitute import substitute_node, substitute_type
-from ingot.graph.types import TensorType, Type, same_size
+from ingot.graph.types import Type, same_size
 from ingot.graph.verify import attr_dims, type_dims, without_symbols
 
 
@@ -163,15 +163,11 @@ def result_symbols(graph: Graph) -> frozenset[str]:
 
 def same_shape(a: Type, b: Type) -> bool:
     """Whether two tensors are known to have one shape, for every value of the symbols."""
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.rank != b.rank:
-        return False
-    return all(same_size(x, y) for x, y in zip(a.shape, b.shape))
+    return a.rank == b.rank and all(same_size(x, y) for x, y in zip(a.shape, b.shape))
 
 
 def same_type(a: Type, b: Type) -> bool:
     """Whether one value may replace the other: types equal after simplification of the sizes."""
     if a == b:
         return True
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
-        return False
     return same_shape(a, b) and replace(a, shape=b.shape) == b

@@ -18,7 +18,7 @@ from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.substitute import substitute_type
-from ingot.graph.types import Symbol, TensorType
+from ingot.graph.types import Symbol
 from ingot.graph.verify import bound_symbols
 from ingot.passes.edit import (
     Editor,
@@ -31,10 +31,9 @@ from ingot.support.errors import IngotError
 
 SMALL_BYTES = 64 << 10  # a result up to this size is folded whatever its operands' size (heuristic)
 GROWTH = 4  # a larger result may be this many times its operands' size (heuristic)
-TOTAL_BYTES = (
-    256 << 20
-)  # of all results, in addition to the size of the model's constants (heuristic)
-TOTAL_WORK = 4 << 30  # of all references, in OpDef.work_per_byte units: a few seconds
+# Bytes of all results, in addition to the size of the model's constants (heuristic).
+TOTAL_BYTES = 256 << 20
+TOTAL_WORK = 4 << 30  # of all references, in OpDef.work_per_byte units: a few seconds (heuristic)
 
 
 @dataclass
@@ -127,8 +126,6 @@ def _results(
 
 def _most_bytes(value: Value, symbols: dict[str, Symbol]) -> float:
     """The upper bound of a value's size; infinite where a dynamic dimension has none."""
-    if not isinstance(value.type, TensorType):
-        return math.inf
     highs = {n: symbols[n].high for d in value.shape for n in arith.free_vars(d)}
     if None in highs.values():
         return math.inf

@@ -35,7 +35,7 @@ from ingot.graph.types import Type, same_size
 from ingot.graph.verify import bound_symbols
 from ingot.ops.fused import fused_node
 from ingot.ops.relayout import packs_constant
-from ingot.ops.views import is_view, numel
+from ingot.ops.views import is_view
 from ingot.passes.edit import constant_ref, map_subgraphs, same_shape
 from ingot.passes.match_attention import AttentionLimits, GraphIndex, match_attention
 from ingot.support.stack import segmented
@@ -268,9 +268,7 @@ class _Fusion:
             return False
         if same_shape(self._type(reader), self._type(i)):
             return True
-        theirs, mine = numel(self._type(reader)), numel(self._type(i))
-        if theirs is None or mine is None:
-            return False
+        theirs, mine = self._type(reader).numel, self._type(i).numel
         bounds = arith.as_int(theirs), arith.as_int(mine)
         if None not in bounds:
             return bounds[0] <= bounds[1]  # type: ignore[operator]
@@ -299,8 +297,7 @@ class _Fusion:
         return cheap and self._is_from_constants(i)
 
     def _is_tiny(self, i: int) -> bool:
-        elements = numel(self._type(i))
-        count = None if elements is None else arith.as_int(elements)
+        count = arith.as_int(self._type(i).numel)
         return (
             defn(self.nodes[i]).cheap and count is not None and count <= self.policy.tiny_elements
         )

@@ -39,8 +39,6 @@ class OperandLayouts:
         return replace(node, inputs=tuple(inputs)) if tuple(inputs) != node.inputs else node
 
     def _preferred(self, node: Node, position: int, value: Value) -> Value:
-        if not isinstance(value.type, TensorType):
-            return value
         if bound_symbols(node) or any(True for _ in node.subgraphs):
             return self._relayout(value, None)  # the default: sub-graphs, data-dependent sizes
         op = defn(node)

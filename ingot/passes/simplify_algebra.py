@@ -18,7 +18,7 @@ from ingot.arith import expr as arith
 from ingot.dtypes import DType, Family
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType, same_size
+from ingot.graph.types import same_size
 from ingot.passes.edit import Editor, map_subgraphs, same_type
 
 Rewrite = Value | Node | None
@@ -109,6 +109,7 @@ def _is_positive(edit: Editor, value: Value | None, depth: int = 8) -> bool:
     return False
 
 
+# bits of the mantissa with the implicit one: integers below 2**bits are exact
 _MANTISSA_BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _WIDER = {("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64"), ("f32", "f64")}
 
@@ -334,5 +335,4 @@ for _rule in RULES:
 
 
 def _is_bool(node: Node) -> bool:
-    type = node.outputs[0].type
-    return isinstance(type, TensorType) and type.dtype.is_bool
+    return node.outputs[0].type.dtype.is_bool

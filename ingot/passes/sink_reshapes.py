@@ -16,7 +16,6 @@ from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType
 from ingot.ops.views import is_view
 from ingot.passes.edit import Editor, map_subgraphs
 from ingot.support import options
@@ -80,7 +79,7 @@ def _operand(
     edit: Editor, operand: Value | None, value: Value | None, source: Value
 ) -> Value | None:
     """The operand in the shape of `source` instead of its reshape `value`; None if impossible."""
-    if operand is None or value is None or not isinstance(operand.type, TensorType):
+    if operand is None or value is None:
         return None
     if operand == value:
         return source

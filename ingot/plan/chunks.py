@@ -15,7 +15,7 @@ from ingot.program.estimate import launch_work, total_ns
 from ingot.program.tables import map_launches
 from ingot.support import options
 
-CHUNK_NS = 4000  # least duration of a chunk; the overhead of a chunk is about 1/50 of it
+CHUNK_NS = 4000  # least estimated time of a chunk, about 50 times its overhead; heuristic
 DYNAMIC_CHUNKS = 8  # for launches with dynamic dimensions; heuristic
 
 

@@ -20,8 +20,8 @@ from ingot.program import ir
 from ingot.support.abi import ALIGNMENT
 from ingot.support.errors import IngotError
 
-SAMPLES = 24  # sizes tried to refute a bound, besides the ends of their ranges
-FAR = 1 << 20  # the end of a range without one
+SAMPLES = 24  # sizes tried to refute a bound, besides the ends of their ranges; heuristic
+FAR = 1 << 20  # upper end of an unbounded range in these samples; heuristic
 
 
 class Bound(NamedTuple):

@@ -48,7 +48,7 @@ class LoadedModule(Protocol):
         ...
 
     def repeat(self, inputs: Sequence[Any]) -> list[Array] | None:
-        """A fast path: run once more with inputs that nobody has checked. None if they are not like
+        """A fast path: run once more with unchecked inputs. None if they are not like
         those of the last plain run, or always; the caller then calls `run`."""
         ...
 

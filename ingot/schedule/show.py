@@ -12,7 +12,7 @@ from ingot.loops import ir, visit
 from ingot.loops.ir import Block, For, LoopKind, Stmt
 from ingot.support.errors import IngotError
 
-MAX_LINES = 24
+MAX_LINES = 24  # of a nest in an error
 
 
 def loop_text(loop: For) -> str:

@@ -1,5 +1,7 @@
 """The ABI between emitted code and the runtime: field offsets in bytes, 8 bytes per field.
 
+`…_BYTES` is the size of a record, padded to whole cache lines where threads share it.
+
 The entry is `i32 run(ctx*)`; each thread of a call has its own ctx. See docs/program.md.
 """
 
@@ -44,7 +46,7 @@ SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64, "sched_yi
 SERVICES_BYTES = 128
 
 # A worker of the thread pool. `command` and `finished` count jobs, each on a cache line of its own.
-# `leased` is 1 while a call has the worker. Whoever raises `taken` to a job's number by
+# `leased` is 1 while a call has the worker. The one that raises `taken` to a job's number by
 # compare-and-swap owns the job: the worker, to run it, or its caller, to withdraw it.
 WORKER = {"command": 0, "finished": 64, "parked": 128, "stop": 132, "caller_parked": 136,
           "leased": 140, "entry": 144, "ctx": 152, "services": 160, "taken": 168}  # fmt: skip

@@ -22,7 +22,7 @@ _VERSION_LINE = re.compile(r"# ingot (graph|program) (\d+)$")
 
 
 def with_version(kind: str, text: str) -> str:
-    """The text of a "graph" or "program" behind a line that tells its version."""
+    """The text of a "graph" or "program" after a line with its version."""
     return f"# ingot {kind} {TEXT_VERSION}\n{text}"
 
 

@@ -1,5 +1,5 @@
-"""Lazy imports: modules that need a heavy library, by a short name. The only dynamic import beside
-support/plugins.py, which loads what other packages bring.
+"""Lazy imports: modules that need a heavy library, by a short name. The only dynamic import besides
+support/plugins.py, which loads entry points of other packages.
 
 `import ingot` imports none of numpy, onnx, torch and llvmlite; `load("onnx")` imports when needed.
 """

@@ -1,4 +1,4 @@
-"""Run beside installed wheels of Ingot and of the example back end: see test_outside.py.
+"""Run with installed wheels of Ingot and of the example back end: see test_outside.py.
 
 python -m tests.backends.outside samples     operators whose samples pass, as JSON
 """

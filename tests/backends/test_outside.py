@@ -1,4 +1,4 @@
-"""A back end from outside: examples/backends/systolic, installed from its wheel beside Ingot's.
+"""A back end from outside: examples/backends/systolic, installed from its wheel next to Ingot's.
 
 Ingot does not know it. It has a scratchpad, an instruction, a pipeline and a device of its own, in
 fewer than 400 lines, and every operator passes on it.

@@ -46,7 +46,7 @@ def k(x: f32[100000], y: f32[100000]):
         with block("y", ordered=(i,)) as (v,):
             y[v + 1] = y[v] + x[v]
 """,
-    "one result: y takes every step": """
+    "one result: y is updated by every iteration": """
 def k(x: f32[100000], y: f32[1]):
     for i in serial(100000):
         with block("y", reduce=(i,)) as (v,):
@@ -150,7 +150,8 @@ def test_what_legalize_could_not_do_is_a_reason():
 
 
 def test_a_limit_that_was_reached_is_a_reason():
-    made = schedule_minimal(parse(SERIAL["one result: y takes every step"]), CPU_RULES).finished()
+    written = parse(SERIAL["one result: y is updated by every iteration"])
+    made = schedule_minimal(written, CPU_RULES).finished()
     summary = summarize_kernel(legalize_kernel(split_kernel(made).kernels[-1], AVX2))
     assert is_told("limit", summary.why_serial) and is_told("limit", summary.why_scalar)
 

@@ -12,7 +12,7 @@ from ingot.support.errors import CODES, IngotError
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
-from error_examples import EXAMPLES  # noqa: E402  # it lies beside the page
+from error_examples import EXAMPLES  # noqa: E402  # in the folder of the page
 
 
 def test_every_code_has_an_example_and_an_entry():

@@ -1,4 +1,4 @@
-"""The pages stay true: made parts are current, links lead somewhere, examples run."""
+"""The pages stay true: generated blocks are current, links resolve, examples run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.M)
 
 
-# --- made parts -----------------------------------------------------------------------------------
+# --- generated blocks -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAKER.PAGES)

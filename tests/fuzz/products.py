@@ -1,4 +1,4 @@
-"""Random matrix products, convolutions and pools, with what fuses before and after them."""
+"""Random matmuls, convolutions and pools, with what fuses before and after them."""
 
 from __future__ import annotations
 

@@ -14,9 +14,7 @@ from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
 from ingot.graph.text import parse, show, show_node
 from ingot.graph.types import (
     Layout,
-    OptionalType,
     Quant,
-    SequenceType,
     Symbol,
     TensorType,
     tensor,
@@ -93,8 +91,6 @@ def test_a_constant_size_and_a_number_are_the_same_attribute():
         TensorType(dtypes.f32, (n, arith.Const(3)), Layout(((0, 0), (1, 0), (1, 8)))),
         TensorType(dtypes.i8, (n,), None, "gpu:0", Quant((0.5, 1e-7), (0, -3), 1, None)),
         TensorType(dtypes.i4, (n,), Layout(()), "npu", Quant((math.inf,), (0,), None, 32)),
-        SequenceType(tensor(dtypes.f32, n)),
-        OptionalType(SequenceType(tensor(dtypes.bool_, 1, 2))),
     ],
     ids=str,
 )

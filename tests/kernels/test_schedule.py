@@ -1,4 +1,4 @@
-"""The door between callable kernels and schedules: no step is taken that was not asked for."""
+"""Between callable kernels and schedules: no step is applied that was not asked for."""
 
 from __future__ import annotations
 

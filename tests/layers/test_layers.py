@@ -22,8 +22,7 @@ LEVELS: dict[str, int] = {
     "cache": 6, "lower": 6, "schedule": 6,
     "legalize": 7, "plan": 7, "codegen": 7,
     "backends": 8,
-    "inspect": 9, "export": 9, "tune": 9,
-    "pipeline": 10, "cli": 10, "api": 10, "kernels": 10, "": 11,
+    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "": 10,
 }  # fmt: skip
 
 # within a level: who may look at whom, and why

@@ -1,4 +1,4 @@
-"""Sequence models: LSTM with lengths, open sizes, a KV cache, a transformer block."""
+"""Sequence models: LSTM with lengths, dynamic dimensions, a KV cache, a transformer block."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lstm_lengths(direction: str = "forward", length: int = 6) -> Case:
 
 
 def dynamic_sequence(batch: int = 2, length: int = 5) -> Case:
-    """Open batch and length; shapes through Shape, Gather and Concat; positions through Range."""
+    """Dynamic batch and length; shapes by Shape, Gather and Concat; positions by Range."""
     nodes = [
         node("Gather", "table ids", "embedded", axis=0),  # [b, t, 8]
         node("Shape", "ids", "shape"),
@@ -116,7 +116,7 @@ def kv_cache(pos: int = 3, write: str = "scatter") -> Case:
 
 def transformer_block(batch: int = 2, length: int = 6, fully_masked: bool = True) -> Case:
     """Attention with a padding mask (a whole sequence of it masked: its rows are NaN, as the
-    standard says), residual sums, layer norms and a gelu spelled with Erf."""
+    standard says), residual sums, layer norms and a gelu written with Erf."""
     heads, width, hidden = 2, 8, 16
     nodes = [
         node("LayerNormalization", "x ln1_s ln1_b", "n1", axis=-1, epsilon=1e-5),

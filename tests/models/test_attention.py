@@ -1,4 +1,4 @@
-"""Attention as exporters spell it: scores stay in scratch, and answers are ONNX Runtime's."""
+"""Attention as exporters write it: scores stay in scratch, and outputs are ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ CASES = {
         {"m": ("bias", (2, 1, 1, 40))}, dtype=np.float16, tolerance=5e-3,
     ),
     "f64": Case(HEADS, KEYS, HEADS, PLAIN, dtype=np.float64),
-    "open length": Case(
+    "dynamic length": Case(
         (1, 2, "n", 16), (1, 2, 16, "n"), (1, 2, "n", 16),
         "MatMul q k -> s; Add s m -> u; Softmax u -> p; MatMul p v -> y",
         {"m": ("bias", (1, 1, 1, "n"))},
         sizes=({"n": 40}, {"n": 1}, {"n": 7}, {"n": 64}, {"n": 129}),
     ),
-    "open batch, rows and keys": Case(
+    "dynamic batch, rows and keys": Case(
         ("b", 3, "n", 12), ("b", 3, 12, "m"), ("b", 3, "m", 20), PLAIN,
         sizes=({"b": 2, "n": 9, "m": 31}, {"b": 1, "n": 33, "m": 8}),
     ),
@@ -257,7 +257,7 @@ def test_each_gemm_alone_is_the_alternative():
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
 def test_panels_follow_the_target(target: str):
-    (kernel,) = (k for _, k in lowered(CASES["open length"], "dedupe_kernels").kernels)
+    (kernel,) = (k for _, k in lowered(CASES["dynamic length"], "dedupe_kernels").kernels)
     sch = schedule_kernel(kernel, parse(target), "attention")
     assert {plan.algorithm for plan in sch.plans.values()} == {"attention"}
     (panels,) = split_kernel(sch.kernel).temporaries

@@ -1,4 +1,4 @@
-"""Every test model imports, verifies, and gives ONNX Runtime's answers through the interpreter."""
+"""Every test model imports, verifies, and gives ONNX Runtime's outputs through the interpreter."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.models.peers import assert_agree, onnxruntime_answers
 
 
 def model(size: str) -> onnx.ModelProto:
-    """A product and a convolution, and a sum over an axis of open size beside them."""
+    """A matmul, a convolution, and a sum over a dynamic axis."""
     rng = np.random.default_rng(0)
     weights = {"w": (64, 32), "f": (8, 4, 3, 3)}
     graph = helper.make_graph(

@@ -34,7 +34,7 @@ def light_model(name: str) -> Case:
 
 @cache
 def bert_two_layers(hidden: int = 128, batch: int = 2, length: int = 12) -> Case:
-    """A two-layer BERT with open batch and length, padding in the last sequence."""
+    """A two-layer BERT with dynamic batch and length, padding in the last sequence."""
     r = rng(90)
     ids = r.integers(0, VOCABULARY, (batch, length))
     mask = np.ones((batch, length), np.int64)

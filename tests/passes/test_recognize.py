@@ -1,4 +1,4 @@
-"""recognize: each formula in the spellings that exporters use, and those that only look like it."""
+"""recognize: each formula in the forms that exporters write, and those that only look like it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import math
 from itertools import islice
 
 from ingot.arith import expr as arith
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Type
 from ingot.support.errors import IngotError
 
 MAX_NODES = 200_000  # with functions inlined, which may grow exponentially; heuristic
@@ -33,8 +33,6 @@ def check_size(type: Type, where: str) -> None:
     """An error for a tensor with a negative size, too many axes or too many bytes. Dynamic
     dimensions count as 1: they are checked at run time. So do axes of size 0: the products of the
     other sizes are still strides."""
-    if not isinstance(type, TensorType):
-        return
     check_rank(type.rank, where)
     if not all(is_small_expr(size, MAX_TERMS) for size in type.shape):
         what = f"a dimension is an expression of more than {MAX_TERMS} terms, or overflows"

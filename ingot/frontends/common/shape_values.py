@@ -28,7 +28,7 @@ from ingot.frontends.common.symbolic_ops import SYMBOLIC_OPS, depends_on_data, o
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
 from ingot.graph.opdef import Kind, lookup
-from ingot.graph.types import Symbol, TensorType, tensor
+from ingot.graph.types import Symbol, tensor
 from ingot.support.errors import IngotError
 
 MAX_ELEMENTS = 1024  # elements of an integer tensor that is evaluated; heuristic
@@ -288,7 +288,7 @@ class ShapeValues:
 
 
 def _static(value: Value) -> tuple[int, ...] | None:
-    return value.type.static_shape if isinstance(value.type, TensorType) else None
+    return value.type.static_shape
 
 
 def _limit(dtype: DType) -> int:
@@ -336,4 +336,4 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, Expr)
 
 
-__all__ = ["Ratio", "ShapeValues", "Unknown"]
+__all__ = ["ShapeValues", "Unknown"]

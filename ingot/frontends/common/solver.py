@@ -23,7 +23,7 @@ from ingot.arith.simplify import simplifier
 from ingot.frontends.common.names import claim
 from ingot.graph.ir import Graph, Node, Value, make_attrs, replace
 from ingot.graph.opdef import SizeMismatch
-from ingot.graph.types import Dim, Symbol, TensorType, Type
+from ingot.graph.types import Dim, Symbol, Type
 from ingot.support.errors import IngotError
 
 Range = tuple[int, int | None]  # lower and upper bound (None: unbounded), both inclusive
@@ -132,7 +132,7 @@ class SizeSolver:
         return simplifier(ranges).simplify(arith.substitute(size, self._equal))
 
     def resolve_type(self, type: Type) -> Type:
-        if not self.learnt or not isinstance(type, TensorType):
+        if not self.learnt:
             return type
         shape = tuple(map(self.resolve, type.shape))
         return type if shape == type.shape else replace(type, shape=shape)

@@ -39,7 +39,7 @@ def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     then, other = (branch_of(ctx, node, name) for name in ("then_branch", "else_branch"))
     if then is None or other is None:
         return only_branch(ctx, node, then, other)
-    if ranks_differ(ctx, node, then.graph, other.graph):
+    if ranks_differ(then.graph, other.graph):
         return chosen_branch(ctx, node, then, other)
     # by name: walking the second branch may have equated sizes in the type of a value
     captures = list({v.name: v for v in (*then.captures, *other.captures)}.values())
@@ -51,10 +51,7 @@ def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return ctx.g.add_all("if", [as_scalar(ctx, ctx.value(node, 0)), *captures], **attrs)
 
 
-def ranks_differ(ctx: Importer, node: OnnxNode, then: Graph, other: Graph) -> bool:
-    for a, b in zip(then.outputs, other.outputs):
-        if not isinstance(a.type, TensorType) or not isinstance(b.type, TensorType):
-            raise ctx.unsupported(node, f"its branches return {a.type} and {b.type}, not tensors")
+def ranks_differ(then: Graph, other: Graph) -> bool:
     return any(a.tensor.rank != b.tensor.rank for a, b in zip(then.outputs, other.outputs))
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
+# field numbers of onnx.proto: ModelProto, GraphProto, TensorProto, StringStringEntryProto
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 EXTERNAL_DATA, DATA_LOCATION, KEY, VALUE = 13, 14, 1, 2
 LARGE_BYTES = 1 << 20  # size of an initializer from which it is stripped; heuristic
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protobuf
 
 
 class UnexpectedEncoding(Exception):

@@ -249,6 +249,7 @@ def uint_of(dtype: DType) -> DType:
     return dtypes.of(f"u{dtype.bits}")
 
 
+# stored bits of the mantissa, and bias of the exponent: IEEE 754
 MANTISSA = {"f32": 23, "f64": 52}
 BIAS = {"f32": 127, "f64": 1023}
 

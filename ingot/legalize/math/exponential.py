@@ -38,7 +38,7 @@ class _Exp(NamedTuple):
     tiny_expm1: float  # expm1 is -1 below
 
 
-LOG2E = 1.4426950408889634
+LOG2E = 1.4426950408889634  # log2(e), rounded to f64
 
 _EXP = {
     "f32": _Exp(

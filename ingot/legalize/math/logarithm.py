@@ -20,13 +20,13 @@ _ATANH_F64 = (
     0.6666666666666735, 0.39999999999409325, 0.28571428743697586, 0.22222198427405992,
     0.18183572457138392, 0.15313829057845083, 0.14798294501859974,
 )  # fmt: skip
-LN2 = {
+LN2 = {  # ln 2 as a sum; the first term has trailing zeros, so that exponent · term is exact
     "f32": (0.693145751953125, 1.428606765330187e-06),
     "f64": (0.6931471803691238, 1.9082149292705877e-10),
 }
-LOG2E_F32 = (1.4426950216293335, 1.9259629911266175e-08)
-_ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
-_MANTISSA = {"f32": 23, "f64": 52}
+LOG2E_F32 = (1.4426950216293335, 1.9259629911266175e-08)  # log2(e) as a sum of two f32
+_ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}  # the bits of √½
+_MANTISSA = {"f32": 23, "f64": 52}  # stored bits of the mantissa
 _TINY = {"f32": 2.0**-126, "f64": 2.0**-1022}  # the smallest normal number
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from ingot import dtypes
 from ingot.dtypes import DType
-from ingot.legalize.math.code import V, copy_sign, rounded, select
+from ingot.legalize.math.code import V, rounded, select
 
 INF, NAN = float("inf"), float("nan")
-_INF_BITS = 0x7F800000
+_INF_BITS = 0x7F800000  # the bits of infinity as f32
 
 
 class Format(NamedTuple):
@@ -199,5 +199,5 @@ def clamped_int(x: V, dtype: DType) -> V:
     return (select(cut < low, low, cut) if low else cut).to(dtype)
 
 
-__all__ = ["FORMATS", "clamped_int", "copy_sign", "from_f32", "int_to_f32", "is_narrow_float",
+__all__ = ["FORMATS", "clamped_int", "from_f32", "int_to_f32", "is_narrow_float",
            "is_narrow_int", "modular_int", "round_to_odd_f32", "to_f32", "wrapped_int"]  # fmt: skip

@@ -28,7 +28,8 @@ from ingot.legalize.math.code import (
     uint_of,
 )
 
-TWO_OVER_PI = 0.6366197723675814
+TWO_OVER_PI = 0.6366197723675814  # 2/π, rounded to f64
+# π/2 as a sum of three f64
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 _DIGITS = (  # of 2/π after the point, in hexadecimal
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a42"
@@ -38,7 +39,7 @@ _DIGITS = (  # of 2/π after the point, in hexadecimal
 )
 # 32 bits each; the zeros are for arguments whose window begins before the point
 _WORDS = (0, *(int(_DIGITS[i : i + 8], 16) for i in range(0, len(_DIGITS), 8)))
-_LIMB = 0xFFFFFFFF
+_LIMB = 0xFFFFFFFF  # mask of a 32-bit limb
 
 
 class _Near(NamedTuple):

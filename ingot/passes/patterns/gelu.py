@@ -13,7 +13,7 @@ from ingot.passes.patterns.matcher import Matcher, composite, either
 
 LAST = ("mul", "div")
 MAKES = "gelu"
-CUBIC = 0.044715
+CUBIC = 0.044715  # of the tanh approximation (Hendrycks and Gimpel, 2016)
 
 
 def find(matcher: Matcher, node: Node) -> Node | None:

@@ -23,8 +23,8 @@ from ingot.support.errors import IngotError
 
 FLAGS = ("-std=c99", "-shared", "-fPIC")
 ON_PATH = ("cc", "gcc", "clang")
-# zig compiles for this very machine unless told otherwise, but the cache may be shared with others;
-# and for AVX-512 its clang 22 vectorises some loops wrongly (ceil of bfloat16; seen with 22.1.8)
+# zig compiles for this very machine by default, but other machines may use the same cache; and for
+# AVX-512 its clang 22 vectorises some loops wrongly (ceil of bfloat16; seen with 22.1.8)
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 HINT = "install one (apt install gcc, or pip install ziglang), or set INGOT_CC"
 

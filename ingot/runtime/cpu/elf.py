@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ingot.support.errors import IngotError
 
+# numbers of the ELF specification
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 2, 4, 8
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
 MACHINES = {62: "x86_64", 183: "aarch64"}

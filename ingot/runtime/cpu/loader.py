@@ -22,7 +22,7 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
-# Machines whose instruction cache sees what was written: others must be told.
+# Machines whose instruction cache is coherent with stores; on others it must be invalidated.
 _COHERENT = ("x86_64",)
 
 
@@ -67,7 +67,7 @@ def _clear_cache() -> Any:
     except (OSError, AttributeError) as error:
         raise IngotError(
             "codegen-failed",
-            "the instruction cache cannot be told of new code",
+            "the instruction cache cannot be invalidated for new code",
             why=str(error),
             hint="install libgcc_s.so.1 (Debian: libgcc-s1)",
         ) from error

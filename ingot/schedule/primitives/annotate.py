@@ -9,7 +9,7 @@ from ingot.loops.ir import Block, For, Kernel
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, put, raise_if
 
-MAX_UNROLL_FACTOR = 64  # heuristic
+MAX_UNROLL_FACTOR = 64  # iterations of k_unroll; heuristic
 
 
 def annotate(kernel: Kernel, node: For | Block, key: str, value: Any) -> Result:

@@ -17,7 +17,7 @@ from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, put, raise_if
 
 ANNOTATION = "pipeline"
-MAX_STAGES = 8  # heuristic
+MAX_STAGES = 8  # iterations in flight; heuristic
 
 
 def pipeline(kernel: Kernel, loop: For, stages: int) -> Result:

@@ -14,7 +14,7 @@ from ingot.schedule import checks
 from ingot.schedule.checks import Problem
 from ingot.schedule.primitives.base import Result, put, raise_if
 
-MAX_COPIES = 256  # iterations; heuristic
+MAX_COPIES = 256  # iterations of an unrolled loop, against code size; heuristic
 
 
 def unroll(kernel: Kernel, loop: For) -> Result:

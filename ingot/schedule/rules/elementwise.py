@@ -35,7 +35,7 @@ MAX_UNROLL = 16  # iterations of a loop that is fully unrolled; heuristic
 MATH_WEIGHT = 8  # cost of one Math call in plain operations; heuristic
 MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuristic
 UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic
-CHUNKS_PER_CORE = 32  # iterations of the parallel loop per core, for balance; docs/performance.md
+CHUNKS_PER_CORE = 32  # iterations of the parallel loop per core; docs/performance.md, "Transposes"
 MATH_INTERLEAVE = (
     2  # vector registers per operation with Math calls; measured on gelu, erf, sigmoid
 )

@@ -84,7 +84,7 @@ def _is_big(count: int | None) -> bool:
 
 
 def _one_result(info: BlockInfo) -> str:
-    return f"one result: {min(info.outputs)} takes every step"
+    return f"one result: {min(info.outputs)} is updated by every iteration"
 
 
 def _consumer(sch: Schedule, info: BlockInfo) -> BlockRef | None:

@@ -43,7 +43,7 @@ def why_scalar(info: BlockInfo, eager: bool) -> str:
     """Why a reduction has no lanes: what `find_lanes` found, or that each plan was refused."""
     spatial = [a for a in info.spatial if a.extent != 1]
     if not spatial or not info.loads:
-        return f"one result: {min(info.outputs)} takes every step"
+        return f"one result: {min(info.outputs)} is updated by every iteration"
     gathered = [x.buffer.name for x in info.loads if _gathers(x, spatial[-1])]
     if gathered:
         return f"data-dependent index into {gathered[0]}"

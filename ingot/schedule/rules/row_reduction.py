@@ -46,9 +46,8 @@ from ingot.support import options
 from ingot.target import Target
 
 TILE_VECTORS = 4  # vectors of the last axis per row tile, at most; heuristic
-PARTIAL_VECTORS = (
-    4  # accumulators of a row, at most, to hide the latency of add; docs/performance.md
-)
+# Accumulators of a row, at most, to hide the latency of add; docs/performance.md, "Row reductions".
+PARTIAL_VECTORS = 4
 MIN_VECTORS_PER_PARTIAL = 4  # vectors of a row per accumulator; heuristic
 
 

@@ -1,7 +1,7 @@
 """The device: Ingot's program interpreter stands in for the machine.
 
-A module holds the program's text; the constants lie where the plan has put them. The memory of the
-device is the host's, so its arrays are numpy's.
+A module holds the program's text; its constants are at the offsets of the memory plan. The memory
+of the device is the host's, so its arrays are numpy's.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Device:
         return np.from_dlpack(value)
 
     def synchronize(self) -> None:
-        """The interpreter is never behind."""
+        """Nothing to wait for: the interpreter runs synchronously."""
 
 
 DEVICE = Device()

@@ -12,7 +12,7 @@ from ingot.runtime.cpu.native.thread_pool import field_at as _at
 from ingot.runtime.cpu.native.thread_pool import pool_run_text, pool_text, worker_text
 from ingot.support.abi import CTX, DYNAMIC, DYNAMIC_BYTES, SYSTEM
 
-FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
+FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129  # linux/futex.h
 
 
 def support_text(triple: str, spin_count: int, yield_count: int) -> str:

@@ -23,7 +23,7 @@ from ingot.support.abi import FAILED, QUEUE_BITS, QUEUE_BYTES, SERVICES, SYNC, S
 # A thread's state in a launch: how many threads' ranges it has exhausted; its chunk, low … high-1;
 # how many chunks it has done, or found to be empty, and not published yet.
 STATE = "{i64, i64, i64, i64}"
-UNPUBLISHED = 3
+UNPUBLISHED = 3  # the index of that count in STATE
 
 
 def next_chunk_text() -> str:
