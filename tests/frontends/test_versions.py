@@ -103,6 +103,21 @@ def test_a_sum_over_no_rows() -> None:
         assert top.shape == (1, 3) and (np.isneginf(top).all() if n == 0 else True)
 
 
+def test_shapes_of_empty_outputs_that_hold_from_1_on() -> None:
+    """x[:1] has 1 row and x[1:] n - 1, but of no rows both have none."""
+    ends = {"zero": [0], "one": [1], "many": [9]}
+    parts = [node("Slice", "x zero one zero", "head"), node("Slice", "x one many zero", "tail")]
+    for part in parts:
+        name = part.output[0]
+        proto = simple(
+            part, inputs=[info("x", ["n", "m"])], outputs=[info(name, [None, "m"])], **ends
+        )
+        exe = ingot.compile(proto)
+        for n, m in ((3, 0), (0, 0), (0, 2), (2, 3)):
+            rows = min(n, 1) if name == "head" else max(n - 1, 0)
+            assert exe(ones(n, m))[0].shape == (rows, m)
+
+
 def test_the_largest_of_nothing_names_the_node() -> None:
     proto = simple(
         node("ArgMax", "x", "y", axis=0),
