@@ -118,6 +118,19 @@ def test_shapes_of_empty_outputs_that_hold_from_1_on() -> None:
             assert exe(ones(n, m))[0].shape == (rows, m)
 
 
+def test_a_slice_that_is_empty_at_every_size() -> None:
+    bounds = {"starts": [5, -2], "ends": [3, 9], "axes": [1, 2], "steps": [3, 1]}
+    proto = simple(
+        node("Slice", "x starts ends axes steps", "y"),
+        inputs=[info("x", ["m", "n", 4])],
+        outputs=[info("y", [None, None, 2])],
+        **bounds,
+    )
+    exe = ingot.compile(proto)
+    for n in (2, 9, 0):
+        assert exe(ones(3, n, 4))[0].shape == (3, 0, 2)
+
+
 def test_the_largest_of_nothing_names_the_node() -> None:
     proto = simple(
         node("ArgMax", "x", "y", axis=0),
