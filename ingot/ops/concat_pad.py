@@ -182,6 +182,8 @@ class Pad(OpDef):
             other = value[()] if value is not None else ir.value_of(0, x.dtype)
             return ir.Load(x, source, mask=mask, other=other)
 
+        if mode != "constant" and any(arith.is_const(d, 0) for d in x.shape):  # no element is read
+            return [b.compute("pad", outputs[0].shape, lambda *point: ir.value_of(0, x.dtype))]
         return [b.compute("pad", outputs[0].shape, formula)]
 
     def _refuse_empty(self, b: Build, sides: Sequence[Side], shape: Sequence[Dim]) -> list[Dim]:
@@ -200,6 +202,8 @@ class Pad(OpDef):
             for shape, before, after in rows:
                 attrs = {"before": before, "after": after, "mode": mode}
                 found.append(Sample((common.floats(*shape),), attrs))
+            attrs = {"before": (1, 0), "after": (2, 0), "mode": mode}
+            found.append(Sample((common.floats(3, 0),), attrs))
         attrs = {"before": (1, 2), "after": (0, 1), "mode": "constant"}
         for dtype in SAMPLED:
             x = common.data(2, 3, dtype=dtype)

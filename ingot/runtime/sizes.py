@@ -102,9 +102,18 @@ def _check_port(port: Port, shape: Shape, values: dict[str, tuple[int, str]]) ->
 
 def _empty_symbols(package: Package, known: dict[str, int]) -> set[str]:
     """Dimensions that are 0 and otherwise unlimited: the code is for 1 and more, but where no
-    output has an element, none of it need run."""
+    output has an element, none of it need run. Shapes that were simplified for 1 and more, such as
+    that of x[:1], may be wrong for 0: all such dimensions must be kept by every output."""
     free = {s.name for s in package.symbols if (s.low, s.high, s.divisor) == (1, None, 1)}
-    return {name for name in free if known.get(name) == 0}
+    empty = {name for name in free if known.get(name) == 0}
+    ins, outs = (list(map(_plain_dims, ports)) for ports in (package.inputs, package.outputs))
+    is_kept = all(empty <= set(names) for names in outs)
+    is_unique = all(names.count(name) <= 1 for names in ins for name in empty)
+    return empty if is_kept and is_unique else set()
+
+
+def _plain_dims(port: Port) -> list[str]:
+    return [dim.name for dim in port.shape if isinstance(dim, arith.Var)]
 
 
 def _check_range(package: Package, symbol, value: int) -> None:

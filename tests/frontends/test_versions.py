@@ -103,6 +103,34 @@ def test_a_sum_over_no_rows() -> None:
         assert top.shape == (1, 3) and (np.isneginf(top).all() if n == 0 else True)
 
 
+def test_shapes_of_empty_outputs_that_hold_from_1_on() -> None:
+    """x[:1] has 1 row and x[1:] n - 1, but of no rows both have none."""
+    ends = {"zero": [0], "one": [1], "many": [9]}
+    parts = [node("Slice", "x zero one zero", "head"), node("Slice", "x one many zero", "tail")]
+    for part in parts:
+        name = part.output[0]
+        proto = simple(
+            part, inputs=[info("x", ["n", "m"])], outputs=[info(name, [None, "m"])], **ends
+        )
+        exe = ingot.compile(proto)
+        for n, m in ((3, 0), (0, 0), (0, 2), (2, 3)):
+            rows = min(n, 1) if name == "head" else max(n - 1, 0)
+            assert exe(ones(n, m))[0].shape == (rows, m)
+
+
+def test_a_slice_that_is_empty_at_every_size() -> None:
+    bounds = {"starts": [5, -2], "ends": [3, 9], "axes": [1, 2], "steps": [3, 1]}
+    proto = simple(
+        node("Slice", "x starts ends axes steps", "y"),
+        inputs=[info("x", ["m", "n", 4])],
+        outputs=[info("y", [None, None, 2])],
+        **bounds,
+    )
+    exe = ingot.compile(proto)
+    for n in (2, 9, 0):
+        assert exe(ones(3, n, 4))[0].shape == (3, 0, 2)
+
+
 def test_the_largest_of_nothing_names_the_node() -> None:
     proto = simple(
         node("ArgMax", "x", "y", axis=0),

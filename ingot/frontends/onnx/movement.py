@@ -299,24 +299,35 @@ def slice_of(ctx: Importer, x: Value, begin: Dims, sizes: Dims, strides: Sequenc
 def span(
     ctx: Importer, extent: arith.Expr, start: arith.Expr, end: arith.Expr, step: int
 ) -> tuple[arith.Expr, arith.Expr]:
-    """The start and the size of a slice by numpy's rules, as expressions over symbols."""
-    low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    first = clamped(ctx, start, extent, max(low, 0) if step > 0 else low, high)
-    last = clamped(ctx, end, extent, low, high)
+    """The start and the size of a slice by ONNX's rules, as expressions over symbols. Unlike
+    numpy's, a start before the axis is its first element if the step is negative too."""
+    high = extent if step > 0 else extent - 1
+    first = clamped(ctx, start, extent, tidy(ctx, arith.minimum(high, 0)), high)
+    last = clamped(ctx, end, extent, arith.Const(0 if step > 0 else -1), high)
+    if _is_empty(start, end, step):
+        return first, arith.Const(0)
     gap = last - first if step > 0 else first - last
     count = tidy(ctx, arith.maximum(arith.ceildiv(gap, abs(step)), 0))
     return first, count
 
 
+def _is_empty(start: arith.Expr, end: arith.Expr, step: int) -> bool:
+    """Whether constant bounds leave nothing of an axis of any size: clamping keeps their order."""
+    a, b = arith.as_int(start), arith.as_int(end)
+    if a is None or b is None:
+        return False
+    return (a >= b and (a < 0) == (b < 0)) if step > 0 else 0 <= a <= b
+
+
 def clamped(
-    ctx: Importer, bound: arith.Expr, extent: arith.Expr, low: int, high: arith.IntLike
+    ctx: Importer, bound: arith.Expr, extent: arith.Expr, low: arith.Expr, high: arith.IntLike
 ) -> arith.Expr:
     """A bound, with a negative one wrapped, clamped to low … high."""
     number = arith.as_int(bound)
     if number is not None and number >= OPEN_END:
         return tidy(ctx, high)
     if number is not None and number < -OPEN_END:
-        return arith.Const(low)
+        return low
     # 1 where the bound is negative, 0 elsewhere: integer expressions have no select
     is_negative = arith.minimum(arith.maximum(-bound, 0), 1)
     front = bound + extent * tidy(ctx, is_negative)
