@@ -131,6 +131,21 @@ def test_a_slice_that_is_empty_at_every_size() -> None:
         assert exe(ones(3, n, 4))[0].shape == (3, 0, 2)
 
 
+def test_a_slice_of_one_row_broadcasts() -> None:
+    """x[2:3] has one row if there are 3, and then broadcasts; of 1 row it has none."""
+    nodes = [node("Slice", "x two three zero", "row"), node("Add", "row x", "y")]
+    proto = simple(
+        *nodes, inputs=[info("x", ["n", 2])], outputs=[info("y", [None, 2])],
+        zero=[0], two=[2], three=[3],
+    )  # fmt: skip
+    exe = ingot.compile(proto)
+    for n in (5, 3, 1, 7):
+        x = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+        np.testing.assert_array_equal(exe(x)[0], x[2:3] + x)
+    with refused("bad-input", 0, 2, where="'Add_y'"):
+        exe(ones(2, 2))
+
+
 def test_the_largest_of_nothing_names_the_node() -> None:
     proto = simple(
         node("ArgMax", "x", "y", axis=0),

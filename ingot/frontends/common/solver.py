@@ -181,7 +181,12 @@ class SizeSolver:
         apart = self._apart_in_example(a, b)
         if apart is not None:
             return self._decide(mismatch, (a, b), apart)
-        return self._equate(a, b)
+        return self._equate(a, b) or (mismatch.is_broadcast and self._broadcast(a, b))
+
+    def _broadcast(self, a: Dim, b: Dim) -> bool:
+        """Sizes that cannot be equal: one that is 1 over a range, as that of x[2:3], is 1."""
+        one = arith.Const(1)
+        return any(not isinstance(size, arith.Var) and self._narrow(size, one) for size in (a, b))
 
     def _apart_in_example(self, a: Dim, b: Dim) -> tuple[int, int] | None:
         """The two sizes in the example, if they are known and differ."""
