@@ -35,6 +35,7 @@ class Simplifier(RangeAnalysis):
         super().__init__(env, lasts, opaque)
         self._sums: dict[Expr, Sum] = {}
         self._exprs: dict[Expr, Expr] = {}
+        self.proofs: dict[tuple[str, Expr, Expr], bool] = {}  # cache of `bounds.prove`
 
     def simplify(self, expr: Expr) -> Expr:
         found = self._exprs.get(expr)
@@ -118,7 +119,7 @@ class Simplifier(RangeAnalysis):
 
     def _clear_if_full(self) -> None:
         if len(self._sums) > _KEEP:
-            for table in (self._sums, self._exprs, self._ranges, self.zeros):
+            for table in (self._sums, self._exprs, self._ranges, self.zeros, self.proofs):
                 table.clear()
 
 

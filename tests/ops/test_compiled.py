@@ -9,6 +9,8 @@ and its planned program is interpreted.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,6 @@ from ingot.runtime.cpu import module
 from ingot.runtime.package import Package
 from ingot.schedule.rules.explain import UNEXPLAINED
 from ingot.schedule.table import CPU_RULES
-from ingot.support import options
 from ingot.support.errors import IngotError
 from tests.ops.many import Batch, batch, emptied, sample_at
 from tests.ops.single import reference
@@ -58,9 +59,10 @@ def test_samples_compiled(name: str, symbolic: bool, target: str) -> None:
     session.store = case.store
     runs_here = not session.backend.why_not_here(session.target)
     is_first = target == TARGETS[0]
-    with options.override(verify=is_first):  # every stage once; else the planned program alone
-        lowered = pipeline.run_stages(case.graph, session, stop_after="lower")
-        planned = pipeline.run_stages(lowered, session, "merge_axes", "barriers")
+    # every stage is verified once; for the other target the planned program alone
+    session.options = replace(session.options, verify=is_first)
+    lowered = pipeline.run_stages(case.graph, session, stop_after="lower")
+    planned = pipeline.run_stages(lowered, session, "merge_axes", "barriers")
     pipeline.check(planned)
     check_reasons(planned)
     if is_first or not runs_here:

@@ -8,6 +8,7 @@ warning in any text fails here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -30,8 +31,8 @@ def build(case: Batch) -> ingot.Executable:
     """Only the planned program is verified: test_compiled.py has the stages before it."""
     session = api.make_session("c")
     session.store = case.store
-    with options.override(verify=False):
-        planned = pipeline.run_stages(case.graph, session, stop_after="barriers")
+    session.options = replace(session.options, verify=False)
+    planned = pipeline.run_stages(case.graph, session, stop_after="barriers")
     pipeline.check(planned)
     return ingot.Executable(pipeline.run_stages(planned, session, "codegen"))
 
