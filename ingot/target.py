@@ -8,7 +8,7 @@ import LLVM. Feature names are LLVM's.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ingot.dtypes import DType
@@ -122,8 +122,11 @@ KNOWN: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def parse(text: str, host_features: HostFeatures | None = None) -> Target:
-    """The target called `text`; "cpu" is the host that `host_features` describes.
+def parse(
+    text: str, host_features: HostFeatures | None = None, others: Callable[[], list[str]] = list
+) -> Target:
+    """The target called `text`; "cpu" is the host that `host_features` describes. `others` lists
+    the targets of other back ends, for an error.
 
     "x86-64-v3+avx512f+no-bmi2" adds and removes features.
     """
@@ -141,7 +144,7 @@ def parse(text: str, host_features: HostFeatures | None = None) -> Target:
     elif name in KNOWN:
         base = describe(text, *KNOWN[name], cores=DEFAULT_CORES)
     else:
-        raise _unknown(name)
+        raise _unknown(name, others())
     return with_features(base, added, removed) if added or removed else base
 
 
@@ -194,9 +197,9 @@ def _split(text: str) -> tuple[str, list[str], list[str]]:
     return name, [c for c in changes if not c.startswith("no-")], removed
 
 
-def _unknown(name: str) -> IngotError:
-    names = ["cpu", *KNOWN]
-    near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
+def _unknown(name: str, others: list[str]) -> IngotError:
+    names = list(dict.fromkeys(["cpu", *KNOWN, *others]))
+    near = difflib.get_close_matches(name.lower(), names, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return IngotError(
         "bad-target", f"no target is called {name!r}", hint=hint + "known: " + ", ".join(names)

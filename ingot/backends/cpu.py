@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ingot import dtypes
 from ingot import target as targets
-from ingot.backends import shared
+from ingot.backends import registry, shared
 from ingot.backends.base import Stage
 from ingot.backends.packaging import package
 from ingot.backends.plan_contractions import plan_contractions, plan_kernels
@@ -44,7 +44,7 @@ class CpuBackend:
 
     def target(self, text: str) -> targets.Target:
         """The target called `text`; "cpu" is this machine."""
-        return targets.parse(text, host())
+        return targets.parse(text, host(), registry.names)
 
     def why_not_here(self, target: targets.Target) -> str:
         """Why code for `target` cannot run on this machine; empty if it can."""

@@ -20,6 +20,7 @@ from ingot.graph.layouts import blocks_of
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Symbol
 from ingot.graph.views import Views
+from ingot.loops import visit
 from ingot.loops.ir import Kernel
 from ingot.lower.kernels import group_kernel, place
 from ingot.lower.merge_axes import merge_axes
@@ -28,6 +29,7 @@ from ingot.passes.edit import map_subgraphs
 from ingot.program.ir import Program
 from ingot.schedule.decide import Plans, plan_kernel
 from ingot.schedule.rules import Rules
+from ingot.support.errors import IngotError
 from ingot.support.stack import segmented
 from ingot.target import Target
 
@@ -52,6 +54,21 @@ def given_by(body: Graph) -> Given:
     panels = ((name, w) for name, x in layouts if x is not None for w in blocks_of(x).values())
     blocks = (block for n in body.nodes if (block := n.attr("tile_block", None)) is not None)
     return Given(tuple(panels), next(blocks, None))
+
+
+def _check_plans(kernel: Kernel) -> None:
+    """Plans may come from an edited text: each names a block of the kernel, and axes of it."""
+    axes = {block.name: len(block.axes) for block in visit.blocks(kernel.body)}
+    for name, plan in kernel.plans:
+        if name not in axes:
+            why, hint = f"{kernel.name} has no block {name!r}", f"blocks: {', '.join(axes)}"
+            raise IngotError("bad-graph", f"a plan of {name!r} cannot be applied",
+                             where=kernel.origin, why=why, hint=hint)  # fmt: skip
+        used = [i for p in plan.choices for i in (p.rows, p.lanes, *p.k) if i is not None]
+        if used and max(used) >= axes[name]:
+            why = f"the block has {axes[name]} axes, numbered from 0"
+            raise IngotError("bad-graph", f"the plan of {name!r} names axis {max(used)}",
+                             where=kernel.origin, why=why, hint=f"0 to {axes[name] - 1}")  # fmt: skip
 
 
 class _Planner:
@@ -80,6 +97,7 @@ class _Planner:
         return replace(node, attrs=make_attrs({**node.attr_map, "plans": show_plans(found)}))
 
     def kernel(self, kernel: Kernel) -> Kernel:
+        _check_plans(kernel)
         return replace(kernel, plans=kernel.plans or self.plans(kernel, kernel.family, None))
 
     def plans(self, kernel: Kernel, family: str, given: Given | None) -> Plans:

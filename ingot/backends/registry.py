@@ -31,6 +31,11 @@ def identity(target: str) -> tuple[str, str, str]:
     return _plugin(target).identity
 
 
+def names() -> list[str]:
+    """The names of all back ends; none is loaded."""
+    return [plugin.name for plugin in plugins.all_of(GROUP, BUILT_IN)]
+
+
 def installed() -> list[Installed[Backend]]:
     """Every back end; one that fails to load does not hide the others."""
     return plugins.installed(GROUP, BUILT_IN)

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ingot import api, cache
+from ingot import api, backends, cache
 from ingot.cli.options import NewFile, Shapes, check_stage, command, complete_stage, size_bytes
 from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
 from ingot.cli.sizes import named_sizes
@@ -102,8 +102,20 @@ def compile_command(
 
 def _save(made: Package, path: Path, backend: Any) -> None:
     """As a plan file, or in a format of the back end's own where the name ends in its suffix."""
-    export = getattr(backend, "exports", {}).get(path.suffix)  # few back ends have any
-    export(made, path) if export is not None else plan_file.save(str(path), made)
+    export = _exports(backend).get(path.suffix)
+    if export is not None:
+        export(made, path)
+        return
+    for other in backends.installed():
+        if path.suffix in _exports(other.loaded):
+            what = f"a package of the back end {backend.name} is no {path.suffix} file"
+            hint = f"--target {other.plugin.name}, or another suffix for a plan file"
+            raise IngotError("bad-option", what, where=str(path), hint=hint)
+    plan_file.save(str(path), made)
+
+
+def _exports(backend: Any) -> Any:
+    return getattr(backend, "exports", {})  # few back ends have any
 
 
 def _read(model: Path, start_from: str | None, session: Any) -> Any:

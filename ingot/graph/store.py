@@ -90,7 +90,7 @@ class ConstantStore:
             raise IngotError(
                 "bad-graph",
                 f"constant @{ref.digest} is not in the store",
-                hint="an IR read from text needs the constants file that was saved with it",
+                hint="a text to continue from needs constants.npz in its folder: dump it with --dump",
             )
         if isinstance(found, LazyConstant):
             found = self._arrays[ref.digest] = _read_only(found.materialize())

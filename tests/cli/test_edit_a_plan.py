@@ -71,3 +71,26 @@ def test_what_is_no_plan_is_refused_with_its_place(dumped: Path):
     done = CliRunner().invoke(main, ["compile", str(text), *TARGET, "--start-from", "lower"])
     assert done.exit_code and "[bad-text]" in done.output
     assert "tile=6by16" in done.output and "tile=6x2x8" in done.output
+
+
+@pytest.mark.parametrize(
+    "old, new, facts",
+    [
+        ("axes=0,1", "axes=0,7", ["axis 7", "0 to 2"]),
+        ("matmul: gemm", "mm: gemm", ["'mm'", "blocks: ", "matmul"]),
+    ],
+)
+def test_a_plan_of_another_block_is_refused(dumped: Path, old: str, new: str, facts: list[str]):
+    text = dumped.with_name("other.txt")
+    text.write_text(dumped.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    done = CliRunner().invoke(main, ["compile", str(text), *TARGET, "--start-from", "lower"])
+    assert done.exit_code and "[bad-graph]" in done.output, done.output
+    assert all(fact in done.output for fact in facts), done.output
+
+
+def test_a_format_of_another_back_end_is_refused(dumped: Path):
+    """No plan file is written under a name that promises C."""
+    file = dumped.with_name("model.c")
+    model = dumped.with_name("model.onnx")
+    done = CliRunner().invoke(main, ["compile", str(model), *TARGET, "--save", str(file)])
+    assert done.exit_code and "--target c" in done.output and not file.exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ingot.runtime.cpu.code import Code
@@ -150,9 +151,10 @@ class Context:
         ctypes.memset(self._at["sync"], 0, abi.SYNC_BYTES)  # a call clears the queues itself
         return found
 
-    def __del__(self) -> None:
-        # at exit, a daemon thread may still be using this memory; the system frees it then
-        if not self._has_memory or sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # at exit, a daemon thread may still be using this memory, and modules may be gone; the
+        # system frees it then
+        if not self._has_memory or is_finalizing():
             return
         for i in range(len(self._package.arenas)):
             free(self._arenas[i])
