@@ -62,13 +62,16 @@ def _check_plans(kernel: Kernel) -> None:
     for name, plan in kernel.plans:
         if name not in axes:
             why, hint = f"{kernel.name} has no block {name!r}", f"blocks: {', '.join(axes)}"
-            raise IngotError("bad-graph", f"a plan of {name!r} cannot be applied",
-                             where=kernel.origin, why=why, hint=hint)  # fmt: skip
+            raise _bad_plan(f"a plan of {name!r} cannot be applied", kernel, why, hint)
         used = [i for p in plan.choices for i in (p.rows, p.lanes, *p.k) if i is not None]
         if used and max(used) >= axes[name]:
             why = f"the block has {axes[name]} axes, numbered from 0"
-            raise IngotError("bad-graph", f"the plan of {name!r} names axis {max(used)}",
-                             where=kernel.origin, why=why, hint=f"0 to {axes[name] - 1}")  # fmt: skip
+            what, hint = f"the plan of {name!r} names axis {max(used)}", f"0 to {axes[name] - 1}"
+            raise _bad_plan(what, kernel, why, hint)
+
+
+def _bad_plan(what: str, kernel: Kernel, why: str, hint: str) -> IngotError:
+    return IngotError("bad-graph", what, where=kernel.origin or kernel.name, why=why, hint=hint)
 
 
 class _Planner:

@@ -90,7 +90,7 @@ class ConstantStore:
             raise IngotError(
                 "bad-graph",
                 f"constant @{ref.digest} is not in the store",
-                hint="a text to continue from needs constants.npz in its folder: dump it with --dump",
+                hint="a text to continue from needs constants.npz in its folder; --dump writes it",
             )
         if isinstance(found, LazyConstant):
             found = self._arrays[ref.digest] = _read_only(found.materialize())

@@ -170,6 +170,8 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
 def _hint(data: bytes) -> str:
     if data.startswith(b"PK"):  # torch.save, torch.jit.save and torch.export.save write archives
         return "a PyTorch archive? load it there, then torch.onnx.export(module, args, path)"
+    if data.startswith(b"# ingot "):
+        return "a dump of Ingot's: ingot compile FILE --start-from STAGE continues from it"
     return "was the file downloaded completely?"
 
 
