@@ -157,6 +157,25 @@ def flatten(term: Expr, facts: RangeAnalysis) -> Expr:
     return chain(kept, type(term))
 
 
+def unclamp(term: Expr, facts: RangeAnalysis) -> Expr | None:
+    """max(a, r - min(d, c))  →  max(a, r - d)   where r - c ≤ a; min and max may be exchanged"""
+    kind = type(term)
+    dual = ir.Min if kind is ir.Max else ir.Max
+    found = list(operands(term, kind))
+    for i, one in enumerate(found):
+        others, total = found[:i] + found[i + 1 :], facts.normal(one)
+        for product, weight in total.items():
+            if len(product) != 1 or weight != -1 or type(product[0]) is not dual:
+                continue
+            rest = sums.plus(total, {product: -1}, -1)
+            ends = (facts.normal(e) for e in operands(product[0], dual))
+            cases = [sums.to_expr(sums.plus(rest, end, -1)) for end in ends]
+            kept = [x for x in cases if not any(_dominates(kind, o, x, facts) for o in others)]
+            if len(kept) < len(cases):
+                return chain([*others, *kept], kind)
+    return None
+
+
 def chain(items: Sequence[Expr], kind: type[Expr]) -> Expr:
     """[a, b, c]  →  max(c, max(b, a))"""
     result = items[0]
@@ -205,6 +224,8 @@ RULES = RuleSet(
         Rule("mod_of_multiples", x % y, mod_multiples),
         Rule("mod_of_mods", x % d, mod_inner_mods),
         Rule("mod_by_common_factor", x % d, mod_common, when=lambda d: d > 0),
+        Rule("min_of_clamped", op("min", x, y), unclamp),
+        Rule("max_of_clamped", op("max", x, y), unclamp),
         Rule("min_of_many", op("min", x, y), flatten),
         Rule("max_of_many", op("max", x, y), flatten),
     ],

@@ -29,6 +29,7 @@ from ingot.ops.common import (
     is_narrow,
     narrow,
     normalize_axis,
+    require_same_dim,
     require_same_dtype,
     tensor_type,
     wide_dtype,
@@ -53,8 +54,9 @@ def per_channel(op: str, x: TensorType, params: Sequence[TensorType]) -> None:
     if x.rank < 2:
         raise type_error(op, f"expects a batch and a channel axis, got {x}")
     for p in params:
-        if p.shape != (x.shape[1],):
+        if p.rank != 1:
             raise type_error(op, f"{p} is not one value for each of {x.shape[1]} channels")
+        require_same_dim(op, p.shape[0], x.shape[1], "there is one value for each channel")
 
 
 def channels_shape(param: Value, rank: int) -> tuple[Dim, ...]:

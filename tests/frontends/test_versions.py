@@ -163,3 +163,18 @@ def test_a_loaded_plan_has_one_version(tmp_path, added) -> None:
     assert plan(ones(0), ones(0))[0].shape == (0,)
     with refused("bad-input", 1, 5, "'n'"):
         plan(ones(1), ones(5))
+
+
+def test_a_dynamic_channel_count_that_the_parameters_fix() -> None:
+    """Exporters leave the channel axis dynamic; scale and bias of one element make it 1."""
+    weights = {"scale": np.float32([2]), "bias": np.float32([0.5])}
+    proto = simple(
+        node("InstanceNormalization", "x scale bias", "y"), inputs=[info("x", ["n", "c", "t"])],
+        outputs=[info("y", ["n", "c", "t"])], **weights,
+    )  # fmt: skip
+    exe = ingot.compile(proto)
+    x = ones(2, 1, 7)
+    want = 2 * (x - x.mean(2, keepdims=True)) / np.sqrt(x.var(2, keepdims=True) + 1e-5) + 0.5
+    np.testing.assert_allclose(exe(x)[0], want, rtol=1e-5, atol=1e-5)
+    with refused("bad-input", "c = 3", hint=False):
+        exe(ones(2, 3, 7))
