@@ -89,4 +89,5 @@ def test_padding_is_done_per_block_of_channels(taps, cores, l2_bytes, by_block):
     first = [sch.loops(sch.block(name))[0] for name in ("around", "Y", "Z")]
     assert (first[0] == first[1], first[1] == first[2]) == (by_block, True)
     assert sch.at_loop(first[1]).kind is LoopKind.PARALLEL
-    assert_same(padded(taps), sch.kernel)
+    if by_block:  # the other order is that of depthwise convolutions without padding, above
+        assert_same(padded(taps), sch.kernel)
