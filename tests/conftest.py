@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 os.environ["INGOT_WORK_PER_THREAD_US"] = "0"  # small models must meet their second thread here
@@ -13,6 +14,8 @@ os.environ["INGOT_CACHE_MODELS"] = "0"
 # child processes share compiled modules, and leave none in the tree
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = os.environ["INGOT_CACHE_DIR"] + "-bytecode"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; children inherit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from ingot.graph import text as graph_text
 from ingot.graph import verify as graph_verify
