@@ -59,8 +59,9 @@ class Versions:
             if not other.where:
                 raise error from other
             why = "; ".join(filter(None, (error.what, error.why)))
+            hint = error.hint or other.hint
             raise IngotError(
-                "bad-input", other.what, where=other.where, why=why, hint=error.hint
+                "bad-input", other.what, where=other.where, why=why, hint=hint
             ) from other
         self._made.append(made)
         return made

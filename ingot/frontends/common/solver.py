@@ -75,7 +75,9 @@ class SizeSolver:
             len(wanted) != len(shape)
             or any(n not in (None, size) for n, size in zip(map(self._value, shape), wanted))
         ):
-            raise IngotError("bad-input", f"input {value!r} cannot have shape {list(wanted)}")
+            shown = ", ".join(map(str, shape))
+            what = f"input {value!r} cannot have shape {list(wanted)}"
+            raise IngotError("bad-input", what, hint=f"the model takes [{shown}]")
 
     def _value(self, size: Dim) -> int | None:
         """A size in the example; None if it has none."""
@@ -201,7 +203,8 @@ class SizeSolver:
             return self._equate(sizes[values.index(1)], arith.Const(1))
         (a, b), (x, y) = mismatch.sizes, values
         rule = "neither equal nor 1" if mismatch.is_broadcast else "not equal"
-        raise IngotError("bad-input", f"sizes {a} = {x} and {b} = {y} are {rule}")
+        hint = "give inputs whose shapes fit each other; the node above needs it"
+        raise IngotError("bad-input", f"sizes {a} = {x} and {b} = {y} are {rule}", hint=hint)
 
     def _equate(self, a: Dim, b: Dim) -> bool:
         """Make two sizes equal for all inputs."""
