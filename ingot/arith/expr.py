@@ -24,10 +24,11 @@ IntLike = Union[int, "Expr"]
 class Expr:
     """Base of the integer grammar; compare with `==` (structural; a Const also equals its int)."""
 
-    __slots__ = ("_hash", "_names")
+    __slots__ = ("_hash", "_names", "_opaques")
     _fields: tuple[str, ...] = ()
     _hash: int
     _names: frozenset[str]
+    _opaques: tuple[Opaque, ...]
 
     def _key(self) -> tuple:
         return tuple(getattr(self, field) for field in self._fields)
@@ -421,6 +422,18 @@ def free_vars(expr: IntLike) -> frozenset[str]:
         names = frozenset(e.name for e in walk(expr) if isinstance(e, Var))
         object.__setattr__(expr, "_names", names)
         return names
+
+
+def opaques(expr: IntLike) -> tuple[Opaque, ...]:
+    """The opaque leaves, in pre-order; cached in each node."""
+    if isinstance(expr, int | Const | Var):
+        return ()
+    try:
+        return expr._opaques
+    except AttributeError:
+        found = tuple(e for e in walk(expr) if isinstance(e, Opaque))
+        object.__setattr__(expr, "_opaques", found)
+        return found
 
 
 _PRECEDENCE = {Add: 1, Sub: 1, Mul: 2, FloorDiv: 2, Mod: 2}

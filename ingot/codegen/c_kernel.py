@@ -23,7 +23,7 @@ from ingot.codegen.c_text import (
     unprintable,
     value_type,
 )
-from ingot.codegen.c_values import ValuePrinter, has_loaded_data
+from ingot.codegen.c_values import ValuePrinter
 from ingot.loops import ir, visit
 from ingot.loops.frame import reasons, scratch_layout
 from ingot.support.errors import IngotError
@@ -142,7 +142,7 @@ class _Printer:
 
     def loop(self, s: ir.For) -> None:
         start, stop = self.values.index(s.start), self.values.index(s.stop)
-        if has_loaded_data(s.stop):  # the body may store where it was loaded
+        if arith.opaques(s.stop):  # the body may store where it was loaded
             stop = self.variable("int64_t", stop)
         low = bounds_of(s.start, self.values.ranges).low
         high = bounds_of(s.stop, self.values.ranges).high

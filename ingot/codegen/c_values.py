@@ -71,7 +71,7 @@ class ValuePrinter:
                 name = self.helpers.use("min" if isinstance(e, arith.Min) else "max", dtypes.i64)
                 return f"{name}({self.index(e.a)}, {self.index(e.b)})"
             case arith.Binary(a=a, b=b):
-                return self._sum(e.symbol, self.index(a), self.index(b), has_loaded_data(e))
+                return self._sum(e.symbol, self.index(a), self.index(b), bool(arith.opaques(e)))
         raise TypeError(f"not an integer expression: {e!r}")
 
     def _sum(self, symbol: str, a: str, b: str, wraps: bool) -> str:
@@ -244,7 +244,3 @@ def _is_unsigned(dtype: DType) -> bool:
 
 def _shifts_within(e: ir.Binary) -> bool:
     return isinstance(e.b, ir.Lit) and 0 <= e.b.value < width(e.dtype)
-
-
-def has_loaded_data(e: arith.Expr) -> bool:
-    return any(isinstance(x, arith.Opaque) for x in arith.walk(e))

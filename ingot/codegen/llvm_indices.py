@@ -45,7 +45,7 @@ class IndexPrinter:
                 return self.fn.call("i64", f"llvm.{name}.i64", args)
             case arith.Binary(a=a, b=b):
                 op = {"+": "add", "-": "sub", "*": "mul"}[e.symbol]
-                flag = "" if has_loaded_data(e) else " nsw"
+                flag = "" if arith.opaques(e) else " nsw"
                 return self.fn.op(f"{op}{flag} i64 {self.index(a)}, {self.index(b)}")
         raise TypeError(f"not an integer expression: {e!r}")
 
@@ -81,7 +81,3 @@ class IndexPrinter:
             return fn.op(f"select {mask} {is_minus}, {type} {negated}, {type} {floored}")
         shifted = fn.op(f"add {type} {rest}, {safe}")
         return fn.op(f"select {mask} {fix}, {type} {shifted}, {type} {rest}")
-
-
-def has_loaded_data(e: arith.Expr) -> bool:
-    return any(isinstance(x, arith.Opaque) for x in arith.walk(e))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 
 from ingot.arith import expr as arith
-from ingot.codegen.llvm_indices import IndexPrinter, has_loaded_data
+from ingot.codegen.llvm_indices import IndexPrinter
 from ingot.codegen.llvm_text import intrinsic_suffix, memory_type, splat, value_type, vector
 from ingot.dtypes import DType
 from ingot.loops import ir, visit
@@ -149,7 +149,7 @@ def _split_by_loop(index: arith.Expr, innermost: list[str]) -> list[arith.Expr]:
     """Up to three sums: terms without the innermost variable, terms with it, the constant."""
     groups: list[list[arith.Expr]] = [[], [], []]
     for term in _terms(index):
-        is_inner = bool(arith.free_vars(term) & set(innermost)) or has_loaded_data(term)
+        is_inner = bool(arith.free_vars(term) & set(innermost)) or bool(arith.opaques(term))
         groups[2 if isinstance(term, arith.Const) else int(is_inner)].append(term)
     sums = [reduce(arith.add, group) for group in groups if group]
     return [e for e in sums if not arith.is_const(e, 0)]

@@ -26,7 +26,7 @@ def span_of(index: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges) -> S
 
 @segmented
 def _span(e: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges) -> Span | None:
-    if not terms.index_vars(e) & inner.keys() and not is_loaded(e):
+    if not terms.index_vars(e) & inner.keys() and not arith.opaques(e):
         return e, e
     match e:
         case arith.Var(name=name):
@@ -37,10 +37,6 @@ def _span(e: arith.Expr, inner: Mapping[str, ir.For], ranges: Ranges) -> Span | 
             x, y = _span(a, inner, ranges), _span(b, inner, ranges)
             return None if x is None or y is None else _combine(e, x, y, ranges)
     return None
-
-
-def is_loaded(e: arith.Expr) -> bool:
-    return any(isinstance(x, arith.Opaque) for x in arith.walk(e))
 
 
 def _combine(e: arith.Binary, x: Span, y: Span, ranges: Ranges) -> Span | None:

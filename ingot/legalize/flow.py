@@ -128,7 +128,7 @@ def _must_run(loops: tuple[ir.For, ...], ranges: Ranges) -> bool:
 
 
 def _mentions_loops(e: arith.Expr, ranges: Ranges) -> bool:
-    return bool(terms.index_vars(e) - ranges.sizes) or boxes.is_loaded(e)
+    return bool(terms.index_vars(e) - ranges.sizes) or bool(arith.opaques(e))
 
 
 def _remaining_guards(
@@ -207,7 +207,7 @@ def _clip(
     for op, e, limit in sides:
         strict = 1 if op in ("lt", "gt") else 0
         last = ranges.simplify(index - e + limit)
-        if boxes.is_loaded(last):  # memory may have changed between the accesses
+        if arith.opaques(last):  # memory may have changed between the accesses
             continue
         if not terms.index_vars(last) & inner.keys() and terms.index_vars(e):
             return ("high", last - strict) if op in ("lt", "le") else ("low", last + strict)

@@ -94,7 +94,7 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     if not isinstance(cond.a, ir.Index) or not isinstance(cond.b, ir.Index):
         return None
     index = cond.a.expr
-    if any(isinstance(x, arith.Opaque) for e in (index, cond.b.expr) for x in arith.walk(e)):
+    if arith.opaques(index) or arith.opaques(cond.b.expr):
         return None  # the loop may write the loaded data
     for inner in _loops(loop.body):
         if inner.var in terms.index_vars(cond.b.expr):

@@ -6,6 +6,7 @@ pipeline.STAGES["split_kernels" | "legalize" | "dedupe_kernels"].
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ingot.arith import expr as arith
@@ -96,14 +97,23 @@ def parallel_extent(kernel: loops.Kernel) -> arith.Expr:
 def dedupe_kernels(program: ir.Program) -> ir.Program:
     """Merge kernels that are equal up to names: before scheduling, so that each is scheduled once,
     and again after legalization."""
-    first: dict[tuple, str] = {}
-    names = {
-        name: first.setdefault((kernel.family, digest(kernel), _to_schedule(kernel)), name)
-        for name, kernel in program.kernels
-    }
+    outlines = {name: _outline(kernel) for name, kernel in program.kernels}
+    count, first = Counter(outlines.values()), dict[tuple, str]()
+    names = {name: name for name in outlines}
+    for name, kernel in program.kernels:
+        if count[outlines[name]] > 1:  # a digest takes as long as a pass of legalize
+            key = outlines[name], digest(kernel), _to_schedule(kernel)
+            names[name] = first.setdefault(key, name)
     kept = tuple((name, kernel) for name, kernel in program.kernels if names[name] == name)
     body = map_launches(program.body, lambda s: ir.replace(s, kernel=names[s.kernel]))
     return ir.replace(program, body=body, kernels=kept)
+
+
+def _outline(kernel: loops.Kernel) -> tuple:
+    """What equal kernels have in common and is quickly found: family, types, statements."""
+    types = [(p.dtype, tuple(map(arith.as_int, p.shape))) for p in kernel.params]
+    count = sum(1 for _ in visit.walk_stmts(kernel.body))
+    return kernel.family, tuple(types), len(kernel.sizes), count
 
 
 def _to_schedule(kernel: loops.Kernel) -> tuple[loops.ContractionPlan, ...]:

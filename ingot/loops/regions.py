@@ -137,13 +137,13 @@ def _most(a: arith.Expr, b: arith.Expr, env: Env) -> arith.Expr:
 def _span(ends: Span, inner: Loops, env: Env) -> Span | None:
     """Eliminate the inner loops, innermost first: their bounds may mention outer ones."""
     low, high = ends
-    if _is_loaded(low) or _is_loaded(high):
+    if arith.opaques(low) or arith.opaques(high):
         return None
     ranges = {**env, **_ranges(inner, env)}
     low, high = simplify(low, ranges), simplify(high, ranges)
     for var, (start, stop) in reversed(list(inner.items())):
         first, last = arith.wrap(start), arith.wrap(stop) - 1
-        if _is_loaded(first) or _is_loaded(last):
+        if arith.opaques(first) or arith.opaques(last):
             if var in arith.free_vars(low) | arith.free_vars(high):
                 return None
             continue
@@ -215,10 +215,6 @@ def _sign(e: arith.Expr, env: Env) -> int | None:
     if range_.low is not None and range_.low >= 0:
         return 1
     return -1 if range_.high is not None and range_.high <= 0 else None
-
-
-def _is_loaded(e: arith.Expr) -> bool:
-    return any(isinstance(sub, arith.Opaque) for sub in arith.walk(e))
 
 
 # --- accesses -----------------------------------------------------------------------------------

@@ -23,25 +23,15 @@ N = TypeVar("N", Expr, Stmt)
 
 def rebuild_expr(e: Expr, on_expr: ExprFn, on_index: IndexFn) -> Expr:
     """`e` with the two functions applied to its direct children."""
-    match e:
+    match e:  # the most frequent values first
         case ir.Lit() | ir.Ref():
             return e
-        case ir.Index(expr=i):
-            return _change(e, expr=on_index(i))
         case (
-            ir.Unary(a=a) | ir.Bitcast(a=a) | ir.Cast(a=a) | ir.Broadcast(a=a) | ir.LaneReduce(a=a)
+            ir.Broadcast(a=a) | ir.Unary(a=a) | ir.Bitcast(a=a) | ir.Cast(a=a) | ir.LaneReduce(a=a)
         ):
             return _change(e, a=on_expr(a))
         case ir.Binary(a=a, b=b) | ir.Compare(a=a, b=b) | ir.Shuffle(a=a, b=b):
             return _change(e, a=on_expr(a), b=on_expr(b))
-        case ir.Math(args=args):
-            return _change(e, args=_each(args, on_expr))
-        case ir.Lanes(items=items):
-            return _change(e, items=_each(items, on_expr))
-        case ir.Select(cond=cond, a=a, b=b):
-            return _change(e, cond=on_expr(cond), a=on_expr(a), b=on_expr(b))
-        case ir.Fma(a=a, b=b, c=c):
-            return _change(e, a=on_expr(a), b=on_expr(b), c=on_expr(c))
         case ir.Load():
             return _change(
                 e,
@@ -50,6 +40,16 @@ def rebuild_expr(e: Expr, on_expr: ExprFn, on_index: IndexFn) -> Expr:
                 mask=on_expr(e.mask) if e.mask is not None else None,
                 other=on_expr(e.other) if e.other is not None else None,
             )
+        case ir.Fma(a=a, b=b, c=c):
+            return _change(e, a=on_expr(a), b=on_expr(b), c=on_expr(c))
+        case ir.Select(cond=cond, a=a, b=b):
+            return _change(e, cond=on_expr(cond), a=on_expr(a), b=on_expr(b))
+        case ir.Index(expr=i):
+            return _change(e, expr=on_index(i))
+        case ir.Math(args=args):
+            return _change(e, args=_each(args, on_expr))
+        case ir.Lanes(items=items):
+            return _change(e, items=_each(items, on_expr))
         case ir.Ramp(base=base, stride=stride):
             return _change(e, base=on_index(base), stride=on_index(stride))
         case _:
@@ -221,23 +221,23 @@ def sub_exprs(e: Expr) -> list[Expr]:
     match e:
         case ir.Lit() | ir.Ref():
             return []
-        case ir.Index(expr=i):
-            return opaque_values(i)
         case (
-            ir.Unary(a=a) | ir.Bitcast(a=a) | ir.Cast(a=a) | ir.Broadcast(a=a) | ir.LaneReduce(a=a)
+            ir.Broadcast(a=a) | ir.Unary(a=a) | ir.Bitcast(a=a) | ir.Cast(a=a) | ir.LaneReduce(a=a)
         ):
             return [a]
         case ir.Binary(a=a, b=b) | ir.Compare(a=a, b=b) | ir.Shuffle(a=a, b=b):
             return [a, b]
-        case ir.Math(args=items) | ir.Lanes(items=items):
-            return list(items)
-        case ir.Select(cond=cond, a=a, b=b):
-            return [cond, a, b]
-        case ir.Fma(a=a, b=b, c=c):
-            return [a, b, c]
         case ir.Load(indices=indices, stride=stride, mask=mask, other=other):
             inside = [x for i in (*indices, stride) for x in opaque_values(i)]
             return [*inside, *(x for x in (mask, other) if x is not None)]
+        case ir.Fma(a=a, b=b, c=c):
+            return [a, b, c]
+        case ir.Select(cond=cond, a=a, b=b):
+            return [cond, a, b]
+        case ir.Index(expr=i):
+            return opaque_values(i)
+        case ir.Math(args=items) | ir.Lanes(items=items):
+            return list(items)
         case ir.Ramp(base=base, stride=stride):
             return [*opaque_values(base), *opaque_values(stride)]
         case _:
@@ -245,7 +245,7 @@ def sub_exprs(e: Expr) -> list[Expr]:
 
 
 def opaque_values(i: arith.Expr) -> list[Expr]:
-    return [x.payload for x in arith.walk(i) if isinstance(x, arith.Opaque)]
+    return [x.payload for x in arith.opaques(i)]
 
 
 def index_vars(i: arith.Expr) -> set[str]:

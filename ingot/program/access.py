@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.loops import visit
+from ingot.loops.ir import Kernel
 from ingot.program import ir
 
 
@@ -42,22 +44,16 @@ class AccessAnalysis:
         self.program = program
         self.buffers = program.buffer_map
         self.env = {s.name: Interval(s.low, s.high) for s in program.symbols}
-        self._roles: dict[str, tuple[set[int], set[int]]] = {}
+        self._roles: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
         self._order: dict[tuple[arith.Expr, arith.Expr], bool] = {}
         self._offsets: dict[str, _OrderedOffsets] = {}
 
-    def roles(self, kernel: str) -> tuple[set[int], set[int]]:
+    def roles(self, kernel: str) -> tuple[frozenset[int], frozenset[int]]:
         """Positions of the parameters whose old content a kernel reads, and of those it writes. A
         parameter that it never accesses counts as written: legalize removed its stores because
         their loops have no iterations, so there is nothing to store."""
         if kernel not in self._roles:
-            body = self.program.kernel_map[kernel].body
-            reads, writes = visit.read_before_write(body), visit.written(body)
-            names = [p.name for p in self.program.kernel_map[kernel].params]
-            self._roles[kernel] = (
-                {i for i, n in enumerate(names) if n in reads},
-                {i for i, n in enumerate(names) if n in writes or n not in reads},
-            )
+            self._roles[kernel] = _roles(self.program.kernel_map[kernel])
         return self._roles[kernel]
 
     def of(self, s: ir.Stmt) -> list[ByteAccess]:
@@ -193,3 +189,14 @@ def _at(range_: Interval, number: int) -> int:
     """A value of the range: `number` above its lower end, clamped."""
     low = range_.low or 0
     return low + number if range_.high is None else min(range_.high, low + number)
+
+
+@lru_cache(maxsize=1024)
+def _roles(kernel: Kernel) -> tuple[frozenset[int], frozenset[int]]:
+    """Kept for the planner and the verifier, which ask for the same kernels."""
+    reads, writes = visit.read_before_write(kernel.body), visit.written(kernel.body)
+    names = [p.name for p in kernel.params]
+    return (
+        frozenset(i for i, n in enumerate(names) if n in reads),
+        frozenset(i for i, n in enumerate(names) if n in writes or n not in reads),
+    )

@@ -45,7 +45,7 @@ class IterMap:
     @segmented
     def digits(self, e: Expr) -> list[Digit] | None:
         """The digits of `e`, or None if it does not have this form."""
-        if not (arith.free_vars(e) & self.loops.keys()) and not _has_opaque(e):
+        if not (arith.free_vars(e) & self.loops.keys()) and not arith.opaques(e):
             return []
         match e:
             case arith.Var(name=name):
@@ -191,7 +191,3 @@ def address(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
     for index, size in zip(indices, shape):
         total = total * size + index
     return total
-
-
-def _has_opaque(e: Expr) -> bool:
-    return any(isinstance(x, arith.Opaque) for x in arith.walk(e))

@@ -223,7 +223,7 @@ class SizeSolver:
         if number is not None:
             return number > 0 or self.symbols[name].low == 0
         names = arith.free_vars(size)
-        is_plain = not any(isinstance(e, arith.Opaque) for e in arith.walk(size))
+        is_plain = not arith.opaques(size)
         return is_plain and bool(names) and names <= self.symbols.keys() - {name}
 
     def _join(self, name: str, size: Dim) -> None:

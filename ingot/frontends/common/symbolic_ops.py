@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.arith.expr import Expr, Opaque
+from ingot.arith.expr import Expr
 from ingot.graph.ir import Node
 
 SymbolicOp = Callable[[Node, Sequence["np.ndarray | None"], "tuple[int, ...]"], "np.ndarray | None"]
@@ -102,7 +102,7 @@ def object_array(items: Sequence[Any], shape: Sequence[int] | None) -> np.ndarra
 def depends_on_data(element: Any) -> bool:
     if not isinstance(element, Expr):
         return True
-    return any(isinstance(e, Opaque) for e in arith.walk(element))
+    return bool(arith.opaques(element))
 
 
 def _ints(values: Sequence[Any]) -> list[int] | None:
