@@ -211,6 +211,11 @@ def as_int(value: IntLike) -> int | None:
     return None if isinstance(value, Expr) else int(value)
 
 
+def assumed(value: Expr, sizes: Mapping[str, int]) -> int | None:
+    """The value where variables have the values that are assumed for them; None if one has none."""
+    return as_int(substitute(value, sizes)) if free_vars(value) <= sizes.keys() else None
+
+
 def is_const(value: IntLike, number: int) -> bool:
     return as_int(value) == number
 

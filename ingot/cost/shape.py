@@ -50,6 +50,7 @@ class Contraction:
 
     dtype: DType
     extents: tuple[int | None, ...]  # of the block's axes
+    likely: tuple[int | None, ...]  # the same, with the likely values of dynamic sizes
     lanes: int
     rows: int | None  # None: no axis reuses a loaded vector
     k: tuple[int, ...]  # the reduce axes, in the order of their loops
@@ -67,7 +68,8 @@ class Contraction:
 
     @property
     def row_count(self) -> int | None:
-        return 1 if self.rows is None else self.extents[self.rows]
+        """The rows, or how many are likely; None where nothing is known."""
+        return 1 if self.rows is None else self.likely[self.rows]
 
     @property
     def assumed_rows(self) -> int:

@@ -95,7 +95,8 @@ def _symbol(r: Reader) -> Symbol:
     high = _integer(r) if r.now.kind == "int" or r.now.text == "-" else None
     divisor = _integer(r) if r.accept("step") else 1
     source = _word(r) if r.accept("from") else "input"
-    return Symbol(name, low, high, divisor, source, r.origin())
+    likely = _integer(r) if r.accept("likely") else None
+    return Symbol(name, low, high, divisor, source, r.origin(), likely)
 
 
 def _node(r: Reader, scope: dict[str, Value]) -> Node:

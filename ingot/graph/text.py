@@ -93,8 +93,9 @@ def _symbol(symbol: Symbol) -> str:
     high = "" if symbol.high is None else symbol.high
     step = f" step {symbol.divisor}" if symbol.divisor != 1 else ""
     source = f" from {_word(symbol.source)}" if symbol.source != "input" else ""
+    likely = "" if symbol.likely is None else f" likely {symbol.likely}"
     name = show_dim(arith.Var(symbol.name))
-    return f"symbol {name}: {symbol.low}..{high}{step}{source}" + _comment(symbol.origin)
+    return f"symbol {name}: {symbol.low}..{high}{step}{source}{likely}" + _comment(symbol.origin)
 
 
 def _node(node: Node, indent: str) -> list[str]:

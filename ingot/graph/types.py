@@ -75,7 +75,8 @@ class Symbol(Node):
     """A dynamic dimension: its range, a divisor, and where its value comes from.
 
     `source` is "input" (a dimension of some graph input) or "node" (data-dependent: bound when
-    the node that lists it in its `symbols` attribute has run).
+    the node that lists it in its `symbols` attribute has run). `likely` is the size that decisions
+    assume (1 for a batch); correct code does not depend on it.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Symbol(Node):
     divisor: int = 1
     source: str = "input"
     origin: str = field(default="", compare=False)
+    likely: int | None = None
 
 
 def tensor(dtype: DType, *shape: DimLike) -> TensorType:

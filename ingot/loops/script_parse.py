@@ -208,10 +208,11 @@ class _Parser(Values):
         type_ = self.annotation(a)
         if not isinstance(type_, ast.Call):
             return ir.Size(a.arg)
-        args, options = self.call(type_, "size", (0, 2), ("divisor",))
+        args, options = self.call(type_, "size", (0, 2), ("divisor", "likely"))
         low, high, *_ = [*map(self.integer, args), *(None,) * 2][:2]
         divisor = self.integer(options["divisor"]) if "divisor" in options else 1
-        return ir.Size(a.arg, low or 0, high, divisor)
+        likely = self.integer(options["likely"]) if "likely" in options else None
+        return ir.Size(a.arg, low or 0, high, divisor, likely)
 
     def param(self, a: ast.arg) -> ir.Buffer:
         type_ = self.annotation(a)

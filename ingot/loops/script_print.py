@@ -305,4 +305,5 @@ def _size(size: ir.Size) -> str:
         return "size"
     high = [] if size.high is None else [str(size.high)]
     divisor = [] if size.divisor == 1 else [f"divisor={size.divisor}"]
-    return call_text("size", str(size.low), *high, *divisor)
+    likely = [] if size.likely is None else [f"likely={size.likely}"]
+    return call_text("size", str(size.low), *high, *divisor, *likely)

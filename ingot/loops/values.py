@@ -53,12 +53,14 @@ class Slice(Node):
 
 @node
 class Size(Node):
-    """A dynamic dimension, passed at the call: its range, and a known divisor."""
+    """A dynamic dimension, passed at the call: its range, a known divisor, and the size that
+    decisions assume."""
 
     name: str
     low: int = 0
     high: int | None = None
     divisor: int = 1
+    likely: int | None = None
 
 
 # --- expressions --------------------------------------------------------------------------------

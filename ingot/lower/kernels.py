@@ -91,7 +91,9 @@ def close(b: Build, outputs: list[ir.Buffer], symbols: dict[str, Symbol], origin
     draft = b.finish(outputs, (), origin)
     used = kernel_symbols(draft)
     sizes = tuple(
-        ir.Size(s.name, s.low, s.high, s.divisor) for s in symbols.values() if s.name in used
+        ir.Size(s.name, s.low, s.high, s.divisor, s.likely)
+        for s in symbols.values()
+        if s.name in used
     )
     return ir.replace(draft, sizes=sizes)
 

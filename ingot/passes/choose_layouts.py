@@ -13,6 +13,7 @@ Graph with layouts in its types. Called by the pipeline; INGOT_OFF=layouts switc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ingot.arith import expr as arith
@@ -31,17 +32,25 @@ from ingot.support.stack import segmented
 from ingot.target import Target
 
 
-def choose_layouts(graph: Graph, store: ConstantStore, target: Target) -> Graph:
-    """Layouts for every value in one forward walk: a node's layout follows from its operands'."""
+def choose_layouts(
+    graph: Graph, store: ConstantStore, target: Target, outside: Mapping[str, int] | None = None
+) -> Graph:
+    """Layouts for every value in one forward walk: a node's layout follows from its operands'.
+    `outside`: likely sizes of the graph around."""
     if not options.current().has("layouts"):
         return graph
+    likely = {s.name: s.likely for s in graph.symbols if s.likely is not None} | {**(outside or {})}
     edit = Editor(graph, store)
     preferred = PreferredLayouts(edit)
     operands = OperandLayouts(edit, target)
+
+    def inside(sub: Graph) -> Graph:
+        return choose_layouts(sub, store, target, likely)
+
     for original in graph.nodes:
-        node = map_subgraphs(edit.current(original), lambda g: choose_layouts(g, store, target))
+        node = map_subgraphs(edit.current(original), inside)
         edit.g.origin = node.origin
-        packed = _packed(edit, operands.applied(node), target)
+        packed = _packed(edit, operands.applied(node), target, likely)
         _keep(edit, packed, _layout(packed) or _preferred_by_readers(packed, preferred))
     _restore_outputs(edit)
     return edit.finish()
@@ -138,26 +147,28 @@ def _restore_outputs(edit: Editor) -> None:
 # --- packing of constants ------------------------------------------------------------------------
 
 
-def _packed(edit: Editor, node: Node, target: Target) -> Node:
+def _packed(edit: Editor, node: Node, target: Target, likely: Mapping[str, int]) -> Node:
     """The node with its constant operand packed into panels by a `relayout`, if that helps."""
     if len(node.inputs) < 2 or defn(node).kind is not Kind.CONTRACTION:
         return node
     producer, weights = edit.producer(node.inputs[1]), node.inputs[1]
     if weights is None or producer is None or constant_ref(producer) is None:
         return node
-    layout = _panels(node, weights.tensor, target)
+    layout = _panels(node, weights.tensor, target, likely)
     if layout is None:
         return node
     made = edit.g.add("relayout", [weights], name=weights.name, axes=layout.axes)
     return replace(node, inputs=(node.inputs[0], made, *node.inputs[2:]))
 
 
-def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
+def _panels(
+    node: Node, weights: TensorType, target: Target, likely: Mapping[str, int]
+) -> Layout | None:
     """Panels along the operand's output axis, the other axes in the order of the k loops."""
     out = node.outputs[0].tensor
     lanes = target.lanes(accumulator(weights.dtype))
     if node.op == "matmul" and weights.rank == 2 and out.rank > 1:
-        rows = _product(out.shape[:-1])
+        rows = _product(out.shape[:-1], likely)
         return _in_panels(rows, weights, 1, (0,), lanes, target)
     if node.op == "winograd_conv":
         made = _in_panels(None, weights, 0, (1,), lanes, target)
@@ -168,7 +179,7 @@ def _panels(node: Node, weights: TensorType, target: Target) -> Layout | None:
         assert outputs is not None
         if group == outputs:  # depthwise: vector lanes run along the channels
             return Layout((*((axis, 0) for axis in space), (1, 0), (0, 0)))
-        rows = _product((out.shape[0], *out.shape[2:]))
+        rows = _product((out.shape[0], *out.shape[2:]), likely)
         if group == 1:
             return _in_panels(rows, weights, 0, (*space, 1), lanes, target)
         width = cost.group_panel_width(
@@ -191,5 +202,5 @@ def _in_panels(
     return panels(order, axis, tile.columns)
 
 
-def _product(shape: tuple[arith.Expr, ...]) -> int | None:
-    return arith.as_int(arith.product(list(shape)))
+def _product(shape: tuple[arith.Expr, ...], likely: Mapping[str, int]) -> int | None:
+    return arith.assumed(arith.product(list(shape)), likely)

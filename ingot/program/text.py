@@ -54,7 +54,7 @@ def _header(program: ir.Program) -> list[str]:
     for s in program.symbols:
         lines.append(
             f"symbol({s.name!r}, low={s.low}, high={s.high}, divisor={s.divisor}, "
-            f"source={s.source!r})"
+            f"source={s.source!r}{'' if s.likely is None else f', likely={s.likely}'})"
         )
     for a in program.arenas:
         lines.append(f"arena({a.name!r}, {arith.show(a.size_bytes)}, space={a.space!r})")

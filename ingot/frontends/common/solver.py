@@ -52,17 +52,19 @@ class SizeSolver:
 
     # --- declarations ---------------------------------------------------------------------------
 
-    def named(self, param: str, value: str, axis: int, where: str) -> Dim:
+    def named(
+        self, param: str, value: str, axis: int, where: str, likely: int | None = None
+    ) -> Dim:
         """The dimension that the model calls `param`: the same everywhere, unless the example has
         several sizes for it. A name is a hint, which exporters may give to dimensions that differ.
         """
         size = self._example_size(value, axis)
         if (param, size) not in self._by_param:
-            self._by_param[param, size] = self._declare(param, size, where)
+            self._by_param[param, size] = self._declare(param, size, where, likely)
         return self._by_param[param, size]
 
-    def unnamed(self, value: str, axis: int, where: str) -> Dim:
-        return self._declare(f"{value}_d{axis}", self._example_size(value, axis), where)
+    def unnamed(self, value: str, axis: int, where: str, likely: int | None = None) -> Dim:
+        return self._declare(f"{value}_d{axis}", self._example_size(value, axis), where, likely)
 
     def _example_size(self, value: str, axis: int) -> int | None:
         shape = self._example.get(value, ())
@@ -88,7 +90,7 @@ class SizeSolver:
         except (ZeroDivisionError, KeyError, ValueError, TypeError):
             return None
 
-    def _declare(self, param: str, size: int | None, where: str) -> Dim:
+    def _declare(self, param: str, size: int | None, where: str, likely: int | None) -> Dim:
         name = claim(param, self._taken)
         self._known_names |= {param, name}
         if size is not None:
@@ -102,7 +104,8 @@ class SizeSolver:
             raise IngotError("bad-option", what, why=why)
         if low == high:
             return arith.Const(low)
-        self.symbols[name] = Symbol(name, low, high, source="input", origin=where)
+        likely = None if likely is None or not low <= likely <= (high or likely) else likely
+        self.symbols[name] = Symbol(name, low, high, source="input", origin=where, likely=likely)
         return arith.Var(name)
 
     def _given_range(self, *names: str) -> Range:

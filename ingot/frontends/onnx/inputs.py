@@ -7,6 +7,8 @@ becomes `<input>_d<axis>`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 
 from ingot.arith import expr as arith
@@ -34,23 +36,25 @@ def input_type(info: onnx.ValueInfoProto, table: SizeSolver) -> TensorType:
             where=where,
             hint="export with a shape; its dimensions may be dynamic",
         )
-    dims = enumerate(tensor.shape.dim)
-    shape = tuple(_dim(dim, info.name, axis, table, where) for axis, dim in dims)
+    dims = [*tensor.shape.dim]
+    shape = tuple(_dim(dims, axis, info.name, table, where) for axis in range(len(dims)))
     table.check_example(info.name, shape)
     return TensorType(dtype, shape)
 
 
 def _dim(
-    dim: onnx.TensorShapeProto.Dimension, value: str, axis: int, table: SizeSolver, where: str
-) -> Dim:
+    dims: Sequence[onnx.TensorShapeProto.Dimension], axis: int, value: str, table: SizeSolver,
+    where: str,
+) -> Dim:  # fmt: skip
+    dim, likely = dims[axis], 1 if axis == 0 < len(dims) - 1 else None  # a batch, probably of 1
     match dim.WhichOneof("value"):
         case "dim_value":
             if dim.dim_value == -1:  # Paddle's exporter writes this for a dynamic dimension
-                return table.unnamed(value, axis, where)
+                return table.unnamed(value, axis, where, likely)
             if dim.dim_value < 0:
                 what = f"size {dim.dim_value} of axis {axis} is negative"
                 raise IngotError("bad-model", what, where=where)
             return arith.Const(dim.dim_value)
         case "dim_param" if any(c.isalnum() for c in dim.dim_param):
-            return table.named(dim.dim_param, value, axis, where)
-    return table.unnamed(value, axis, where)
+            return table.named(dim.dim_param, value, axis, where, likely)
+    return table.unnamed(value, axis, where, likely)

@@ -11,7 +11,7 @@ from ingot.arith.affine import coefficient
 from ingot.cost.shape import Contraction, Operand, Strides, Window
 from ingot.loops.ir import Axis, Load
 from ingot.schedule import reducers
-from ingot.schedule.decide.roles import Roles, find_roles
+from ingot.schedule.decide.roles import Roles, find_roles, likely_extent
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.block_info import (
     BlockInfo,
@@ -41,7 +41,7 @@ def contraction_of(
     sch: Schedule, info: BlockInfo, eager: bool, panels: Panels, roles: Roles | None = None
 ) -> Contraction | None:
     """`eager`: vectorise even where no load is contiguous."""
-    roles = roles or find_roles(info, panels)
+    roles = roles or find_roles(sch, info, panels)
     if roles is None:
         return None
     axes = list(info.block.axes)
@@ -54,6 +54,7 @@ def contraction_of(
     return Contraction(
         dtype=info.dtype,
         extents=tuple(arith.as_int(a.extent) for a in axes),
+        likely=tuple(likely_extent(sch, a) for a in axes),
         lanes=axes.index(roles.lanes),
         rows=None if roles.rows is None else axes.index(roles.rows),
         k=tuple(axes.index(a) for a in _reduce_order(info, scalar_loads)),
@@ -76,6 +77,7 @@ def column_sum_of(sch: Schedule, info: BlockInfo) -> Contraction:
     return Contraction(
         dtype=info.dtype,
         extents=tuple(arith.as_int(a.extent) for a in axes),
+        likely=tuple(likely_extent(sch, a) for a in axes),
         lanes=axes.index(roles.lanes),
         rows=None,
         k=tuple(axes.index(a) for a in info.reduced),

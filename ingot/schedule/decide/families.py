@@ -24,7 +24,7 @@ DOT = ContractionPlan("dot")  # each output is the dot product of two rows: a ro
 def plan_contractions(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
     """matmul, conv: vectorised even with strided loads; few dot products are row reductions."""
     found = reductions(sch)
-    if len(found) == 1 and is_dot_product(found[0], dict(given.panels)):
+    if len(found) == 1 and is_dot_product(sch, found[0], dict(given.panels)):
         is_row = has_rows(sch)
         name = found[0].block.name
         sch.plans[name] = DOT if is_row else plan_reduction(sch, target, found[0], rules, given)

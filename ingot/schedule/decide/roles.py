@@ -14,6 +14,7 @@ from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.rules.block_info import BlockInfo
 from ingot.schedule.rules.roles import Panels, depends_on, find_lanes, is_contiguous, vector_loads
+from ingot.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -24,42 +25,54 @@ class Roles:
     rows: Axis | None
 
 
-def find_roles(info: BlockInfo, panels: Panels) -> Roles | None:
+def find_roles(sch: Schedule, info: BlockInfo, panels: Panels) -> Roles | None:
     """None where no axis can be the lanes."""
     lanes = find_lanes(info, eager=True, panels=panels)
     if lanes is None:
         return None
     others = [a for a in info.spatial if a.extent != 1][:-1]
-    return Roles(lanes, _rows_axis(others, info.loads, vector_loads(info, lanes, panels)))
+    return Roles(lanes, _rows_axis(sch, others, info.loads, vector_loads(info, lanes, panels)))
 
 
-def is_dot_product(info: BlockInfo, panels: Panels) -> bool:
+def likely_extent(sch: Schedule, axis: Axis) -> int | None:
+    """The extent, or the likely one of a dynamic dimension."""
+    likely = {size.name: size.likely for size in sch.kernel.sizes if size.likely is not None}
+    return arith.assumed(axis.extent, likely)
+
+
+def is_dot_product(sch: Schedule, info: BlockInfo, panels: Panels) -> bool:
     """Are all operands contiguous along the reduce axis, with too few rows to pack one?"""
-    last, roles = info.reduced[-1], find_roles(info, panels)
-    if roles is not None and roles.rows is not None and _size_of(roles.rows) >= MIN_ROWS_TO_PACK:
+    last, roles = info.reduced[-1], find_roles(sch, info, panels)
+    rows = None if roles is None else roles.rows
+    if rows is not None and _size_of(sch, rows) >= MIN_ROWS_TO_PACK:
         return False
     return len(info.loads) > 1 and all(is_contiguous(info, x, last) for x in info.loads)
 
 
-def _rows_axis(others: list[Axis], loads: list[Load], vectors: list[Load]) -> Axis | None:
+def _rows_axis(
+    sch: Schedule, others: list[Axis], loads: list[Load], vectors: list[Load]
+) -> Axis | None:
     """The axis along which a loaded vector is reused; else one along which a scalar is; else the
     last axis that some vector load does not depend on."""
     scalar_loads = [x for x in loads if x not in vectors]
     for group in (vectors, scalar_loads):
         free = [a for a in others if group and not any(depends_on(x, a) for x in group)]
         if free:
-            return max(free, key=lambda a: (_rows_filled(a), _size_of(a), others.index(a)))
+            return max(
+                free, key=lambda a: (_rows_filled(sch, a), _size_of(sch, a), others.index(a))
+            )
     reused = [a for a in others if not all(depends_on(x, a) for x in vectors)]
     return reused[-1] if reused else None
 
 
-def _rows_filled(axis: Axis) -> int:
-    """Rows of a tile that the axis fills; a dynamic dimension counts as half of the maximum."""
-    number = arith.as_int(axis.extent)
+def _rows_filled(sch: Schedule, axis: Axis) -> int:
+    """Rows of a tile that the axis fills; a dynamic dimension of which nothing is known counts as
+    half of the maximum."""
+    number = likely_extent(sch, axis)
     return cost.MAX_TILE_ROWS // 2 if number is None else min(number, cost.MAX_TILE_ROWS)
 
 
-def _size_of(axis: Axis) -> int:
-    """The extent; an assumed one for a dynamic dimension."""
-    number = arith.as_int(axis.extent)
+def _size_of(sch: Schedule, axis: Axis) -> int:
+    """The extent, or the likely one; else one that is assumed."""
+    number = likely_extent(sch, axis)
     return cost.ASSUMED_EXTENT if number is None else number

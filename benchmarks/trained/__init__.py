@@ -1,0 +1,1 @@
+"""Trained models as they lie in packages of a registry, compared with ONNX Runtime."""
