@@ -20,6 +20,7 @@ from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import same_size
 from ingot.passes.edit import Editor, map_subgraphs, same_type
+from ingot.passes.trim_taps import trim_taps
 
 Rewrite = Value | Node | None
 
@@ -326,6 +327,7 @@ RULES: tuple[AlgebraRule, ...] = (
     AlgebraRule("clip_unbounded", ("clip",), _clip_unbounded),
     AlgebraRule("small_power", ("pow",), _power),
     AlgebraRule("div_by_power_of_two", ("div",), _div_power_of_two),
+    AlgebraRule("taps_in_padding", ("conv",), trim_taps),
 )
 
 _BY_OP: dict[str, list[AlgebraRule]] = {}

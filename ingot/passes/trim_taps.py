@@ -1,0 +1,79 @@
+"""Cuts filter taps that only ever meet padding from a convolution's constant weights.
+
+    conv(x[1 × 1], w[3 × 3], pads 1)  →  conv(x, w[1:2, 1:2], pads 0): a GEMM
+
+On maps smaller than the filter most products have padding as one factor: on a 1 × 1 map eight of
+nine taps of a 3 × 3 filter. A rule of simplify_algebra; it holds for finite taps, since 0 · inf is
+NaN. In: a convolution of static spatial sizes. Out: one with a smaller filter, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.arith import expr as arith
+from ingot.graph.ir import Node, make_attrs, replace
+from ingot.ops.conv import Window, window
+from ingot.passes.edit import Editor
+
+
+@dataclass(frozen=True)
+class Trim:
+    """Along one axis: taps start … stop-1 stay, with this padding."""
+
+    start: int
+    stop: int
+    begin: int
+    end: int
+
+
+def trim_taps(edit: Editor, conv: Node) -> Node | None:
+    """The convolution without its useless taps; None if all are useful."""
+    x, w, *bias = conv.inputs
+    weights = edit.constant(w)
+    if x is None or weights is None:
+        return None
+    taps = weights.shape[2:]
+    slide = window("conv", conv.attr_map, len(taps))
+    trims = _trims(list(x.shape[2:]), list(conv.outputs[0].shape[2:]), taps, slide)
+    if trims is None or all((t.start, t.stop) == (0, k) for t, k in zip(trims, taps)):
+        return None
+    kept = tuple(slice(t.start, t.stop) for t in trims)
+    if not np.isfinite(weights).all():
+        return None
+    small = edit.g.constant(np.ascontiguousarray(weights[:, :, *kept]))
+    pads = (*(t.begin for t in trims), *(t.end for t in trims))
+    attrs = make_attrs({**conv.attr_map, "pads": pads})
+    return replace(conv, inputs=(x, small, *bias), attrs=attrs)
+
+
+def _trims(
+    space: Sequence[arith.Expr], out: Sequence[arith.Expr], taps: Sequence[int], slide: Window
+) -> list[Trim] | None:
+    """The trim of each axis; None unless all sizes are static and positive."""
+    sizes = [arith.as_int(n) for n in (*space, *out, *slide.begins, *slide.ends)]
+    known = [n for n in sizes if n is not None]
+    rank = len(taps)
+    if len(known) < len(sizes) or 0 in known[: 2 * rank]:
+        return None
+    each = (known[i::rank] for i in range(rank))
+    steps = zip(taps, slide.strides, slide.dilations)
+    return [_trim(*numbers, *step) for numbers, step in zip(each, steps)]
+
+
+def _trim(
+    size: int, count: int, begin: int, end: int, taps: int, stride: int, dilation: int
+) -> Trim:
+    """Taps at both ends that meet no element are cut, as far as the padding is not negative."""
+
+    def is_useful(tap: int) -> bool:
+        at = range(tap * dilation - begin, tap * dilation - begin + count * stride, stride)
+        return any(0 <= i < size for i in at)
+
+    useful = [tap for tap in range(taps) if is_useful(tap)] or [0]
+    start = min(useful[0], begin // dilation)
+    stop = max(useful[-1] + 1, taps - end // dilation)
+    return Trim(start, stop, begin - start * dilation, end - (taps - stop) * dilation)
