@@ -23,7 +23,7 @@ from ingot.graph.views import Views
 from ingot.loops import visit
 from ingot.loops.ir import Kernel
 from ingot.lower.kernels import group_kernel, place
-from ingot.lower.merge_axes import merge_axes
+from ingot.lower.merge_axes import simplify_axes
 from ingot.ops.fused import show_plans
 from ingot.passes.edit import map_subgraphs
 from ingot.program.ir import Program
@@ -93,7 +93,7 @@ class _Planner:
         if node.attr("plans", ()) or all(defn(n).kind_of(n) in UNPLANNED for n in body.nodes):
             return node
         values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-        kernel = merge_axes(place(group_kernel(body, symbols), values, views).kernel)
+        kernel, _ = simplify_axes(place(group_kernel(body, symbols), values, views).kernel)
         found = self.plans(kernel, node.attr("family"), given_by(body))
         if not found:
             return node

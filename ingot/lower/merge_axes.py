@@ -22,7 +22,9 @@ from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
-from ingot.program.ir import Program
+from ingot.lower.abstract_sizes import Sizes, abstract_sizes
+from ingot.program.ir import Launch, Program
+from ingot.program.tables import map_launches
 from ingot.support.stack import segmented
 
 DEEP = 128  # terms of a sum that amortise the division of the merged index (heuristic)
@@ -30,9 +32,23 @@ Pair = tuple[str, int]  # a buffer, and the first of two adjacent dimensions
 
 
 def merge_program_axes(program: Program) -> Program:
-    """Merge the axes of every kernel."""
-    kernels = tuple((name, merge_axes(kernel)) for name, kernel in program.kernels)
-    return ir.replace(program, kernels=kernels)
+    """Merge the axes of every kernel; composite sizes become parameters, which launches pass."""
+    made = {name: simplify_axes(kernel) for name, kernel in program.kernels}
+
+    def on_launch(s: Launch) -> Launch:
+        kernel, values = program.kernel_map[s.kernel], made[s.kernel][1]
+        given = dict(zip((size.name for size in kernel.sizes), s.sizes))
+        return ir.replace(s, sizes=tuple(arith.substitute(e, given) for _, e in values))
+
+    kernels = tuple((name, kernel) for name, (kernel, _) in made.items())
+    return ir.replace(program, kernels=kernels, body=map_launches(program.body, on_launch))
+
+
+def simplify_axes(kernel: Kernel) -> tuple[Kernel, Sizes]:
+    """The kernel with merged axes and sizes of its own, and their values."""
+    merged = merge_axes(kernel)
+    made, sizes = abstract_sizes(merged)
+    return _with_facts(made, merged), sizes
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
@@ -40,7 +56,12 @@ def merge_axes(kernel: Kernel) -> Kernel:
     made = _merged_fully(kernel)
     if made == kernel:
         return kernel
-    kept = ("name", "origin", "family", "plans", "remarks")  # equal kernels differ in these
+    return _with_facts(made, kernel)
+
+
+def _with_facts(made: Kernel, kernel: Kernel) -> Kernel:
+    """A kernel that was made for an equal one: what equal kernels differ in is the kernel's own."""
+    kept = ("name", "origin", "family", "plans", "remarks")
     return ir.replace(made, **{field: getattr(kernel, field) for field in kept})
 
 

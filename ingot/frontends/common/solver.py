@@ -166,7 +166,8 @@ class SizeSolver:
         inputs, outputs = (
             tuple(values[v.name] for v in vs) for vs in (graph.inputs, graph.outputs)
         )
-        symbols = tuple(s for s in graph.symbols if s.name not in self._equal)
+        free = (s for s in graph.symbols if s.name not in self._equal)
+        symbols = tuple(self.symbols.get(s.name, s) for s in free)
         return replace(graph, inputs=inputs, outputs=outputs, nodes=nodes, symbols=symbols)
 
     def _resolve_node(self, node: Node, values: dict[str, Value]) -> Node:
@@ -175,6 +176,17 @@ class SizeSolver:
         values.update((v.name, v) for v in outputs)
         attrs = {name: self.resolve_attr(value) for name, value in node.attrs}
         return replace(node, inputs=inputs, outputs=outputs, attrs=make_attrs(attrs))
+
+    def exclude_negative_sizes(self, graph: Graph) -> None:
+        """Raise each symbol's lower bound to the least for which no size is negative: a signal
+        shorter than a filter has no valid run. Sub-graphs may not run, so they do not count."""
+        shapes = [v.type.shape for n in graph.nodes for v in n.outputs]
+        sizes = {self.resolve(size) for shape in shapes for size in shape}
+        for name, symbol in list(self.symbols.items()):
+            alone = [size for size in sizes if arith.free_vars(size) == {name}]
+            low = least_valid(alone, symbol) if symbol.source == "input" else None
+            if low is not None:
+                self._restrict(name, (low, None))
 
     # --- what the operators require ---------------------------------------------------------------
 
@@ -303,6 +315,25 @@ class SizeSolver:
 
 
 # --- searches -----------------------------------------------------------------------------------
+
+
+def least_valid(sizes: Sequence[Dim], symbol: Symbol) -> int | None:
+    """The least value of a symbol from which none of the sizes, which depend on it alone, is
+    negative; None if there is none up to `MAX_SEARCHED_SIZE`."""
+
+    def is_valid(number: int) -> bool:
+        return all(arith.evaluate(size, {symbol.name: number}) >= 0 for size in plain)
+
+    plain = [size for size in sizes if not arith.opaques(size)]
+    below, valid = symbol.low, symbol.low
+    while not is_valid(valid):
+        below, valid = valid, max(1, 2 * valid)
+        if valid > MAX_SEARCHED_SIZE:
+            return None
+    while valid - below > 1:
+        middle = (below + valid) // 2
+        below, valid = (below, middle) if is_valid(middle) else (middle, valid)
+    return valid
 
 
 def single_range(holds: Callable[[int], bool], symbol: Symbol) -> Range | None:

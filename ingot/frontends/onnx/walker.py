@@ -101,4 +101,6 @@ def _walk(
     g = GraphBuilder(graph.name or "model", store, taken, solver)
     g.inputs.extend(inputs)
     scope = Scope(frame, initializers_of(graph))
-    return solver.resolve_graph(Walker(g, library, scope, None).walk_graph(graph, g.inputs))
+    made = Walker(g, library, scope, None).walk_graph(graph, g.inputs)
+    solver.exclude_negative_sizes(made)
+    return solver.resolve_graph(made)
