@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ingot.arith.expr import Const, Expr, Var, minimum
@@ -11,6 +12,7 @@ from ingot.frontends.onnx.graph_walk import Walker
 from ingot.frontends.onnx.walker import import_model
 from ingot.graph.opdef import SizeMismatch
 from ingot.graph.store import ConstantStore
+from ingot.graph.text import parse, show
 from tests.frontends.walker_models import simple
 from tests.models.parts import info, node
 from tests.refusal import refused
@@ -113,3 +115,28 @@ def test_what_is_learnt_late_reaches_earlier_nodes() -> None:
     )
     assert [str(v.type) for v in graph.inputs] == ["f32[4, m]", "f32[k]", "f32[4, m]"]
     assert {str(n.outputs[0].type) for n in graph.nodes[1:]} == {"f32[4, m]"}
+
+
+def test_no_size_is_negative() -> None:
+    """Two convolutions: a signal that is shorter than their windows has no valid run."""
+    weights = np.ones((1, 1, 5), np.float32)
+    nodes = [
+        node("Conv", "x w", "a", strides=[2]), node("Conv", "a w", "y", strides=[2]),
+    ]  # fmt: skip
+    given = {"inputs": [info("x", [1, 1, "n"])], "outputs": [info("y", [1, 1, None])]}
+    graph = import_model(simple(*nodes, **given, w=weights), ConstantStore())
+    (symbol,) = graph.symbols
+    assert symbol.low == 9, "9 samples give 3, which give an empty signal"
+
+
+def test_the_first_dimension_is_probably_a_batch_of_1() -> None:
+    graph = import_model(
+        simple(
+            node("Add", "x z", "y"),
+            inputs=[info("x", ["n", "m"]), info("z", ["k"])],
+            outputs=[info("y", [None, None])],
+        ),
+        ConstantStore(),
+    )
+    assert {s.name: s.likely for s in graph.symbols} == {"n": 1, "m": None}
+    assert parse(show(graph)).symbols == graph.symbols

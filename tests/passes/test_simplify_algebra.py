@@ -15,6 +15,7 @@ from tests.graph.graphs import agree, expect, graph
 
 ZERO, ONE, TWO = (np.float32(v) for v in (0, 1, 2))
 TRUE, FALSE = np.array(True), np.array(False)
+TAPS = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)
 
 
 def simplify(g: Graph, store: ConstantStore, rtol: float = 0.0) -> Graph:
@@ -29,6 +30,7 @@ CONSTANTS = {
     "zero": ZERO, "one": ONE, "two": TWO, "three": np.float32(3), "half": np.float32(0.5),
     "minus": np.float32(-1), "zeros": np.zeros((2, 3), np.float32), "izero": np.int64(0),
     "ione": np.int64(1), "true": TRUE, "false": FALSE, "trues": np.ones((2, 3), np.bool_),
+    "taps": TAPS, "middle_taps": TAPS[:, :, 1:2],
     "eight": np.array([8, -0.25, 2], np.float32), "eighth": np.array([0.125, -4, 0.5], np.float32),
 }  # fmt: skip
 SAME = "%y: T = neg(%x)"  # y is made from x alone once the rule has held
@@ -97,6 +99,9 @@ CASES: list[tuple[str, str, str, str]] = [
      "%o: f32[] = @one\n%s: T = mul(%x, %x)\n%p: T = add(%s, %o)\n%y: T = sqrt(%p)"),
     ("div_by_power_of_two", "f32[2, 3]", "%c: f32[3] = @eight\n%y: T = div(%x, %c)",
      "%c.1: f32[3] = @eighth\n%y: T = mul(%x, %c.1)"),
+    ("taps_in_padding", "f32[2, 1, 1, 2]",
+     "%w: f32[1, 1, 3, 3] = @taps\n%y: T = conv(%x, %w) {pads=[1, 1, 1, 1]}",
+     "%c: f32[1, 1, 1, 3] = @middle_taps\n%y: T = conv(%x, %c) {pads=[0, 1, 0, 1]}"),
 ]  # fmt: skip
 
 
