@@ -17,6 +17,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.bounds import bounds_of
 from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplifier
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
@@ -123,10 +124,33 @@ class GraphBuilder:
                 types = definition.infer([None if v is None else v.type for v in inputs], attrs)
                 return inputs, attrs, types
             except SizeMismatch as error:
-                if error.sizes == sizes:
+                if self.unifier is None:
                     raise
-                self.unify(error)
+                if error.sizes == sizes or not self.unifier.unify(error):
+                    inputs = self._assumed_equal(inputs, error)
                 sizes = error.sizes
+
+    def _assumed_equal(
+        self, inputs: Sequence[Value | None], mismatch: SizeMismatch
+    ) -> list[Value | None]:
+        """Operands whose sizes are the same under two forms: a reshape, which checks it at run
+        time, gives them one. Raises the mismatch where they are never equal."""
+        a, b = map(self.simplified, mismatch.sizes)
+        ranges = {s.name: Interval(s.low, s.high) for s in self.symbols.values()}
+        apart = bounds_of(a - b, ranges)
+        if not apart.contains(0):
+            raise mismatch
+        for kept, other in ((a, b), (b, a)):
+            changed = [self._resized(value, other, kept) for value in inputs]
+            if arith.free_vars(other) and changed != list(inputs):
+                return changed
+        raise mismatch
+
+    def _resized(self, value: Value | None, old: arith.Expr, new: arith.Expr) -> Value | None:
+        if value is None or old not in map(self.simplified, value.type.shape):
+            return value
+        shape = [new if self.simplified(d) == old else d for d in value.type.shape]
+        return self.add("reshape", [value], shape=tuple(shape))
 
     def current(self, value: Value) -> Value:
         """The value with its sizes as they are known now."""

@@ -39,6 +39,7 @@ def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     then, other = (branch_of(ctx, node, name) for name in ("then_branch", "else_branch"))
     if then is None or other is None:
         return only_branch(ctx, node, then, other)
+    then, other = _of_one_rank(ctx, then, other), _of_one_rank(ctx, other, then)
     if ranks_differ(then.graph, other.graph):
         return chosen_branch(ctx, node, then, other)
     # by name: walking the second branch may have equated sizes in the type of a value
@@ -49,6 +50,25 @@ def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     if pairs:
         attrs["symbols"] = tuple(ctx.g.symbol("n") for _ in pairs)
     return ctx.g.add_all("if", [as_scalar(ctx, ctx.value(node, 0)), *captures], **attrs)
+
+
+def _of_one_rank(ctx: Importer, branch: SubGraph, other: SubGraph) -> SubGraph:
+    """The branch with results of one element in the shape of the other's, if that has the higher
+    rank: exporters mix rank 0 and rank 1."""
+    pairs = list(zip(branch.graph.outputs, other.graph.outputs))
+    lower = [
+        all(arith.is_const(d, 1) for v in (a, b) for d in v.type.shape)
+        and len(a.type.shape) < len(b.type.shape)
+        for a, b in pairs
+    ]
+    if not any(lower):
+        return branch
+    g, outputs = _copied(branch.graph, ctx.g.store)
+    made = [
+        g.add("reshape", [v], shape=b.type.shape) if is_lower else v
+        for v, (_, b), is_lower in zip(outputs, pairs, lower)
+    ]
+    return replace(branch, graph=g.finish(made))
 
 
 def ranks_differ(then: Graph, other: Graph) -> bool:
@@ -144,6 +164,10 @@ def convert_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     carried = [ctx.value(node, i) for i in range(2, len(node.inputs))]
     heads = [Value("iteration", COUNTER), Value("condition", FLAG)]
     sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*heads, *carried)])
+    entered = _as_on_exit(ctx, carried, sub.graph)
+    if entered != carried:
+        carried = entered
+        sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*heads, *carried)])
     body = scalar_condition(sub.graph, ctx.g.store)
     check_body(ctx, node, body, len(carried))
     count = known_count(ctx, node, body, cond)
@@ -162,16 +186,42 @@ def convert_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return ctx.g.add_all("loop", operands, **attrs)
 
 
+def _as_on_exit(ctx: Importer, carried: Sequence[Value], body: Graph) -> list[Value]:
+    """Carried values of one element, in the shape that an iteration gives them. Exporters let one
+    have rank 0 before the loop and rank 1 after it, or enter a placeholder that no iteration
+    reads for a tensor that is made inside. (After no iteration it has that shape too.)"""
+    read = {v.name for n in body.nodes for v in n.inputs if v is not None}
+    read |= {v.name for v in body.outputs}
+    local, entered = local_symbols(body), list(carried)
+    for i, (value, formal, out) in enumerate(zip(carried, body.inputs[2:], body.outputs[1:])):
+        is_one = all(arith.is_const(d, 1) for d in value.type.shape)
+        is_known = not any(arith.free_vars(d) & local for d in out.type.shape)
+        stays_one = all(arith.is_const(d, 1) for d in out.type.shape)
+        if value.dtype is not out.dtype or value.type.shape == out.type.shape or not is_one:
+            continue
+        if stays_one:
+            entered[i] = ctx.g.add("reshape", [value], shape=out.type.shape)
+        elif is_known and formal.name not in read:
+            scalar = ctx.g.add("reshape", [value], shape=())
+            entered[i] = ctx.g.add("expand", [scalar], shape=out.type.shape)
+    return entered
+
+
 def scalar_condition(body: Graph, store: ConstantStore) -> Graph:
     """Reshape the condition to rank 0: exporters write one element of any shape."""
     if body.outputs[0].type == FLAG:
         return body
-    g = GraphBuilder(body.name, store)
-    g.inputs.extend(body.inputs)
-    for value in body.inputs:
-        g.fresh(value.name)
-    outputs = inline(g, body, body.inputs)
+    g, outputs = _copied(body, store)
     return g.finish([g.add("reshape", [outputs[0]], shape=()), *outputs[1:]])
+
+
+def _copied(graph: Graph, store: ConstantStore) -> tuple[GraphBuilder, list[Value]]:
+    """A builder that holds the graph's inputs and nodes, and its outputs."""
+    g = GraphBuilder(graph.name, store)
+    g.inputs.extend(graph.inputs)
+    for value in graph.inputs:
+        g.fresh(value.name)
+    return g, inline(g, graph, graph.inputs)
 
 
 def check_body(ctx: Importer, node: OnnxNode, body: Graph, carried: int) -> None:
