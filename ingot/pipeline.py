@@ -25,6 +25,7 @@ from ingot.passes.attach_state import attach_state
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
+from ingot.passes.hoist_invariants import hoist_invariants
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
@@ -84,6 +85,8 @@ COMMON: tuple[Stage, ...] = (
           "evaluate nodes with constant operands, up to a size limit"),
     Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph",
           "replace an If on a constant by the branch taken"),
+    Stage("hoist_invariants", lambda g, s: hoist_invariants(g, s.store), "graph", "graph",
+          "loop-invariant code motion: capture carried values that no iteration changes"),
     Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph",
           "fold per-channel scales and shifts into constant weights"),
     Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph",

@@ -21,6 +21,7 @@ from ingot.graph.verify import verify
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
+from ingot.passes.hoist_invariants import hoist_invariants
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.remove_dead_code import remove_dead_code
@@ -31,6 +32,7 @@ from tests.models.build import HARD
 PASSES: list[Callable[[Graph, ConstantStore], Graph]] = [
     fold_constants,
     inline_branches,
+    hoist_invariants,
     simplify_algebra,
     fold_batch_norm,
     decompose,
