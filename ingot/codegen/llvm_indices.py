@@ -6,11 +6,23 @@ divisions are total.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.llvm_text import Function, splat, vector
 from ingot.loops import ir
 from ingot.support.stack import segmented
+
+
+@dataclass
+class Area:
+    """Instructions at the start of a loop's body, and the indices that they compute."""
+
+    lines: list[str]
+    known: dict[arith.Expr, str] = field(default_factory=dict)
 
 
 class IndexPrinter:
@@ -23,6 +35,17 @@ class IndexPrinter:
         self.lets: dict[str, str] = {}
         self.pointers: dict[str, str] = {}
         self.loops: list[str] = []  # variables of the loops around, outermost first
+        self.sizes: set[str] = set()
+        self._areas = [Area(fn.area())]  # of the function, then of each loop around
+
+    @contextmanager
+    def body_of(self, loop: str) -> Iterator[None]:
+        """Around the statements of a loop; the first of them starts here."""
+        self.loops.append(loop)
+        self._areas.append(Area(self.fn.area()))
+        yield
+        self.loops.pop()
+        self._areas.pop()
 
     def value(self, e: ir.Expr) -> str:
         """An opaque value inside an index; llvm_values.py prints it."""
@@ -30,6 +53,22 @@ class IndexPrinter:
 
     @segmented
     def index(self, e: arith.Expr) -> str:
+        """The value of an index. One of dynamic sizes is computed once, where the innermost loop
+        that it depends on starts: their divisions would make most of a kernel's text. No operation
+        traps, so it may be computed where its use is guarded."""
+        if not isinstance(e, arith.Binary) or not arith.free_vars(e) & self.sizes:
+            return self._new_index(e)
+        if arith.opaques(e):
+            return self._new_index(e)
+        names = arith.free_vars(e)
+        level = max((i + 1 for i, loop in enumerate(self.loops) if loop in names), default=0)
+        area = self._areas[level]
+        if e not in area.known:
+            with self.fn.into(area.lines):
+                area.known[e] = self._new_index(e)
+        return area.known[e]
+
+    def _new_index(self, e: arith.Expr) -> str:
         match e:
             case arith.Const(value=value):
                 return str(value)

@@ -46,6 +46,7 @@ class _Printer:
         for n, size in enumerate(self.kernel.sizes):
             self.values.variables[size.name] = f"%s{n}"
             self.values.ranges[size.name] = Interval(size.low, size.high)
+            self.values.sizes.add(size.name)
             params.append(f"i64 %s{n}")
         params += ["i64 %low", "i64 %high", "ptr noalias %scratch", "ptr noalias %error"]
         self.stmt(self.kernel.body)
@@ -111,9 +112,8 @@ class _Printer:
         fn.start(body)
         self.bind_range(s)
         values.variables[s.var] = var
-        values.loops.append(s.var)
-        self.stmt(s.body)
-        values.loops.pop()
+        with values.body_of(s.var):
+            self.stmt(s.body)
         fn.do(f"{step} = add nsw i64 {var}, 1")
         fn.lines[slot] = f"  {var} = phi i64 [{start}, %{before}], [{step}, %{fn.block}]"
         fn.branch(head)

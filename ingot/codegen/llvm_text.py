@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ingot.dtypes import DType
 
@@ -61,6 +63,7 @@ class Function:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self._areas: dict[int, list[str]] = {}  # position in `lines` → lines to put there
         self.entry: list[str] = []  # allocas: LLVM promotes only those in the entry block
         self.declares: dict[str, None] = {}  # an ordered set
         self.block = "entry"
@@ -79,6 +82,19 @@ class Function:
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def area(self) -> list[str]:
+        """A place for instructions here, which are appended to later (`into`)."""
+        self.lines.append("")
+        self._areas[len(self.lines) - 1] = found = []
+        return found
+
+    @contextmanager
+    def into(self, area: list[str]) -> Iterator[None]:
+        """Append to an area, not to the end."""
+        saved, self.lines = self.lines, area
+        yield
+        self.lines = saved
 
     def do(self, text: str) -> None:
         self.lines.append(f"  {text}")
@@ -119,5 +135,6 @@ class Function:
         )
 
     def text(self, head: str) -> str:
-        body = "\n".join(["entry:", *self.entry, *self.lines])
+        lines = (self._areas.get(i, [line]) for i, line in enumerate(self.lines))
+        body = "\n".join(["entry:", *self.entry, *(x for part in lines for x in part)])
         return f"{head} {{\n{body}\n}}\n"

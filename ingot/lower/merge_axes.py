@@ -23,6 +23,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 from ingot.lower.abstract_sizes import Sizes, abstract_sizes
+from ingot.lower.size_atoms import name_quotients
 from ingot.program.ir import Launch, Program
 from ingot.program.tables import map_launches
 from ingot.support.stack import segmented
@@ -46,9 +47,10 @@ def merge_program_axes(program: Program) -> Program:
 
 def simplify_axes(kernel: Kernel) -> tuple[Kernel, Sizes]:
     """The kernel with merged axes and sizes of its own, and their values."""
-    merged = merge_axes(kernel)
+    merged, quotients = name_quotients(merge_axes(kernel))
     made, sizes = abstract_sizes(merged)
-    return _with_facts(made, merged), sizes
+    values = tuple((name, arith.substitute(e, dict(quotients))) for name, e in sizes)
+    return _with_facts(made, kernel), values
 
 
 def merge_axes(kernel: Kernel) -> Kernel:

@@ -60,7 +60,7 @@ def _hoist(edit: Editor, loop: Node, found: list[int]) -> None:
     attrs["carried"] = len(kept)
     made = replace(loop, inputs=tuple(inputs), outputs=outputs, attrs=make_attrs(attrs))
     edit.keep(made)
-    results = [entered[i] if i in entered else out for i, out in enumerate(loop.outputs)]
+    results = [entered.get(i, out) for i, out in enumerate(loop.outputs)]
     edit.replace(loop, [v for v in results if v is not None])
 
 
