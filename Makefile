@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench micro zoo clean long math-long aarch64
+.PHONY: demo test bench bench-trained micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ test: $(VENV)/.test
 # benchmark Ingot versus its peers; some models: make bench MODELS="digits resnet50-8"
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/peers.py $(MODELS)
+
+# trained models as packages hold them, sizes dynamic; some: make bench-trained MODELS="silero ocr"
+bench-trained: $(VENV)/.test
+	$(BIN)/python -m benchmarks.trained $(MODELS)
 
 # compare every zoo model with ONNX Runtime (long); some: make zoo MODELS="magika unet"
 zoo: $(VENV)/.test

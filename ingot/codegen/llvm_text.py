@@ -86,7 +86,8 @@ class Function:
     def area(self) -> list[str]:
         """A place for instructions here, which are appended to later (`into`)."""
         self.lines.append("")
-        self._areas[len(self.lines) - 1] = found = []
+        found: list[str] = []
+        self._areas[len(self.lines) - 1] = found
         return found
 
     @contextmanager

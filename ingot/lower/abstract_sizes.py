@@ -68,7 +68,7 @@ def _indexes_plainly(block: Block, sizes: set[str]) -> bool:
     values = (i for e in visit.all_exprs(inside) for i in visit.own_indices(e))
     if any(visit.index_vars(i) & sizes for i in values):
         return False
-    accesses = [*visit.loads(inside), *visit.stores(inside)]
+    accesses: list[ir.Load | ir.Store] = [*visit.loads(inside), *visit.stores(inside)]
     return all(
         _is_whole(i, n, dynamic, sizes) for x in accesses for i, n in zip(x.indices, x.buffer.shape)
     )

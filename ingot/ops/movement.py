@@ -8,6 +8,7 @@ index tensor are in gather.py; those with masked loads in slicing.py and concat_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -142,7 +143,10 @@ class Reshape(Move):
         return attrs["shape"]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        return [np.asarray(inputs[0]).reshape(common.numbers(self.name, attrs["shape"])).copy()]
+        x, shape = np.asarray(inputs[0]), common.numbers(self.name, attrs["shape"])
+        if x.size != math.prod(shape):
+            raise common.run_failed(UNEQUAL)
+        return [x.reshape(shape).copy()]
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
         source: list[arith.Expr] = [arith.Const(0)] * x.rank

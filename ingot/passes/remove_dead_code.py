@@ -10,8 +10,9 @@ from ingot.passes.edit import map_subgraphs, mentioned_symbols
 
 
 def remove_dead_code(graph: Graph, store: ConstantStore) -> Graph:
-    """Keep a node if a graph output depends on a value it produces or on a symbol it binds. Inputs
-    stay, used or not; a symbol stays if a kept node or the graph's types use it."""
+    """Keep a node if a graph output depends on a value it produces or on a symbol it binds, or if
+    it checks an assumption that the graph was imported under. Inputs stay, used or not; a symbol
+    stays if a kept node or the graph's types use it."""
     values = {v.name for v in graph.outputs}
     sizes = {n for v in (*graph.inputs, *graph.outputs) for n in _names(v.type)}
     kept: list[Node] = []
@@ -27,6 +28,8 @@ def remove_dead_code(graph: Graph, store: ConstantStore) -> Graph:
 
 
 def _is_live(node: Node, values: set[str], sizes: set[str]) -> bool:
+    if node.op == "require":  # a check that must hold, also where its value is known already
+        return True
     makes = any(v.name in values for v in node.outputs)
     return makes or any(name in sizes for name in bound_symbols(node))
 

@@ -59,9 +59,9 @@ def _trims(
     rank = len(taps)
     if len(known) < len(sizes) or 0 in known[: 2 * rank]:
         return None
-    each = (known[i::rank] for i in range(rank))
-    steps = zip(taps, slide.strides, slide.dilations)
-    return [_trim(*numbers, *step) for numbers, step in zip(each, steps)]
+    inputs, outputs, begins, ends = (known[i * rank : (i + 1) * rank] for i in range(4))
+    rows = zip(inputs, outputs, begins, ends, taps, slide.strides, slide.dilations)
+    return [_trim(*row) for row in rows]
 
 
 def _trim(

@@ -274,3 +274,94 @@ def test_scan_of_no_iterations_has_the_right_shape():
     arrays = [a for a in sample.inputs if a is not None]
     last, rows = run(graph, g.store, arrays)
     assert rows.shape == (0, 4) and last.tolist() == [0, 0, 0, 0]
+
+
+# --- as exporters write them ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_branches_of_one_element_may_differ_in_rank(flag):
+    """Paddle mixes rank 0 and rank 1; the result has the higher one."""
+    same(
+        """
+    m (bool flag, float[1] x) => (float[n] y) {
+      one = If (flag) <
+        then_branch = a () => (float s) { s = Constant <value = float {2.0}> () },
+        else_branch = b () => (float[1] v) { v = Neg(x) }
+      >
+      y = Add(one, x)
+    }""",
+        flag=np.array(flag),
+        x=np.array([3], np.float32),
+    )
+
+
+def test_a_carried_scalar_may_become_a_vector_of_one():
+    same(
+        """
+    m (int64 trips, float h0, float[1] x) => (float[n] y) {
+      h = Loop (trips, , h0) <body = b (int64 i, bool c, float h) => (bool c2, float[k] h2) {
+        c2 = Identity(c)  h2 = Add(h, x)
+      }>
+      y = Add(h, x)
+    }""",
+        trips=np.array(3),
+        h0=np.array(1, np.float32),
+        x=np.array([2], np.float32),
+    )
+
+
+def test_a_placeholder_that_no_iteration_reads_takes_the_shape_of_the_result():
+    same(
+        """
+    m (int64 trips, float[4] x) => (float[n] y) {
+      none = Constant <value = float {0.0}> ()
+      sum, y = Loop (trips, , x, none) <body = b (int64 i, bool c, float[4] h, float unset) =>
+          (bool c2, float[4] h2, float[4] double) {
+        c2 = Identity(c)  h2 = Add(h, x)  double = Add(h2, h2)
+      }>
+    }""",
+        trips=np.array(3),
+        x=X[0],
+    )
+
+
+def test_lengths_of_two_loops_meet():
+    """Two loops that end by their conditions: that they ran equally often is checked."""
+    text = """
+    m (int64 first, int64 second, float[2] x) => (float[n, 2] y) {
+      true = Constant <value = bool {1}> ()
+      a, rows = Loop (, true, x) <body = b (int64 i, bool c, float[2] h) =>
+          (bool c2, float[2] h2, float[2] row) {
+        one = Constant <value = int64 {1}> ()
+        next = Add(i, one)  c2 = Less(next, first)  h2 = Add(h, x)  row = Identity(h2)
+      }>
+      z, others = Loop (, true, x) <body = e (int64 j, bool d, float[2] k) =>
+          (bool d2, float[2] k2, float[2] line) {
+        uno = Constant <value = int64 {1}> ()
+        more = Add(j, uno)  d2 = Less(more, second)  k2 = Mul(k, x)  line = Identity(k2)
+      }>
+      y = Add(rows, others)
+    }"""
+    x = np.array([1.5, -2], np.float32)
+    same(text, first=np.array(3), second=np.array(3), x=x)
+    model = model_of(text)
+    feeds = {"first": np.array(3), "second": np.array(4), "x": x}
+    with refused("run-failed", "number of elements", where="(Add)", hint=False):
+        run_ours(model, feeds)
+
+
+def test_a_branch_that_is_taken_for_granted_is_checked_even_if_its_value_is_known():
+    """The then branch has the rank that Concat takes; its constant is not folded past the check."""
+    text = """
+    m (bool flag, int64[1] x) => (int64[2] y) {
+      v = If (flag) <
+        then_branch = a () => (int64[1] p) { p = Constant <value = int64[1] {7}> () },
+        else_branch = b () => (int64[2, 2] q) { q = Constant <value = int64[2, 2] {1, 2, 3, 4}> () }
+      >
+      y = Concat <axis = 0> (v, x)
+    }"""
+    x = np.array([5])
+    same(text, flag=np.array(True), x=x)
+    with refused("run-failed", "else", where="(If)", hint=False):
+        run_ours(model_of(text), {"flag": np.array(False), "x": x})

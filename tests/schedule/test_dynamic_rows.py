@@ -26,9 +26,7 @@ def frames(taps: int, stride: int, filters: int) -> ir.Kernel:
     b = Build("conv")
     count = (n - taps) // stride + 1
     x, w = b.param("x", dtypes.f32, (n,)), b.param("w", dtypes.f32, (taps, filters))
-    y = b.reduce(
-        "y", (count, filters), (taps,), "add", lambda i, o, k: x[i * stride + k] * w[k, o]
-    )
+    y = b.reduce("y", (count, filters), (taps,), "add", lambda i, o, k: x[i * stride + k] * w[k, o])
     out = b.compute("out", (count, filters), lambda i, o: y[i, o])
     return b.finish([out], [ir.Size("n", taps)])
 

@@ -162,7 +162,7 @@ class ShapeValues:
         for out, array in zip(node.outputs, known):
             if array is not None:
                 self.arrays[out.name] = array
-        if node.op in ("constant", "index_tensor", "bind"):
+        if node.op in ("constant", "index_tensor", "bind", "require"):
             return [node]
         nodes: list[Node] = []
         for out, array in zip(node.outputs, known):
