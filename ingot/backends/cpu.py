@@ -25,6 +25,7 @@ from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.use_winograd import use_winograd
+from ingot.passes.widen_weights import widen_weights
 from ingot.program import ir
 from ingot.program.tables import tables
 from ingot.runtime.cpu import measured
@@ -120,6 +121,8 @@ def _schedule(program: ir.Program, target: targets.Target, limits: Limits) -> ir
 
 
 STAGES = (
+    Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
+          "contractions of f16 and bf16 in f32, with weights widened when compiling"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ingot.ops  # noqa: F401  # fills the operator table
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph import interp
