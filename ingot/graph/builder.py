@@ -149,8 +149,11 @@ class GraphBuilder:
     def _resized(self, value: Value | None, old: arith.Expr, new: arith.Expr) -> Value | None:
         if value is None or old not in map(self.simplified, value.type.shape):
             return value
-        shape = [new if self.simplified(d) == old else d for d in value.type.shape]
-        return self.add("reshape", [value], shape=tuple(shape))
+        shape = tuple(new if self.simplified(d) == old else d for d in value.type.shape)
+        (made,) = self.raw(
+            "reshape", [value], {"shape": shape}, [replace(value.tensor, shape=shape)]
+        )
+        return made
 
     def current(self, value: Value) -> Value:
         """The value with its sizes as they are known now."""
