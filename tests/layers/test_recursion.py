@@ -75,6 +75,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "passes/fold_constants.py": {"_fold": SUBGRAPHS},
     "passes/hoist_invariants.py": {"hoist_invariants": SUBGRAPHS},
     "passes/inline_branches.py": {"_inline": SUBGRAPHS},
+    "passes/widen_weights.py": {"widen_weights": SUBGRAPHS},
     "passes/merge_common.py": {"merge_common": SUBGRAPHS, "_exact": ATTRIBUTES},
     "passes/patterns/matcher.py": {"Matcher.factors": (8, "MAX_DEPTH of a pattern")},
     "passes/recognize.py": {"recognize": SUBGRAPHS},
