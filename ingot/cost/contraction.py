@@ -27,6 +27,8 @@ TILE_OVERHEAD = 0.3  # of a tile (shared loads, prologue, epilogue) over one of 
 MAX_TILE_ROWS = 14  # rows of the largest tile that is tried; heuristic
 MAX_TILE_VECTORS = 6  # vectors of the largest tile that is tried; heuristic
 ASSUMED_EXTENT = 6 * 43  # elements of a dynamic dimension: many, with few divisors; heuristic
+# Elements of a dynamic dimension over which the padding of a tile is averaged; heuristic.
+SAMPLED_EXTENTS = (7, 16, 32, 50, 64, 100, 128, 200, 256, 384, 512)
 
 # Cache blocking. Fractions of a cache that one operand may take; all heuristic.
 L1_WINDOW_FRACTION = 0.35  # of L1: input rows that neighbouring depthwise windows reuse
@@ -138,8 +140,13 @@ def _fits(rows: int, vectors: int, registers: int) -> bool:
     return rows == 1 or rows * vectors + vectors + 1 <= registers - RESERVED_REGISTERS
 
 
-def _count(extent: int | None, step: int) -> int:
-    return -(-(ASSUMED_EXTENT if extent is None else extent) // step)
+def _count(extent: int | None, step: int) -> float:
+    """Steps over an extent. For a dynamic one the mean over many extents, each scaled to the
+    assumed one: a tile must waste little of a short dimension as well."""
+    if extent is not None:
+        return -(-extent // step)
+    shares = (-(-n // step) / n for n in SAMPLED_EXTENTS)
+    return ASSUMED_EXTENT * sum(shares) / len(SAMPLED_EXTENTS)
 
 
 @dataclass(frozen=True)
