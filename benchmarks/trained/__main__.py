@@ -69,7 +69,8 @@ def cells(result: dict[str, Any]) -> tuple[str, ...]:
     ours, theirs = entries.get("ingot"), entries.get("onnxruntime")
     if ours is None or theirs is None or ours["failure"]:
         why = result.get("error") or (ours or {}).get("failure") or "not run"
-        return (result["name"], " ".join(why.split())[:160])
+        text = why["what"] if isinstance(why, dict) else str(why)
+        return (result["name"], " ".join(text.split())[:160])
     difference = f"{ours['distance']:.0e}" + ("" if ours["agrees"] else " DIFFERS")
     return (
         result["name"],
