@@ -52,6 +52,14 @@ def test_long_rows_have_more_vectors_of_partial_results(columns, lanes):
     assert_same(kernel, sch.kernel, **sizes)
 
 
+@pytest.mark.parametrize(("columns", "lanes"), [(16, 8), (28, 8), (31, 8), (32, 16)])
+def test_rows_shorter_than_two_vectors_have_half_vectors(columns, lanes):
+    kernel, family = op_kernel("softmax", [(3, columns)], {"axis": -1})
+    sch = schedule_kernel(kernel, parse("x86-64-v4"), family)
+    assert partial_lanes(sch) == width(sch, "total") == lanes
+    assert_same(kernel, sch.kernel)
+
+
 @pytest.mark.parametrize("columns", [16, 77, 1000])
 def test_math_calls_are_interleaved_in_rows_too(columns):
     _, sch = rows("softmax", (3, columns))

@@ -49,6 +49,7 @@ from ingot.target import Target
 TILE_VECTORS = 4  # vectors of the last axis per row tile, at most; heuristic
 # Accumulators of a row, at most, to hide the latency of add; docs/performance.md, "Row reductions".
 PARTIAL_VECTORS = 4
+MIN_ROW_LANES = 8  # lanes of a vector along a short row; heuristic
 MIN_VECTORS_PER_PARTIAL = 4  # vectors of a row per accumulator; heuristic
 
 
@@ -204,13 +205,21 @@ def rfactor_lanes(
         return None
     loop = loop_of(sch, info, axis)
     assert loop is not None, "each axis of the block has a loop"
-    count, lanes = extent(sch, loop), target.lanes(info.dtype)
+    count = extent(sch, loop)
+    lanes = _row_lanes(count, target.lanes(info.dtype))
     if count is not None and count < 2 * lanes:
         sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return None
     width = lanes * (vectors or _partial_vectors(count, lanes))
     _, lane = sch.split(loop, None, width)
     return sch.rfactor(lane, axis=len(info.spatial))
+
+
+def _row_lanes(count: int | None, lanes: int) -> int:
+    """Lanes for a row: half vectors for one that is shorter than two whole ones."""
+    while count is not None and count < 2 * lanes and lanes > MIN_ROW_LANES:
+        lanes //= 2
+    return lanes
 
 
 def _partial_vectors(count: int | None, lanes: int) -> int:
@@ -277,7 +286,8 @@ def vectorize_final_reduction(
     sch: Schedule, target: Target, info: BlockInfo, loop: LoopRef
 ) -> None:
     """Reduce the partial results as lanes of one wide vector, in a tree."""
-    count, lanes = extent(sch, loop), target.lanes(info.dtype)
+    count = extent(sch, loop)
+    lanes = min(target.lanes(info.dtype), max(count or 0, MIN_ROW_LANES))
     if count is None or count % lanes or count > lanes * PARTIAL_VECTORS:
         sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return
