@@ -35,7 +35,7 @@ class IndexPrinter:
         self.lets: dict[str, str] = {}
         self.pointers: dict[str, str] = {}
         self.loops: list[str] = []  # variables of the loops around, outermost first
-        self.sizes: set[str] = set()
+        self.sizes: set[str] = set()  # the dynamic dimensions
         self._areas = [Area(fn.area())]  # of the function, then of each loop around
 
     @contextmanager

@@ -46,7 +46,8 @@ class _Printer:
         for n, size in enumerate(self.kernel.sizes):
             self.values.variables[size.name] = f"%s{n}"
             self.values.ranges[size.name] = Interval(size.low, size.high)
-            self.values.sizes.add(size.name)
+            if size.high is None:  # else it is an offset in a base buffer, with few uses
+                self.values.sizes.add(size.name)
             params.append(f"i64 %s{n}")
         params += ["i64 %low", "i64 %high", "ptr noalias %scratch", "ptr noalias %error"]
         self.stmt(self.kernel.body)
