@@ -171,7 +171,8 @@ def _panels(
         rows = _product(out.shape[:-1], likely)
         return _in_panels(rows, weights, 1, (0,), lanes, target)
     if node.op == "winograd_conv":
-        made = _in_panels(None, weights, 0, (1,), lanes, target)
+        # a row is a tile of the map, of which there are many
+        made = _in_panels(cost.ASSUMED_EXTENT, weights, 0, (1,), lanes, target)
         return None if made is None else Layout(((2, 0), *made.axes))
     if node.op == "conv":
         group, space = node.attr("group", 1), range(2, weights.rank)
