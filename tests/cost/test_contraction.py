@@ -30,7 +30,7 @@ def test_depthwise_tiles_are_tall_and_narrow():
     """No operand reuse: as many accumulators as registers hold, few vectors of weights."""
     tile = cost.register_tile(28, 240, 8, 16, is_depthwise=True)
     assert tile.rows * tile.vectors >= 10 and tile.vectors <= 2
-    assert cost.register_tile(None, 64, 8, 16) == cost.Tile(6, 2, 8)
+    assert cost.register_tile(cost.ASSUMED_EXTENT, 64, 8, 16) == cost.Tile(6, 2, 8)
 
 
 @pytest.mark.parametrize(
