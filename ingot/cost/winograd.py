@@ -136,7 +136,12 @@ def decide_winograd(
     the panel width of the weights."""
     core = target.machine.core
     best = cost.register_tile(
-        cost.ASSUMED_EXTENT, gemm.columns, target.lanes(gemm.dtype), target.vector_registers, panel, core=core
+        cost.ASSUMED_EXTENT,
+        gemm.columns,
+        target.lanes(gemm.dtype),
+        target.vector_registers,
+        panel,
+        core=core,
     )
     tile = replace(best, rows=rows_dividing(best, block[0] * block[1], core) or 1)
     packing, blocking = Packing("given", panel), Blocking("tiles", block)
@@ -174,7 +179,11 @@ def _row_bands(rows: int, columns: int, heights: list[int]) -> list[Grid]:
 def register_tile(conv: ConvShape, target: Target, dtype: DType) -> Tile:
     """The register tile of the GEMMs; its columns are the panel width of the weights."""
     return cost.register_tile(
-        cost.ASSUMED_EXTENT, conv.outputs, target.lanes(dtype), target.vector_registers, core=target.machine.core
+        cost.ASSUMED_EXTENT,
+        conv.outputs,
+        target.lanes(dtype),
+        target.vector_registers,
+        core=target.machine.core,
     )
 
 
