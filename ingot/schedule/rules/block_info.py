@@ -18,8 +18,6 @@ from ingot.schedule import tree
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.schedule import Schedule
 
-MAX_GROWTH = 4  # a size over its likely value, beyond which one thread is not enough; heuristic
-
 
 @dataclass(frozen=True)
 class BlockInfo:
@@ -175,14 +173,3 @@ def math_ops(info: BlockInfo) -> int:
 def elements(sch: Schedule, info: BlockInfo) -> int | None:
     """Instances of the block; None if a dimension is dynamic."""
     return arith.as_int(arith.product([a.extent for a in info.block.axes]))
-
-
-def likely_elements(sch: Schedule, info: BlockInfo) -> int | None:
-    """Instances of the block, for the decision whether to wake other threads. Of a dynamic size a
-    few times the likely value; None if nothing is known of one."""
-    count = elements(sch, info)
-    if count is not None:
-        return count
-    likely = {size.name: size.likely for size in sch.kernel.sizes if size.likely is not None}
-    found = arith.assumed(arith.product([a.extent for a in info.block.axes]), likely)
-    return None if found is None else MAX_GROWTH * found

@@ -18,9 +18,9 @@ from ingot.schedule.rules.block_info import (
     BlockInfo,
     accesses,
     block_info_of,
+    elements,
     extent,
     index_vars,
-    likely_elements,
     loop_of,
     math_ops,
     own_loops,
@@ -113,7 +113,7 @@ def _parallel_loop(
 def has_work(sch: Schedule, info: BlockInfo) -> bool:
     """Is there enough work for several threads? Dynamic sizes count as large. If there is not, a
     remark says so."""
-    count = likely_elements(sch, info)
+    count = elements(sch, info)
     if count is None or count * (1 + MATH_WEIGHT * math_ops(info)) >= PARALLEL_WORK:
         return True
     sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))

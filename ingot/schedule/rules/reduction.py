@@ -17,7 +17,7 @@ from ingot.schedule.rules.block_info import (
     BlockInfo,
     block_info_of,
     block_infos,
-    likely_elements,
+    elements,
     loop_of,
     own_loops,
 )
@@ -73,7 +73,7 @@ def _apply(
 
 def _has_work(sch: Schedule, info: BlockInfo) -> bool:
     """Is there enough work for several threads? A remark says if there is not."""
-    count = likely_elements(sch, info)
+    count = elements(sch, info)
     if count is not None and not _is_big(count):
         sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))
     return _is_big(count)

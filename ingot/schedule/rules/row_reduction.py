@@ -28,7 +28,6 @@ from ingot.schedule.rules.block_info import (
     extent,
     index_vars,
     intermediates,
-    likely_elements,
     loop_of,
     math_ops,
     own_loops,
@@ -137,7 +136,7 @@ def _work(sch: Schedule, info: BlockInfo) -> int:
 
 def _has_work(sch: Schedule, last: BlockInfo) -> bool:
     """Is there enough work for several threads? A remark on the last block says if there is not."""
-    counts = [likely_elements(sch, s) for s in block_infos(sch)]
+    counts = [elements(sch, s) for s in block_infos(sch)]
     total = sum(n or 0 for n in counts)
     if None in counts or total >= PARALLEL_WORK:
         return True
