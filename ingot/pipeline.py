@@ -22,10 +22,12 @@ from ingot.graph.ir import ConstRef, Graph
 from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
 from ingot.passes.attach_state import attach_state
+from ingot.passes.capture_constants import capture_constants
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.hoist_invariants import hoist_invariants
+from ingot.passes.infer_likely_sizes import infer_likely_sizes
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
@@ -77,6 +79,8 @@ COMMON: tuple[Stage, ...] = (
           "read the model into a typed dataflow graph; constants go into a store"),
     Stage("specialize", lambda g, s: specialize(g, still_dynamic(g, s.shapes)), "graph", "graph",
           "replace dynamic dimensions by the sizes or ranges given, where import has not"),
+    Stage("infer_likely_sizes", lambda g, s: infer_likely_sizes(g), "graph", "graph",
+          "what a dynamic dimension is used as says which size to expect"),
     Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph",
           "name the inputs that a run updates in place"),
     Stage("dce", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
@@ -95,6 +99,8 @@ COMMON: tuple[Stage, ...] = (
           "apply named algebraic rules, each valid for NaN and infinity too"),
     Stage("fold_constants_2", _fold, "graph", "graph",
           "fold what the rules exposed"),
+    Stage("capture_constants", lambda g, s: capture_constants(g, s.store), "graph", "graph",
+          "move constants that a loop or branch captures into it, where they can be packed"),
     Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph",
           "common subexpression elimination"),
     Stage("recognize", _recognize, "graph", "graph",

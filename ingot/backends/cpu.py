@@ -115,11 +115,6 @@ def host() -> targets.HostFeatures:
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
-def _schedule(program: ir.Program, target: targets.Target, limits: Limits) -> ir.Program:
-    planned = plan_kernels(program, target, CPU_RULES)
-    return schedule_program(planned, target, CPU_RULES, limits)
-
-
 STAGES = (
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
           "contractions of f16 and bf16 in f32, with weights widened when compiling"),
@@ -139,7 +134,11 @@ STAGES = (
     shared.LOWER,
     shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
-    Stage("schedule", lambda p, s: _schedule(p, s.target, s.limits), "program", "program",
+    Stage("plan_kernels", lambda p, s: plan_kernels(p, s.target, CPU_RULES), "program", "program",
+          "the same for kernels that no fused node stands for"),
+    shared.SPLIT_VARIANTS,
+    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
+          "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
     shared.SPLIT_KERNELS,
     Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ingot.arith import expr as arith
+from ingot.cost.plan import by_sizes
 from ingot.cost.shape import Given
 from ingot.graph.ir import Graph, Node, make_attrs, replace
 from ingot.graph.layouts import blocks_of
@@ -22,8 +24,10 @@ from ingot.graph.types import Symbol
 from ingot.graph.views import Views
 from ingot.loops import visit
 from ingot.loops.ir import Kernel
+from ingot.loops.specialize import with_size, without_likely
 from ingot.lower.kernels import group_kernel, place
 from ingot.lower.merge_axes import simplify_axes
+from ingot.lower.variants import rows_of
 from ingot.ops.fused import show_plans
 from ingot.passes.edit import map_subgraphs
 from ingot.program.ir import Program
@@ -63,7 +67,8 @@ def _check_plans(kernel: Kernel) -> None:
         if name not in axes:
             why, hint = f"{kernel.name} has no block {name!r}", f"blocks: {', '.join(axes)}"
             raise _bad_plan(f"a plan of {name!r} cannot be applied", kernel, why, hint)
-        used = [i for p in plan.choices for i in (p.rows, p.lanes, *p.k) if i is not None]
+        every = [p for variant in plan.variants for p in variant.choices]
+        used = [i for p in every for i in (p.rows, p.lanes, *p.k) if i is not None]
         if used and max(used) >= axes[name]:
             why = f"the block has {axes[name]} axes, numbered from 0"
             what, hint = f"the plan of {name!r} names axis {max(used)}", f"0 to {axes[name] - 1}"
@@ -106,5 +111,35 @@ class _Planner:
     def plans(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
         key = family, kernel, given
         if key not in self.known:
-            self.known[key] = plan_kernel(kernel, self.target, family, self.rules, given)
+            variants = self.variants if self.rules.has_variants(family) else self.plan
+            self.known[key] = variants(kernel, family, given)
         return self.known[key]
+
+    def plan(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
+        return plan_kernel(kernel, self.target, family, self.rules, given)
+
+    def variants(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
+        """A plan for one row and a general one, where the rows are a dynamic size that may be 1 and
+        a tile has several; else one plan."""
+        plans = self.plan(kernel, family, given)
+        size = _rows_size(kernel, plans)
+        if size is None:
+            return plans
+        one = self.plan(with_size(kernel, size, 1), family, given)
+        many = self.plan(without_likely(kernel, size), family, given)
+        if [block for block, _ in one] != [block for block, _ in many]:
+            return plans
+        ((block, general),), ((_, special),) = many, one
+        if general.rows is None or general.tile is None or general.tile.rows == 1:
+            return many
+        return ((block, by_sizes([replace(special, max_rows=1), general])),)
+
+
+def _rows_size(kernel: Kernel, plans: Plans) -> str | None:
+    """The dynamic size that is the rows of the only contraction, if it can be 1."""
+    if len(plans) != 1:
+        return None
+    ((block, plan),) = plans
+    rows = rows_of(kernel, block, plan)
+    found = (s for s in kernel.sizes if rows == arith.Var(s.name) and s.low == 1)
+    return next((size.name for size in found if size.high != 1), None)

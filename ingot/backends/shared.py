@@ -13,6 +13,7 @@ from ingot.legalize.program import dedupe_kernels, split_kernels
 from ingot.lower import control as _control
 from ingot.lower.lower import lower
 from ingot.lower.merge_axes import merge_program_axes
+from ingot.lower.variants import split_variants
 from ingot.passes.alias_buffers import alias_buffers
 from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
 from ingot.plan.barriers import insert_barriers
@@ -52,6 +53,10 @@ MERGE_AXES = Stage(
 DEDUPE_KERNELS = Stage(
     "dedupe_kernels", lambda p, s: dedupe_kernels(p), "program", "program",
     "merge kernels that are equal up to names",
+)  # fmt: skip
+SPLIT_VARIANTS = Stage(
+    "split_variants", lambda p, s: split_variants(p), "program", "program",
+    "a kernel for each variant of a plan over dynamic sizes; a run chooses by its sizes",
 )  # fmt: skip
 SPLIT_KERNELS = Stage(
     "split_kernels", lambda p, s: split_kernels(p), "program", "program",

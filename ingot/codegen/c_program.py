@@ -199,6 +199,11 @@ class _Entry:
                     self.stmt(then)
                 with self.out.block("else"):
                     self.stmt(orelse)
+            case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
+                with self.out.block(f"if ({bare(self.values.index(size))} <= {most})"):
+                    self.stmt(then)
+                with self.out.block("else"):
+                    self.stmt(orelse)
             case ir.Loop():
                 self.loop(s)
             case ir.Bind():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import assert_never
 
 from ingot.arith import expr as arith
@@ -17,6 +18,7 @@ from ingot.codegen.llvm_text import Function
 from ingot.codegen.llvm_values import ValuePrinter
 from ingot.program import ir
 from ingot.program.tables import CONSTANTS, Tables, tables, walk
+from ingot.program.waits import Waits
 from ingot.runtime.cpu.native.work_stealing import STATE, UNPUBLISHED, barrier_text, next_chunk_text
 from ingot.support.abi import (
     BAD_SIZE,
@@ -45,9 +47,6 @@ def print_entry(
     declares = "\n".join(printer.fn.declares)
     helpers = [_copy(), next_chunk_text(), barrier_text(triple, spin_count)]
     return "\n".join([printer.fn.text(head), *helpers, declares, ""])
-
-
-_STRAIGHT_LINE = ir.Seq | ir.Launch | ir.Barrier | ir.Copy
 
 
 class _Index(ValuePrinter):
@@ -93,9 +92,8 @@ class _Entry:
         self.begun = self.fn.alloca("i64", 1, 8)  # launches begun so far
         self.wanted = self.fn.alloca("i64", 1, 8)  # chunks of those launches, over all threads
         self.chunk = self.fn.alloca(STATE, 1, 8)
-        # all threads read conditions, trip counts and sizes, which must not change before that:
-        # barriers then wait for every thread, too
-        self.has_control_flow = any(not isinstance(s, _STRAIGHT_LINE) for s in walk(program.body))
+        self.waits = Waits(program)
+        self.for_all = self.waits.everywhere  # do barriers wait for every thread here?
 
     # --- building blocks ----------------------------------------------------------------------
 
@@ -198,7 +196,12 @@ class _Entry:
             case ir.Copy(dst=dst, src=src):
                 self.copy(dst, src)
             case ir.If(flag=flag, then=then, orelse=orelse):
-                self.if_else(self.read_flag(flag), then, orelse)
+                self.choose(
+                    self.read_flag(flag), partial(self.stmt, then), partial(self.stmt, orelse)
+                )
+            case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
+                is_small = self.fn.op(f"icmp sle i64 {self.index.index(size)}, {most}")
+                self.choose(is_small, partial(self.stmt, then), partial(self.stmt, orelse))
             case ir.Loop():
                 self.loop(s)
             case ir.Bind():
@@ -206,6 +209,7 @@ class _Entry:
             case ir.Reserve(arena=arena, size_bytes=size):
                 self.reserve(arena, size)
             case ir.Append(dst=dst, src=src):
+                self.add_to(self.wanted, "1")
                 self.when(self.is_first_thread(), lambda: self.append(dst, src))
             case ir.Par() | ir.HostStep():
                 raise IngotError(
@@ -216,18 +220,28 @@ class _Entry:
 
     def launch(self, s: ir.Launch) -> None:
         callee = self.arguments(s)
-        if arith.is_const(s.extent, 1):
+        extent = self.index.index(s.extent)
+        chunks = self.index.index(s.chunks)
+
+        def on_first_thread() -> None:
+            self.call_kernel(s, callee, "0", extent)
+            self.add_to(self.chunk_field(UNPUBLISHED), "1")
+
+        def alone() -> None:
             self.add_to(self.wanted, "1")
-            self.when(self.is_first_thread(), lambda: self.on_first_thread(s, callee))
-        else:
-            extent = self.index.index(s.extent)
-            self.in_chunks(extent, s.chunks, lambda ends: self.call_kernel(s, callee, *ends))
+            self.when(self.is_first_thread(), on_first_thread)
 
-    def on_first_thread(self, s: ir.Launch, callee: tuple[str, list[str]]) -> None:
-        self.call_kernel(s, callee, "0", "1")
-        self.add_to(self.chunk_field(UNPUBLISHED), "1")
+        def together() -> None:
+            self.in_chunks(extent, chunks, lambda ends: self.call_kernel(s, callee, *ends))
 
-    def in_chunks(self, extent: str, chunks: int, do: Callable[[tuple[str, str]], None]) -> None:
+        if arith.is_const(s.extent, 1) or arith.is_const(s.chunks, 0):
+            alone()
+        elif arith.as_int(s.chunks) is not None:
+            together()
+        else:  # sizes are the same on all threads, so all take the same branch
+            self.choose(self.fn.op(f"icmp sgt i64 {chunks}, 0"), together, alone)
+
+    def in_chunks(self, extent: str, chunks: str, do: Callable[[tuple[str, str]], None]) -> None:
         """`do` for chunks of 0 … extent-1 until none is left (work_stealing.py)."""
         fn = self.fn
         number = self.add_to(self.begun, "1")
@@ -267,7 +281,7 @@ class _Entry:
     def barrier(self) -> None:
         fn = self.fn
         sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
-        if self.has_control_flow:
+        if self.for_all:
             self.add_to(self.wanted, threads)
             self.add_to(self.chunk_field(UNPUBLISHED), "1")
         unpublished_at = self.chunk_field(UNPUBLISHED)
@@ -289,22 +303,28 @@ class _Entry:
             self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 {ends[0]}, i64 {ends[1]})")
 
         to, source = self.pointer(dst), self.pointer(src)
-        self.in_chunks(self.index.index(self.buffers[dst].size_bytes), 1, do)
+        self.in_chunks(self.index.index(self.buffers[dst].size_bytes), "1", do)
 
     def read_flag(self, name: str) -> str:
         value = self.fn.op(f"load i8, ptr {self.pointer(name)}, align 1")
         return self.fn.op(f"icmp ne i8 {value}, 0")
 
-    def if_else(self, cond: str, then: ir.Stmt, orelse: ir.Stmt) -> None:
+    def choose(self, cond: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
         fn, yes, no, done = self.fn, *(self.fn.label(n) for n in ("yes", "no", "done"))
         fn.branch_if(cond, yes, no)
         for label, branch in ((yes, then), (no, orelse)):
             fn.start(label)
-            self.stmt(branch)
+            branch()
             fn.branch(done)
         fn.start(done)
 
     def loop(self, s: ir.Loop) -> None:
+        outside = self.for_all
+        self.for_all = outside or self.waits.in_loop(s)
+        self.print_loop(s)
+        self.for_all = outside
+
+    def print_loop(self, s: ir.Loop) -> None:
         """One barrier stands before each test, another after the counter is set."""
         fn = self.fn
         slot = fn.alloca("i64", 1, 8)
@@ -321,10 +341,13 @@ class _Entry:
             more = fn.op(f"icmp slt i64 {trip}, {trips}")
         if s.keep_going is not None:
             more = fn.op(f"and i1 {more}, {self.read_flag(s.keep_going)}")
-        self.when(
-            self.is_first_thread(),
-            lambda: fn.do(f"store i64 {trip}, ptr {self.pointer(s.counter)}, align 8"),
-        )
+
+        def set_counter() -> None:
+            fn.do(f"store i64 {trip}, ptr {self.pointer(s.counter)}, align 8")
+            self.add_to(self.chunk_field(UNPUBLISHED), "1")
+
+        self.add_to(self.wanted, "1")
+        self.when(self.is_first_thread(), set_counter)
         self.barrier()
         fn.branch_if(more, body, done)
         fn.start(body)
@@ -384,6 +407,7 @@ class _Entry:
         end = fn.op(f"getelementptr i8, ptr {self.pointer(dst)}, i64 {used}")
         fn.do(f"call void @copy(ptr {end}, ptr {self.pointer(src)}, i64 0, i64 {row})")
         fn.do(f"store i64 {fn.op(f'add i64 {rows}, 1')}, ptr {place}, align 8")
+        self.add_to(self.chunk_field(UNPUBLISHED), "1")
 
 
 def _copy() -> str:

@@ -91,6 +91,24 @@ def register_tile(
     return best
 
 
+def shared_panel_width(
+    likely: int, columns: int, lanes: int, registers: int, element_bytes: int, machine: Machine
+) -> int:
+    """The panel width for a dynamic number of rows, of which `likely` are probable: tiles for that
+    many and tiles for many rows have the same panels (lower/variants.py). The least product of
+    their cycles; each row tile reads its panel from L2."""
+
+    def cycles(width: int, rows: int | None) -> float:
+        tile = register_tile(rows, columns, lanes, registers, width, core=machine.core)
+        loading = width * element_bytes / machine.cache_bytes_per_cycle[1]
+        slowdown = max(1.0, loading / tile.cycles_per_k(machine.core))
+        return slowdown * _cycles(tile, rows, columns, machine.core)
+
+    widths = (n * lanes for n in range(1, MAX_TILE_VECTORS + 1))
+    fitting = [width for width in widths if width - lanes < columns]
+    return min(fitting, key=lambda width: cycles(width, likely) * cycles(width, None))
+
+
 def group_panel_width(
     rows: int | None, columns: int, lanes: int, registers: int, core: Core = GENERIC.core
 ) -> int | None:

@@ -24,6 +24,11 @@ plan that is edited in the text of a kernel is the one that is compiled.
     partial_sums  P:N: N iterations of k loop P make one partial sum
     tail          pad: operands and output are padded to whole tiles; guard: the last is partial
     |             after it comes the plan to apply where a step of this one is refused
+
+A contraction over dynamic sizes may have variants, each a kernel of its own, of which a run chooses
+by its sizes (lower/variants.py). A variant says which sizes it is for, and the general one is last:
+
+    gemm when=rows<=1 axes=0,1 tile=1x4x16 … else gemm axes=0,1 tile=6x4x16 …
 """
 
 from __future__ import annotations
@@ -86,7 +91,9 @@ class ContractionPlan(Node):
     prefetch: int | None = None
     partial_sums: tuple[int, int] | None = None
     tail: str = "guard"
+    max_rows: int | None = None  # it is a variant for at most so many rows
     otherwise: ContractionPlan | None = None  # where a step of this one is refused
+    general: ContractionPlan | None = None  # for sizes that this variant is not for
 
     @property
     def choices(self) -> tuple[ContractionPlan, ...]:
@@ -94,16 +101,24 @@ class ContractionPlan(Node):
         found: list[ContractionPlan] = []
         rest: ContractionPlan | None = self
         while rest is not None:
-            found.append(replace(rest, otherwise=None))
+            found.append(replace(rest, otherwise=None, general=None))
             rest = rest.otherwise
         return tuple(found)
 
+    @property
+    def variants(self) -> tuple[ContractionPlan, ...]:
+        """This plan and those for other sizes, each with its alternatives; the general one last."""
+        own = replace(self, general=None)
+        return (own,) if self.general is None else (own, *self.general.variants)
+
     def __str__(self) -> str:
-        return " | ".join(map(_show, self.choices))
+        return " else ".join(" | ".join(map(_show, v.choices)) for v in self.variants)
 
 
 def _show(plan: ContractionPlan) -> str:
     words = [plan.algorithm]
+    if plan.max_rows is not None:
+        words.append(f"when=rows<={plan.max_rows}")
     if plan.lanes is not None:
         words.append(f"axes={'-' if plan.rows is None else plan.rows},{plan.lanes}")
     if plan.k:
@@ -138,9 +153,22 @@ def preferred(plans: Sequence[ContractionPlan]) -> ContractionPlan:
     return made
 
 
+def by_sizes(variants: Sequence[ContractionPlan]) -> ContractionPlan:
+    """The first variant, with the others as plans for other sizes."""
+    *special, made = variants
+    for plan in reversed(special):
+        made = replace(plan, general=made)
+    return made
+
+
 def parse_plan(text: str) -> ContractionPlan:
     """The plan that `text` is; the inverse of `str`."""
-    return preferred([_parse(choice) for choice in text.split("|")])
+    variants = text.split(" else ")
+    made = [preferred([_parse(choice) for choice in v.split("|")]) for v in variants]
+    is_ordered = all(plan.max_rows for plan in made[:-1]) and made[-1].max_rows is None
+    if not is_ordered:
+        _fail(text, "else", "every variant but the last reads when=rows<=N, the last has no when")
+    return by_sizes(made)
 
 
 def _parse(text: str) -> ContractionPlan:
@@ -174,6 +202,7 @@ def _fail(text: str, word: str, hint: str) -> NoReturn:
 
 _N = r"([1-9]\d*)"
 _WORDS: dict[str, tuple[str, Callable[[re.Match[str]], dict[str, Any]]]] = {
+    "when": (f"rows<={_N}", lambda m: {"max_rows": int(m[1])}),
     "axes": (r"(-|\d+),(\d+)", lambda m: {
         "rows": None if m[1] == "-" else int(m[1]), "lanes": int(m[2])}),
     "k": (r"\d+(?:,\d+)+", lambda m: {"k": tuple(map(int, m[0].split(",")))}),
@@ -188,6 +217,7 @@ _WORDS: dict[str, tuple[str, Callable[[re.Match[str]], dict[str, Any]]]] = {
     "tail": ("(pad|guard)", lambda m: {"tail": m[1]}),
 }  # fmt: skip
 _EXAMPLES = {
+    "when": "rows<=1",
     "axes": "0,1", "k": "2,3", "tile": "6x2x8", "packing": "given:16", "blocking": "blocks:4",
     "k_unroll": "4", "prefetch": "8", "partial_sums": "0:256", "tail": "pad",
 }  # fmt: skip

@@ -6,7 +6,7 @@ ask the definition (`defn(node).kind`), never the name. The table is here, its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,13 @@ PYTHON_WORK = 1000  # work of a pure-Python reference per byte, where numpy's is
 
 Attrs = Mapping[str, Any]
 RunGraph = Callable[[Graph, Sequence[np.ndarray]], list[np.ndarray]]
+
+
+class Use(Enum):
+    """What an operator uses a dimension as."""
+
+    BATCH = "batch"
+    LENGTH = "length"
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,11 @@ class OpDef:
     ) -> list[np.ndarray]:
         """The reference of an operator with sub-graphs: `run` interprets one."""
         return self.reference(inputs, attrs)
+
+    def size_uses(self, inputs: Sequence[Type | None], attrs: Attrs) -> Iterable[tuple[Dim, Use]]:
+        """What sizes of its operands are used as, where the operator knows: batches are probably 1,
+        lengths are not."""
+        return ()
 
     def may_fold(self, attrs: Attrs) -> bool:
         """Whether constant folding may run the reference."""

@@ -6,7 +6,7 @@ in terms of the kernel's sizes. Called by program/estimate.py and by the report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -83,10 +83,32 @@ def kernel_flops(kernel: ir.Kernel) -> arith.Expr | None:
     return _flops(list(nested_stmts(kernel.body)))
 
 
+@lru_cache(maxsize=512)
+def accessed_bytes(kernel: ir.Kernel) -> arith.Expr | None:
+    """Bytes of all loads and stores of its arguments, each as often as it runs; None where a trip
+    count is data-dependent. Where it is less than the arguments hold, the kernel reads parts of
+    them: a gather, one step of a sequence."""
+    params = {p.name for p in kernel.params}
+    return _weighted(list(nested_stmts(kernel.body)), lambda nested: _moved(nested, params))
+
+
+def _moved(nested: NestedStmt, params: set[str]) -> int:
+    stmt, total = nested.stmt, 0
+    if isinstance(stmt, ir.Store) and stmt.buffer.name in params:
+        total += stmt.value.lanes * stmt.buffer.dtype.storage_bytes
+    loads = (e for e in nested.values if isinstance(e, ir.Load) and e.buffer.name in params)
+    return total + sum(e.lanes * e.buffer.dtype.storage_bytes for e in loads)
+
+
 def _flops(stmts: Sequence[NestedStmt]) -> arith.Expr | None:
+    return _weighted(stmts, lambda nested: sum(map(_operations, nested.values)))
+
+
+def _weighted(stmts: Sequence[NestedStmt], cost: Callable[[NestedStmt], int]) -> arith.Expr | None:
+    """The cost of every statement times its trip count; None where one is data-dependent."""
     total: arith.Expr = arith.Const(0)
     for nested in stmts:
-        work = 0 if nested.is_tail else sum(map(_operations, nested.values))
+        work = 0 if nested.is_tail else cost(nested)
         if work == 0:
             continue
         trips = nested.trips

@@ -18,7 +18,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
-from ingot.graph.opdef import Attrs, OpDef, Sample, SizeMismatch, register, type_error
+from ingot.graph.opdef import Attrs, OpDef, Sample, SizeMismatch, Use, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops.common import (
     floats,
@@ -128,6 +128,10 @@ class Recurrent(OpDef):
 
     def steps_and_batch(self, shape: Sequence, attrs: Attrs) -> tuple:
         return (shape[1], shape[0]) if attrs.get("layout", 0) else (shape[0], shape[1])
+
+    def size_uses(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[tuple[Dim, Use]]:
+        steps, batch = self.steps_and_batch(tensor_type(self.name, inputs[0]).shape, attrs)
+        return [(steps, Use.LENGTH), (batch, Use.BATCH)]
 
     def directions(self, attrs: Attrs) -> tuple[bool, ...]:
         """For each direction, whether it is reversed in time."""

@@ -168,8 +168,8 @@ def _panels(
     out = node.outputs[0].tensor
     lanes = target.lanes(accumulator(weights.dtype))
     if node.op == "matmul" and weights.rank == 2 and out.rank > 1:
-        rows = _product(out.shape[:-1], likely)
-        return _in_panels(rows, weights, 1, (0,), lanes, target)
+        rows, is_dynamic = _product(out.shape[:-1], likely), _product(out.shape[:-1], {}) is None
+        return _in_panels(rows, weights, 1, (0,), lanes, target, is_dynamic)
     if node.op == "winograd_conv":
         # a row is a tile of the map, of which there are many
         made = _in_panels(cost.ASSUMED_EXTENT, weights, 0, (1,), lanes, target)
@@ -192,14 +192,17 @@ def _panels(
 
 def _in_panels(
     rows: int | None, weights: TensorType, axis: int, order: tuple[int, ...], lanes: int,
-    target: Target,
+    target: Target, has_variants: bool = False,
 ) -> Layout | None:  # fmt: skip
     columns = arith.as_int(weights.shape[axis])
     if columns is None or 2 * columns < lanes or lanes == 1:
         return None  # mostly padding: better vectorised along the reduction axis
-    tile = cost.register_tile(
-        rows, columns, lanes, target.vector_registers, core=target.machine.core
-    )
+    registers, machine = target.vector_registers, target.machine
+    if has_variants and rows is not None:
+        size = weights.dtype.storage_bytes
+        width = cost.shared_panel_width(rows, columns, lanes, registers, size, machine)
+        return panels(order, axis, width)
+    tile = cost.register_tile(rows, columns, lanes, registers, core=machine.core)
     return panels(order, axis, tile.columns)
 
 

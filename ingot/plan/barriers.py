@@ -31,7 +31,7 @@ class _Barriers:
         wait = pending.conflict(mine, self.accesses) is not None
         pending = Pending() if wait else pending
         pending.add(s, mine)
-        if isinstance(s, ir.If):
+        if isinstance(s, ir.If | ir.IfSize):
             then, after_then = self.stmt(s.then, pending.copy())
             orelse, after_else = self.stmt(s.orelse, pending)
             after_then.merge(after_else)

@@ -1,7 +1,9 @@
 """Liveness of buffers: for each an interval of positions in program order.
 
 A buffer used both inside and outside a loop is live for the whole loop; one used only in the body
-is live within it. An output is live until the end, where the runtime copies it.
+is live within it. An output is live until the end, where the runtime copies it. So is a condition,
+trip count or size that all threads read outside of loops: a late thread reads it later than others,
+which do not wait for it (program/waits.py).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.program import ir
+from ingot.program.waits import control_reads
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class _Uses:
         self.uses: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
         self.loops: list[int] = []
         self.ends: dict[int, int] = {}
+        self.read_by_all: list[str] = []
 
     def use(self, *names: str | None) -> None:
         for name in names:
@@ -34,6 +38,8 @@ class _Uses:
 
     def stmt(self, s: ir.Stmt) -> None:
         self.position += 1
+        if not self.loops:
+            self.read_by_all += control_reads(s)
         match s:
             case ir.Seq(stmts=stmts):
                 for each in stmts:
@@ -46,6 +52,9 @@ class _Uses:
                 self.use(buffer)
             case ir.If(flag=flag, then=then, orelse=orelse):
                 self.use(flag)
+                self.stmt(then)
+                self.stmt(orelse)
+            case ir.IfSize(then=then, orelse=orelse):
                 self.stmt(then)
                 self.stmt(orelse)
             case ir.Loop():
@@ -76,7 +85,7 @@ def lifetimes(program: ir.Program) -> dict[str, Lifetime]:
             for loop in loops[len(common) :]:  # the buffer is also used outside this loop
                 first, last = min(first, loop), max(last, walk.ends[loop])
         spans[name] = Lifetime(first, last)
-    for name in program.outputs:
+    for name in (*program.outputs, *walk.read_by_all):
         if name in spans:
             spans[name] = Lifetime(spans[name].first, walk.position + 1)
     missing = Lifetime(0, 0)

@@ -72,7 +72,7 @@ def _reserve(s: ir.Stmt, arenas: dict[str, ir.Arena]) -> ir.Stmt:
     match s:
         case ir.Seq(stmts=stmts):
             return ir.seq(*(_reserve(x, arenas) for x in stmts))
-        case ir.If(then=then, orelse=orelse):
+        case ir.If(then=then, orelse=orelse) | ir.IfSize(then=then, orelse=orelse):
             return ir.replace(s, then=_reserve(then, arenas), orelse=_reserve(orelse, arenas))
         case ir.Loop(body=body):
             return ir.replace(s, body=_reserve(body, arenas))

@@ -12,26 +12,29 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops.ir import Kernel
-from ingot.loops.work import kernel_flops
+from ingot.loops.work import accessed_bytes, kernel_flops
 from ingot.machine import Machine
 from ingot.program import ir
 
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """Float operations (None: unknown) and the bytes of all arguments of one launch."""
+    """Float operations (None: unknown) and the bytes of all arguments of one launch, or those that
+    it reads and writes if these are fewer."""
 
     flops: arith.Expr | None
     arg_bytes: arith.Expr
 
 
 def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Launch) -> LaunchWork:
-    flops, moved = kernel_flops(kernel), arith.wrap(0)
+    flops, accessed, held = kernel_flops(kernel), accessed_bytes(kernel), arith.wrap(0)
     sizes = dict(zip((size.name for size in kernel.sizes), launch.sizes))
     for name in dict.fromkeys(launch.args):
-        moved = moved + buffers[name].size_bytes
+        held = held + buffers[name].size_bytes
     known = None if flops is None else simplify(arith.substitute(flops, sizes))
-    return LaunchWork(known, simplify(moved))
+    if accessed is not None:
+        held = arith.minimum(held, arith.substitute(accessed, sizes))
+    return LaunchWork(known, simplify(held))
 
 
 def total_ns(works: Sequence[LaunchWork], machine: Machine) -> arith.Expr | None:

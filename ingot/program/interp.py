@@ -104,6 +104,8 @@ class _Machine:
                 self.array(dst)[...] = self.array(src).reshape(self.array(dst).shape)
             case ir.If(flag=flag, then=then, orelse=orelse):
                 self.stmt(then if self.scalar(flag) else orelse)
+            case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
+                self.stmt(then if self.size(size) <= most else orelse)
             case ir.Loop():
                 self.loop(s)
             case ir.Bind(symbol=symbol, buffer=buffer, index=index):

@@ -3,13 +3,15 @@ own range of iterations.
 
     program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state)
     stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
-              | If(flag, then, orelse) | Loop(counter, trips, keep_going, body)
+              | If(flag, then, orelse) | IfSize(size, most, then, orelse)
+              | Loop(counter, trips, keep_going, body)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
               | Par(branches) | HostStep(name, args) | Seq(stmts)
 
 A Launch splits the kernel's parallel loop 0 … extent-1 evenly over the threads. Each thread's range
 is split into chunks, and a thread without chunks of its own steals from the others (work stealing).
-A kernel without a parallel loop has extent 1 and runs on thread 0. All threads read flags, trip
+The number of chunks may depend on dynamic sizes; with 0 chunks, thread 0 runs the whole launch. A
+kernel without a parallel loop has extent 1 and runs on thread 0. All threads read flags, trip
 counts and bound symbols, so a barrier separates their writer from the statement. An unplanned
 program has no allocations, barriers or reservations: `plan` adds them, and `verify` recomputes
 which are needed. `plan` sets the chunks too.
@@ -87,7 +89,9 @@ class Launch(Stmt):
     args: tuple[str, ...]
     sizes: tuple[arith.Expr, ...] = ()
     extent: arith.Expr = arith.Const(1)
-    chunks: int = 1  # of each thread's range, for work stealing: 1 to MAX_CHUNKS
+    chunks: arith.Expr = arith.Const(
+        1
+    )  # of each thread's range, for work stealing: 0 to MAX_CHUNKS
     origin: str = field(default="", compare=False)
 
 
@@ -109,6 +113,17 @@ class If(Stmt):
     """`flag` is a bool buffer of one element."""
 
     flag: str
+    then: Stmt
+    orelse: Stmt
+
+
+@node
+class IfSize(Stmt):
+    """`then` where size <= most, else `orelse`. Sizes are the same on all threads, so no barrier is
+    needed: it chooses between variants of a kernel."""
+
+    size: arith.Expr
+    most: int
     then: Stmt
     orelse: Stmt
 

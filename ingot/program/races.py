@@ -34,7 +34,7 @@ def _since_barrier(s: ir.Stmt, done: Pending, accesses: AccessAnalysis) -> Pendi
         before, earlier, later = found
         raise _race(before, s, earlier, later)
     done.add(s, mine)
-    if isinstance(s, ir.If):
+    if isinstance(s, ir.If | ir.IfSize):
         then = _since_barrier(s.then, done.copy(), accesses)
         then.merge(_since_barrier(s.orelse, done, accesses))
         return then

@@ -58,7 +58,7 @@ def _children(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
     match s:
         case ir.Seq(stmts=stmts):
             return stmts
-        case ir.If(then=then, orelse=orelse):
+        case ir.If(then=then, orelse=orelse) | ir.IfSize(then=then, orelse=orelse):
             return (then, orelse)
         case ir.Loop(body=body):
             return (body,)
@@ -87,7 +87,7 @@ def map_launches(s: ir.Stmt, fn: Callable[[ir.Launch], ir.Stmt]) -> ir.Stmt:
             return fn(s)
         case ir.Seq(stmts=stmts):
             return ir.seq(*(map_launches(x, fn) for x in stmts))
-        case ir.If(then=then, orelse=orelse):
+        case ir.If(then=then, orelse=orelse) | ir.IfSize(then=then, orelse=orelse):
             return ir.replace(s, then=map_launches(then, fn), orelse=map_launches(orelse, fn))
         case ir.Loop(body=body):
             return ir.replace(s, body=map_launches(body, fn))

@@ -88,7 +88,7 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
                     _show_stmt(w, each)
         case ir.Launch():
             sizes, extent = _tuple(s.sizes), arith.show(s.extent)
-            chunks = f", {s.chunks}" if s.chunks > 1 else ""
+            chunks = "" if arith.is_const(s.chunks, 1) else f", {arith.show(s.chunks)}"
             w.line(f"run({s.kernel!r}, {s.args!r}, {sizes}, {extent}{chunks}){_comment(s.origin)}")
         case ir.Barrier():
             w.line("barrier()")
@@ -96,6 +96,9 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             w.line(f"copy({dst!r}, {src!r})")
         case ir.If(flag=flag, then=then, orelse=orelse):
             _show_body(w, f"if flag({flag!r}):", then)
+            _show_body(w, "else:", orelse)
+        case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
+            _show_body(w, f"if size({arith.show(size)}) <= {most}:", then)
             _show_body(w, "else:", orelse)
         case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
             _show_body(w, f"with loop({counter!r}, {trips!r}, {keep!r}):", body)
@@ -284,6 +287,12 @@ class _Parser:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Call):
             flag = self.data(node.test.args[0])
             return ir.If(flag, self.body(node.body), self.body(node.orelse))
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
+            size, most = node.test.left, self.data(node.test.comparators[0])
+            if not isinstance(size, ast.Call) or not isinstance(node.test.ops[0], ast.LtE):
+                raise _bad(node.lineno, "`if size(…) <= number:` is expected")
+            branches = self.body(node.body), self.body(node.orelse)
+            return ir.IfSize(self.index(size.args[0]), most, *branches)
         if isinstance(node, ast.With):
             return self.scope(node)
         word, call = self.call(node)
@@ -294,7 +303,7 @@ class _Parser:
             case "run":
                 sizes = tuple(self.index(e) for e in self.items(a[2]))
                 extent, origin = self.index(a[3]), self.comment(node)
-                chunks = self.data(a[4]) if len(a) > 4 else 1
+                chunks = self.index(a[4]) if len(a) > 4 else arith.Const(1)
                 return ir.Launch(self.data(a[0]), self.data(a[1]), sizes, extent, chunks, origin)
             case "barrier":
                 return ir.Barrier()

@@ -96,6 +96,10 @@ def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
                 raise bad(f"reserve of {arena!r}, which is not an arena")
         case ir.If(flag=flag):
             _check_scalar(program, flag, "bool")
+        case ir.IfSize(size=size):
+            unknown = arith.free_vars(size) - symbols
+            if unknown:
+                raise bad(f"size {size} mentions unknown symbols: {', '.join(sorted(unknown))}")
         case ir.Loop(counter=counter, trips=trips, keep_going=keep):
             _check_scalar(program, counter, "i64")
             if trips is not None:
@@ -132,10 +136,9 @@ def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
         raise bad(f"kernel {s.kernel!r} does not exist", where)
     if len(kernel.params) != len(s.args) or len(kernel.sizes) != len(s.sizes):
         raise bad(f"{len(s.args)} buffers and {len(s.sizes)} sizes do not match {s.kernel}", where)
-    if not 1 <= s.chunks <= ir.MAX_CHUNKS:
-        raise bad(f"{s.chunks} chunks per thread, not 1 to {ir.MAX_CHUNKS}", where)
+    _check_chunks(program, s, where)
     sizes = dict(zip((size.name for size in kernel.sizes), s.sizes))
-    for expr in (*s.sizes, s.extent):
+    for expr in (*s.sizes, s.extent, s.chunks):
         unknown = arith.free_vars(expr) - symbols
         if unknown:
             raise bad(f"size {expr} mentions unknown symbols: {', '.join(sorted(unknown))}", where)
@@ -152,9 +155,19 @@ def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
             )
 
 
+def _check_chunks(program: ir.Program, s: ir.Launch, where: str) -> None:
+    count = arith.as_int(s.chunks)
+    is_bounded = count is None and prove("le", s.chunks, ir.MAX_CHUNKS, _ranges(program))
+    if not is_bounded and not (count is not None and 0 <= count <= ir.MAX_CHUNKS):
+        raise bad(f"{s.chunks} chunks per thread, not 0 to {ir.MAX_CHUNKS}", where)
+
+
+def _ranges(program: ir.Program) -> dict[str, Interval]:
+    return {s.name: Interval(s.low, s.high) for s in program.symbols}
+
+
 def _same_size(program: ir.Program, a: arith.Expr, b: arith.Expr) -> bool:
-    env = {s.name: Interval(s.low, s.high) for s in program.symbols}
-    return a == b or prove("eq", a, b, env) or not _is_decidable(a, b)
+    return a == b or prove("eq", a, b, _ranges(program)) or not _is_decidable(a, b)
 
 
 def _is_decidable(a: arith.Expr, b: arith.Expr) -> bool:
@@ -193,7 +206,7 @@ class _Contents:
                 for each in stmts:
                     valid = self.stmt(each, valid)
                 return valid
-            case ir.If(then=then, orelse=orelse):
+            case ir.If(then=then, orelse=orelse) | ir.IfSize(then=then, orelse=orelse):
                 self.read(s, self.accesses.of(s), valid)
                 return self.stmt(then, set(valid)) & self.stmt(orelse, set(valid))
             case ir.Loop():

@@ -6,6 +6,8 @@ files, kernels of that family or shape get the rule of their structure (docs/add
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ingot.cost.depthwise import decide_depthwise
 from ingot.cost.gemm import decide_gemm, decide_reduction
 from ingot.cost.small_m_gemm import decide_column_sum, decide_small_m_gemm, decide_split_k
@@ -36,7 +38,7 @@ _generic = FamilyRule(inline_elementwise, plan_generic, schedule_generic)
 
 CPU_RULES = Rules(
     families={
-        "matmul": _contractions,
+        "matmul": replace(_contractions, has_variants=True),
         "conv": _contractions,
         "attention": FamilyRule(prepare_attention, plan_attention, apply_attention),
         "winograd": FamilyRule(prepare_winograd, plan_winograd, apply_winograd),

@@ -73,6 +73,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     },
     "passes/fold_batch_norm.py": {"fold_batch_norm": SUBGRAPHS},
     "passes/fold_constants.py": {"_fold": SUBGRAPHS},
+    "passes/capture_constants.py": {"capture_constants": SUBGRAPHS},
     "passes/hoist_invariants.py": {"hoist_invariants": SUBGRAPHS},
     "passes/inline_branches.py": {"_inline": SUBGRAPHS},
     "passes/widen_weights.py": {"widen_weights": SUBGRAPHS},

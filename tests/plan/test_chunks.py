@@ -9,12 +9,15 @@ from onnx import TensorProto, helper
 
 import ingot
 from ingot import api, pipeline
+from ingot.arith import expr as arith
 from ingot.machine import GENERIC
 from ingot.plan.chunks import chunk_launches
 from ingot.program import ir
-from ingot.program.tables import tables
+from ingot.program.tables import map_launches, tables
 from ingot.program.text import parse, show
+from ingot.program.verify import verify
 from ingot.support import options
+from tests.refusal import refused
 from tests.small import small_model
 
 
@@ -36,15 +39,35 @@ def chunked(model: onnx.ModelProto) -> ir.Program:
     return pipeline.run_stages(model, session, stop_after="chunk_launches")
 
 
-def chunks_of(program: ir.Program) -> list[int]:
-    return [s.chunks for s in tables(program).launches if isinstance(s, ir.Launch)]
+def chunks_of(program: ir.Program, **sizes: int) -> list[int]:
+    launches = [s for s in tables(program).launches if isinstance(s, ir.Launch)]
+    return [arith.evaluate(s.chunks, sizes) for s in launches]
 
 
 def test_long_launches_have_more_chunks():
     assert max(chunks_of(chunked(matmul(256)))) == 16
     assert max(chunks_of(chunked(matmul(4, 16, 16)))) == 1
-    assert set(chunks_of(chunked(matmul("n")))) <= {1, 8} and 8 in chunks_of(chunked(matmul("n")))
-    assert all(p <= 8 for p in chunks_of(chunked(small_model())))
+    assert all(p <= 8 for p in chunks_of(chunked(small_model()), batch=1, n=1))
+
+
+def test_the_chunks_of_dynamic_launches_follow_from_the_sizes_of_the_call():
+    """A launch that is short at these sizes is run by one thread, however long it could be."""
+    program = chunked(matmul("n", 16, 16))
+    assert max(chunks_of(program, n=1)) <= 1 and 0 in chunks_of(program, n=1)
+    assert max(chunks_of(program, n=100_000)) == 8
+    assert parse(show(program)) == program
+
+
+def test_chunks_that_may_exceed_the_counter_are_refused():
+    program = chunked(matmul("n"))
+    (first, *_) = [s for s in tables(program).launches if isinstance(s, ir.Launch)]
+    for chunks in (arith.Var("n"), arith.Const(65), arith.Const(-1), arith.Var("m")):
+
+        def changed(s: ir.Launch, chunks: arith.Expr = chunks) -> ir.Stmt:
+            return ir.replace(s, chunks=chunks) if s is first else s
+
+        with refused("bad-program", hint=False):
+            verify(ir.replace(program, body=map_launches(program.body, changed)))
 
 
 def test_slower_memory_makes_launches_longer_and_chunks_more():

@@ -77,7 +77,7 @@ def rewrite(s: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
     match s:
         case ir.Seq(stmts=stmts):
             s = ir.Seq(tuple(rewrite(x, change) for x in stmts))
-        case ir.If(then=then, orelse=orelse):
+        case ir.If(then=then, orelse=orelse) | ir.IfSize(then=then, orelse=orelse):
             s = ir.replace(s, then=rewrite(then, change), orelse=rewrite(orelse, change))
         case ir.Loop(body=body):
             s = ir.replace(s, body=rewrite(body, change))

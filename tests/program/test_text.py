@@ -25,6 +25,8 @@ STATEMENTS = {
     "if": ir.If("flag", ir.Copy("y", "x"), ir.Barrier()),
     "if without else": ir.If("flag", ir.Barrier(), EMPTY),
     "if in if": ir.If("flag", ir.If("other", EMPTY, ir.Barrier()), EMPTY),
+    "if by size": ir.IfSize(n * 2, 3, ir.Copy("y", "x"), ir.IfSize(n, 1, EMPTY, ir.Barrier())),
+    "chunks by size": ir.Launch("k", ("x",), (n,), n, arith.minimum(n // 100, 8)),
     "loop": ir.Loop("i", "trips", "go", ir.Seq((ir.Barrier(), ir.Copy("y", "x")))),
     "loop by count": ir.Loop("i", "trips", None, ir.Barrier()),
     "loop by flag": ir.Loop("i", None, "go", EMPTY),

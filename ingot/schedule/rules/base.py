@@ -41,6 +41,7 @@ class FamilyRule:
     prepare: Callable[[Schedule], None]
     plan: Callable[[Schedule, Target, Rules, Given], None]
     apply: Callable[[Schedule, Target, Rules], None]
+    has_variants: bool = False  # where rows are dynamic, one row has a plan of its own
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class Rules:
         """The rules to try, one after the other."""
         own = self.families.get(family)
         return (self.by_structure,) if own is None else (own, self.by_structure)
+
+    def has_variants(self, family: str) -> bool:
+        return family in self.families and self.families[family].has_variants
 
     def decide(self, c: Contraction | None, target: Target) -> list[ContractionPlan]:
         """The plans that the algorithms offer."""

@@ -1,0 +1,95 @@
+"""Kernel variants: one row has a kernel of its own, and a run chooses by its sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ingot
+from ingot import api, pipeline
+from ingot.cost.plan import parse_plan
+from ingot.program import interp, ir
+from ingot.program.tables import walk
+from ingot.program.text import parse, show
+from ingot.support.errors import IngotError
+from tests.refusal import check
+
+WEIGHT = np.random.default_rng(0).standard_normal((48, 80)).astype(np.float32) / 7
+
+
+def model(batch: int | str, length: int | str = 1, dtype: int = TensorProto.FLOAT):
+    """A GEMM with an epilogue over (batch, length) rows; the length 1 leaves its axis out."""
+    dims = [batch] if length == 1 else [batch, length]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "gemm",
+        [helper.make_tensor_value_info("x", dtype, [*dims, 48])],
+        [helper.make_tensor_value_info("y", dtype, [*dims, 80])],
+        [numpy_helper.from_array(WEIGHT, "w")],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def stage(name: str, given: onnx.ModelProto, target: str = "x86-64-v3", **shapes):
+    session = api.make_session(target, shapes, jobs=1)
+    return pipeline.run_stages(given, session, stop_after=name), session.store
+
+
+def choices(program: ir.Program) -> list[ir.IfSize]:
+    return [s for s in walk(program.body) if isinstance(s, ir.IfSize)]
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_the_predicate_is_printed_with_the_plan_and_in_the_program(target: str):
+    graph, _ = stage("plan_contractions", model("n"), target)
+    (plan,) = [n.attr("plans")[0] for n in graph.nodes if n.op == "fused"]
+    one, many = parse_plan(plan.partition(": ")[2]).variants
+    assert one.max_rows == 1 and many.max_rows is None and "when=rows<=1" in plan
+    assert many.tile.rows > 1 and one.tile.columns == many.tile.columns, "they share the panels"
+    program, _ = stage("split_variants", model("n"), target)
+    (choice,) = choices(program)
+    assert "if size(n) <= 1:" in show(program) and parse(show(program)) == program
+    assert choice.then.sizes == (), "the kernel for one row has the size as a constant"
+
+
+def test_kernels_whose_rows_are_many_have_no_variants():
+    assert not choices(stage("split_variants", model(4))[0])
+    assert not choices(stage("split_variants", model("n"), n=(2, 64))[0])
+    assert len(choices(stage("split_variants", model("b", "n"))[0])) == 1
+    assert len(choices(stage("split_variants", model("b", "n"), n=7)[0])) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 33])
+def test_variants_agree_with_numpy_at_every_level(rows: int):
+    x = np.random.default_rng(rows).standard_normal((rows, 48)).astype(np.float32)
+    want = np.maximum(x @ WEIGHT, 0)
+    for name in ("split_variants", "schedule", "chunk_launches"):
+        program, store = stage(name, model("n"))
+        (got,) = interp.run(program, store, {"x": x})
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    exe = ingot.compile(model("n"))
+    for exe.threads in (1, 2):
+        np.testing.assert_allclose(exe(x)[0], want, rtol=1e-5, atol=1e-5)
+
+
+def test_one_row_gives_the_same_bits_as_a_build_for_one_row():
+    """The variant is the kernel that a static size would have, but for the panel width."""
+    x = np.random.default_rng(1).standard_normal((1, 48)).astype(np.float32)
+    dynamic, static = (ingot.compile(model("n"), shapes=s)(x)[0] for s in ({}, {"n": 1}))
+    np.testing.assert_allclose(dynamic, static, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gemm when=rows<=1 axes=0,1",
+        "gemm axes=0,1 else gemm axes=0,1",
+        "gemm when=rows<=0 axes=0,1",
+    ],
+)
+def test_bad_variants_are_refused(text: str):
+    with pytest.raises(IngotError) as caught:
+        parse_plan(text)
+    check(caught.value, "bad-text")
