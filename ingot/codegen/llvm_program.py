@@ -209,8 +209,7 @@ class _Entry:
             case ir.Reserve(arena=arena, size_bytes=size):
                 self.reserve(arena, size)
             case ir.Append(dst=dst, src=src):
-                self.add_to(self.wanted, "1")
-                self.when(self.is_first_thread(), lambda: self.append(dst, src))
+                self.on_first_thread(lambda: self.append(dst, src))
             case ir.Par() | ir.HostStep():
                 raise IngotError(
                     "codegen-failed", f"the CPU entry has no {type(s).__name__} statement yet"
@@ -223,13 +222,14 @@ class _Entry:
         extent = self.index.index(s.extent)
         chunks = self.index.index(s.chunks)
 
-        def on_first_thread() -> None:
+        def whole() -> None:
             self.call_kernel(s, callee, "0", extent)
-            self.add_to(self.chunk_field(UNPUBLISHED), "1")
+
+        def if_any() -> None:  # a kernel is not called for no iterations
+            self.when(self.fn.op(f"icmp sgt i64 {extent}, 0"), whole)
 
         def alone() -> None:
-            self.add_to(self.wanted, "1")
-            self.when(self.is_first_thread(), on_first_thread)
+            self.on_first_thread(whole if arith.as_int(s.extent) else if_any)
 
         def together() -> None:
             self.in_chunks(extent, chunks, lambda ends: self.call_kernel(s, callee, *ends))
@@ -240,6 +240,16 @@ class _Entry:
             together()
         else:  # sizes are the same on all threads, so all take the same branch
             self.choose(self.fn.op(f"icmp sgt i64 {chunks}, 0"), together, alone)
+
+    def on_first_thread(self, do: Callable[[], None]) -> None:
+        """`do` on thread 0, as one chunk that the next barrier waits for."""
+
+        def work() -> None:
+            do()
+            self.add_to(self.chunk_field(UNPUBLISHED), "1")
+
+        self.add_to(self.wanted, "1")
+        self.when(self.is_first_thread(), work)
 
     def in_chunks(self, extent: str, chunks: str, do: Callable[[tuple[str, str]], None]) -> None:
         """`do` for chunks of 0 … extent-1 until none is left (work_stealing.py)."""
@@ -329,7 +339,7 @@ class _Entry:
         fn = self.fn
         slot = fn.alloca("i64", 1, 8)
         fn.do(f"store i64 0, ptr {slot}, align 8")
-        self.when(self.is_first_thread(), lambda: self.empty_appended(s.body))
+        self.on_first_thread(lambda: self.empty_appended(s.body))
         head, body, done = fn.label("head"), fn.label("body"), fn.label("done")
         fn.branch(head)
         fn.start(head)
@@ -341,13 +351,9 @@ class _Entry:
             more = fn.op(f"icmp slt i64 {trip}, {trips}")
         if s.keep_going is not None:
             more = fn.op(f"and i1 {more}, {self.read_flag(s.keep_going)}")
-
-        def set_counter() -> None:
-            fn.do(f"store i64 {trip}, ptr {self.pointer(s.counter)}, align 8")
-            self.add_to(self.chunk_field(UNPUBLISHED), "1")
-
-        self.add_to(self.wanted, "1")
-        self.when(self.is_first_thread(), set_counter)
+        self.on_first_thread(
+            lambda: fn.do(f"store i64 {trip}, ptr {self.pointer(s.counter)}, align 8")
+        )
         self.barrier()
         fn.branch_if(more, body, done)
         fn.start(body)
@@ -391,7 +397,7 @@ class _Entry:
             got = self.fn.op(f"call ptr {self.service('alloc')}({args})")
             self.fail_if(self.fn.op(f"icmp eq ptr {got}, null"), self.latest, NO_MEMORY)
 
-        self.when(self.is_first_thread(), allocate)
+        self.on_first_thread(allocate)
 
     def append(self, dst: str, src: str) -> None:
         fn, row = self.fn, self.index.index(self.buffers[src].size_bytes)
@@ -407,7 +413,6 @@ class _Entry:
         end = fn.op(f"getelementptr i8, ptr {self.pointer(dst)}, i64 {used}")
         fn.do(f"call void @copy(ptr {end}, ptr {self.pointer(src)}, i64 0, i64 {row})")
         fn.do(f"store i64 {fn.op(f'add i64 {rows}, 1')}, ptr {place}, align 8")
-        self.add_to(self.chunk_field(UNPUBLISHED), "1")
 
 
 def _copy() -> str:

@@ -165,8 +165,8 @@ def parse_plan(text: str) -> ContractionPlan:
     """The plan that `text` is; the inverse of `str`."""
     variants = text.split(" else ")
     made = [preferred([_parse(choice) for choice in v.split("|")]) for v in variants]
-    is_ordered = all(plan.max_rows for plan in made[:-1]) and made[-1].max_rows is None
-    if not is_ordered:
+    is_last_general = len(made) == 1 or made[-1].max_rows is None
+    if not (all(plan.max_rows for plan in made[:-1]) and is_last_general):
         _fail(text, "else", "every variant but the last reads when=rows<=N, the last has no when")
     return by_sizes(made)
 

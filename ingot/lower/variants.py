@@ -73,7 +73,7 @@ def rows_of(kernel: Kernel, block: str, plan: ContractionPlan) -> arith.Expr | N
 
 def _variant(kernel: Kernel, block: str, plan: ContractionPlan, rows: arith.Expr) -> Variant:
     assert plan.max_rows is not None
-    plans = {**_general_plans(kernel), block: replace(plan, max_rows=None)}
+    plans = {**_general_plans(kernel), block: plan}
     made = replace(kernel, name=f"{kernel.name}_rows_{plan.max_rows}", plans=tuple(plans.items()))
     size = next((s for s in kernel.sizes if rows == arith.Var(s.name)), None)
     if plan.max_rows == 1 and size is not None and size.low >= 1:

@@ -84,7 +84,7 @@ def test_one_row_gives_the_same_bits_as_a_build_for_one_row():
 @pytest.mark.parametrize(
     "text",
     [
-        "gemm when=rows<=1 axes=0,1",
+        "gemm when=rows<=1 else gemm when=rows<=2",
         "gemm axes=0,1 else gemm axes=0,1",
         "gemm when=rows<=0 axes=0,1",
     ],

@@ -28,6 +28,7 @@ def test_every_launch_is_counted():
     batch, length = feeds["x"].shape[:2]
     for row, launch in zip(profile.rows, exe.package.report):
         has_work = arith.evaluate(launch.parallel_extent, {"batch": batch, "length": length}) > 0
+        has_work &= "when=rows<=1" not in launch.plan or batch * length == 1  # a variant
         assert (row.time_us > 0) == has_work, row.kernel
     assert profile.runs == 3 and profile.threads in (1, 2)
     assert sum(row.time_us for row in profile.rows) <= 2 * profile.run_us
