@@ -1,7 +1,7 @@
 """The process that compiles a build in the background. In: a request on standard input, one line of
 JSON and the model's bytes. Out: a build in the model cache, and a reply: {"error": text or null}.
 
-Run as `python -m ingot.build_worker` by runtime/child_build.py; the options are in its environment.
+Run as `python -m ingot.build_worker` by build_requests.py; the options are in its environment.
 It runs at low priority, on one core, and ends when its parent does.
 """
 

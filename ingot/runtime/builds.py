@@ -1,9 +1,8 @@
 """Builds of one model for the sizes that its calls have often, made in the background.
 
 In: shapes of calls, counted. Out: executables for single tuples of shapes, put into the views that
-dispatch to them (specialise.py). A daemon thread makes one build at a time: from the model cache,
-or by a child process that compiles into the cache (child_build.py). `ingot.compile` gives the two
-functions that do this: nothing of the compiler is imported here.
+dispatch to them (specialise.py). A daemon thread has one build made at a time, by the `Maker` that
+`ingot.compile` gives (build_requests.py): nothing of the compiler is imported here.
 
 A build is kept while it fits: at most `max_builds` of at most `max_bytes` together. One that was
 not called since the counting of another size began gives way to it, the least recently used first;
@@ -15,13 +14,12 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet, finalize
 
 from ingot.runtime import plan_file
-from ingot.runtime.child_build import ChildBuild
 from ingot.runtime.package import Package
 from ingot.runtime.sizes import Shape, solve
 from ingot.support.errors import IngotError
@@ -36,42 +34,50 @@ Values = Mapping[str, int]  # dynamic dimension → size
 MAX_COUNTED_SHAPES = 4096  # tuples of shapes whose calls are counted; heuristic
 MAX_FAILURES = 4  # of one model, then it is not tried again: the cause is mostly the model's
 EXIT_WAIT_S = 5.0  # at exit, for a thread that is loading a build; heuristic
-WAITING, BUILDING, READY = "waiting", "building", "ready"
+UNDER_WAY = WAITING, BUILDING = "waiting", "building"
+READY = "ready"
 NO_ROOM = "no room: builds that were used more recently take it"
 
 _all: WeakSet[Builds] = WeakSet()  # those that a fork or the exit concerns
 
 
-class Builds:
-    """`find` loads the build for sizes from the cache; None: it is not there. `start` starts a
-    process that compiles it."""
+class Maker(Protocol):
+    def make(self, sizes: Values) -> Executable:
+        """Called in a thread of its own, and may take long; it must not hold the GIL for long."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        package: Package,
-        find: Callable[[Values], Executable | None],
-        start: Callable[[Values], ChildBuild],
-    ):
+    def stop(self) -> None:
+        """Fail what is being made, and everything from now on. Called from any thread."""
+
+    def forget(self) -> None:
+        """In a forked process: what is being made is the parent's."""
+
+
+class Builds:
+    """`package` is the general build's."""
+
+    def __init__(self, settings: Settings, package: Package, maker: Maker):
         self.settings, self.clock = settings, count(1).__next__  # orders the calls
-        self._package, self._find, self._start = package, find, start
+        self._package, self._maker = package, maker
         self._views: WeakSet[SpecialisingExecutable] = WeakSet()
         self._counts: dict[Shapes, tuple[float, int]] = {}  # calls, and the clock at the first
         self._kept: dict[Shapes, Executable] = {}
         self._states: dict[Shapes, str] = {}
         self._bytes: dict[Shapes, int] = {}  # of builds that were loaded once
         self._is_stopped = False
-        self._renew()
+        self.renew()
         _all.add(self)
 
-    def _renew(self) -> None:
-        """No build under way: at first, and in a forked process, which has no such thread."""
+    def renew(self) -> None:
+        """At first, and in a forked process: the thread that held the lock is not there."""
+        self._maker.forget()
         self._lock, self._is_idle = threading.Lock(), threading.Event()
+        self._forget_requests()
+
+    def _forget_requests(self) -> None:
+        """No build is under way; the calls to come may ask for one again."""
         self._is_idle.set()
         self._queue: list[Shapes] = []
-        self._child: ChildBuild | None = None
-        under_way = (WAITING, BUILDING)
-        self._states = {k: state for k, state in self._states.items() if state not in under_way}
+        self._states = {k: state for k, state in self._states.items() if state not in UNDER_WAY}
 
     # --- views --------------------------------------------------------------------------------
 
@@ -101,16 +107,15 @@ class Builds:
     def stop(self) -> None:
         """Drop all builds and begin none; one that is under way ends soon."""
         self._is_stopped, self._queue, self._kept = True, [], {}
-        child = self._child
-        if child is not None:
-            child.kill()
+        self._maker.stop()
 
     # --- state --------------------------------------------------------------------------------
 
     def states(self) -> dict[str, str]:
         with self._lock:
             rows = list(self._states.items())
-        return {_text(self._values(shapes)): state for shapes, state in rows}
+        named = [(self._values(shapes).items(), state) for shapes, state in rows]
+        return {", ".join(f"{k}={v}" for k, v in sizes): state for sizes, state in named}
 
     def wait(self, timeout_s: float | None) -> bool:
         return self._is_idle.wait(timeout_s)
@@ -153,19 +158,22 @@ class Builds:
             return False
 
     def _start_thread(self) -> None:
-        if not self._is_idle.is_set():
-            return
-        self._is_idle.clear()
         try:
-            threading.Thread(target=self._work, name="ingot builds", daemon=True).start()
-        except RuntimeError:  # no more threads: a later call tries again
-            self._renew()
+            if self._is_idle.is_set():
+                self._is_idle.clear()
+                threading.Thread(target=self._work, name="ingot builds", daemon=True).start()
+        except BaseException as error:
+            self._forget_requests()
+            if not isinstance(error, RuntimeError):  # no more threads: a later call tries again
+                raise
 
     # --- in the background --------------------------------------------------------------------
 
     def _work(self) -> None:
         while (shapes := self._next()) is not None:
-            self._states[shapes] = self._result(shapes)
+            state = self._result(shapes)
+            with self._lock:
+                self._states[shapes] = state
 
     def _next(self) -> Shapes | None:
         with self._lock:
@@ -180,36 +188,17 @@ class Builds:
     def _result(self, shapes: Shapes) -> str:
         """Make the build and put it into the views; its state after that."""
         try:
-            exe = self._made(self._values(shapes))
-            solve(exe.package, shapes)
-            self._bytes[shapes] = plan_file.size_of(exe.package)
-            limit = self.settings.max_bytes
-            if self._bytes[shapes] > limit:
-                return f"failed: it has {self._bytes[shapes]} bytes, max_bytes is {limit}"
+            exe = self._maker.make(self._values(shapes))
+            solve(exe.package, shapes)  # an error if it cannot take them
+            size, limit = plan_file.size_of(exe.package), self.settings.max_bytes
+            if size > limit:
+                return f"failed: it has {size} bytes, max_bytes is {limit}"
+            self._bytes[shapes] = size
             return self._swap_in(shapes, exe)
         except IngotError as error:
             return "failed: " + "; ".join(filter(None, (error.what, error.why)))
         except Exception as error:  # whatever it is, calls go on with the general code
             return f"failed: {type(error).__name__}: {error}"
-
-    def _made(self, values: Values) -> Executable:
-        found = self._find(values)
-        if found is None:
-            self._compile(values)
-            found = self._find(values)
-        if found is None:
-            why = "the model has changed, a limit of the compilation or of the cache was reached"
-            raise IngotError("limit", "the build is not in the model cache", why=why)
-        return found
-
-    def _compile(self, values: Values) -> None:
-        self._child = child = self._start(values)
-        if self._is_stopped:  # stop() may have missed it
-            child.kill()
-        try:
-            child.wait()
-        finally:
-            self._child = None
 
     def _swap_in(self, shapes: Shapes, exe: Executable) -> str:
         with self._lock:
@@ -218,7 +207,7 @@ class Builds:
             if dropped is None or self._is_stopped:
                 return NO_ROOM
             for other in dropped:  # freed when no call runs it
-                self._kept.pop(other)
+                self._kept.pop(other, None)
                 self._states.pop(other, None)
             self._kept[shapes] = exe
             for view in self._views:
@@ -229,7 +218,7 @@ class Builds:
     def _room(self, shapes: Shapes, first: int) -> list[Shapes] | None:
         """Builds to drop for another one, or for one that is under way; None: there is no room."""
         kept = sorted(self._kept, key=self._used_at)
-        under_way = sum(state in (WAITING, BUILDING) for state in self._states.values())
+        under_way = sum(state in UNDER_WAY for state in self._states.values())
         under_way -= self._states.get(shapes) == BUILDING
         dropped = []
         while not self._fits([*kept, shapes], under_way):
@@ -239,24 +228,17 @@ class Builds:
         return dropped
 
     def _fits(self, builds: list[Shapes], under_way: int) -> bool:
-        total = sum(self._bytes.get(shapes, 0) for shapes in builds)
-        is_within = len(builds) + under_way <= self.settings.max_builds
-        return is_within and total <= self.settings.max_bytes
+        size, most = sum(self._bytes.get(shapes, 0) for shapes in builds), self.settings
+        return len(builds) + under_way <= most.max_builds and size <= most.max_bytes
 
     def _used_at(self, shapes: Shapes) -> int:
         return max((view.used_at(shapes) for view in self._views), default=0)
 
 
-def _text(values: Values) -> str:
-    return ", ".join(f"{name}={size}" for name, size in values.items())
-
-
 def _after_fork() -> None:
-    """In a forked process: the parent's thread and child are the parent's. Ready builds stay."""
+    """In a forked process: what is under way is the parent's. Ready builds stay."""
     for builds in _all:
-        if builds._child is not None:
-            builds._child.forget()
-        builds._renew()
+        builds.renew()
 
 
 @atexit.register

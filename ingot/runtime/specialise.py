@@ -90,8 +90,8 @@ class SpecialisingExecutable(Executable):
         return self._shared.wait(timeout_s)
 
     def report(self, **sizes: int) -> str:
-        rows = [f"specialised for {sizes}: {state}" for sizes, state in self.specialised.items()]
-        return "\n".join([*rows, super().report(**sizes)])
+        builds = [f"specialised for {key}: {state}" for key, state in self.specialised.items()]
+        return "\n".join([*builds, super().report(**sizes)])
 
     def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
         """Of the code that these inputs run now: one build or the general code for all runs."""
