@@ -138,13 +138,24 @@ def test_exit_ends_the_child():
     assert not is_build_process(pid)
 
 
-def test_a_parent_that_is_killed_takes_the_child_along():
-    process = script("exe, pid = building()\nprint(pid, flush=True)\ntime.sleep(300)")
+def test_a_parent_that_is_killed_takes_the_child_along(home: Path):
+    """The child is stopped as soon as it exists, and goes on when it has no parent."""
+    code = """
+exe, pid = building()
+os.kill(pid, signal.SIGSTOP)
+print(pid, flush=True)
+time.sleep(300)
+"""
+    process = script(code)
     assert process.stdout is not None
-    pid = process.stdout.readline().strip()
+    pid = int(process.stdout.readline())
     process.kill()
     process.communicate()
+    before = list((home / "cache" / "models").iterdir())
+    assert is_build_process(pid) and len(before) == 1, "the general build"
+    os.kill(pid, signal.SIGCONT)
     until(lambda: not is_build_process(pid))
+    assert list((home / "cache" / "models").iterdir()) == before
 
 
 def test_interrupt_while_a_build_is_under_way():

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as with_changes
-from functools import reduce
 from typing import Any
 
 from ingot.arith import expr as arith
@@ -110,10 +109,8 @@ class SizeSolver:
         return arith.Var(name)
 
     def _given_range(self, *names: str) -> Range:
-        """All that is given of a dimension, by its name in the model and by its symbol's."""
-        given = [self.given[name] for name in dict.fromkeys(names) if name in self.given]
-        ranges: list[Range] = [(n, n) if isinstance(n, int) else n for n in given]
-        return reduce(_intersection, ranges) if ranges else (1, None)
+        found = next((self.given[name] for name in names if name in self.given), (1, None))
+        return (found, found) if isinstance(found, int) else found
 
     def check_given(self) -> None:
         """An error for constraints on dimensions that the model does not have."""
