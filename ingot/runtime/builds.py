@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 Shapes = tuple[Shape, ...]  # of all inputs
 Values = Mapping[str, int]  # dynamic dimension → size
+Seen = list  # of a tuple of shapes: its calls that had no build, and the clock at the first
 
 MAX_COUNTED_SHAPES = 4096  # tuples of shapes whose calls are counted; heuristic
 MAX_FAILURES = 4  # of one model, then it is not tried again: the cause is mostly the model's
 EXIT_WAIT_S = 5.0  # at exit, for a thread that is loading a build; heuristic
+NEVER = float("-inf")  # as a count of calls: never enough
 UNDER_WAY = WAITING, BUILDING = "waiting", "building"
 READY = "ready"
 NO_ROOM = "no room: builds that were used more recently take it"
@@ -59,7 +61,7 @@ class Builds:
         self.settings, self.clock = settings, count(1).__next__  # orders the calls
         self._package, self._maker = package, maker
         self._views: WeakSet[SpecialisingExecutable] = WeakSet()
-        self._counts: dict[Shapes, tuple[float, int]] = {}  # calls, and the clock at the first
+        self._seen: dict[Shapes, Seen] = {}
         self._kept: dict[Shapes, Executable] = {}
         self._states: dict[Shapes, str] = {}
         self._bytes: dict[Shapes, int] = {}  # of builds that were loaded once
@@ -68,7 +70,7 @@ class Builds:
         _all.add(self)
 
     def renew(self) -> None:
-        """At first, and in a forked process: the thread that held the lock is not there."""
+        """At first, and in a forked process: what is under way is the parent's, builds stay."""
         self._maker.forget()
         self._lock, self._is_idle = threading.Lock(), threading.Event()
         self._forget_requests()
@@ -77,7 +79,9 @@ class Builds:
         """No build is under way; the calls to come may ask for one again."""
         self._is_idle.set()
         self._queue: list[Shapes] = []
-        self._states = {k: state for k, state in self._states.items() if state not in UNDER_WAY}
+        for shapes in [k for k, state in self._states.items() if state in UNDER_WAY]:
+            del self._states[shapes]
+            self._seen.pop(shapes, None)
 
     # --- views --------------------------------------------------------------------------------
 
@@ -114,8 +118,7 @@ class Builds:
     def states(self) -> dict[str, str]:
         with self._lock:
             rows = list(self._states.items())
-        named = [(self._values(shapes).items(), state) for shapes, state in rows]
-        return {", ".join(f"{k}={v}" for k, v in sizes): state for sizes, state in named}
+        return {_text(self._values(shapes)): state for shapes, state in rows}
 
     def wait(self, timeout_s: float | None) -> bool:
         return self._is_idle.wait(timeout_s)
@@ -129,33 +132,35 @@ class Builds:
 
     def count(self, shapes: Shapes) -> None:
         """A call with these shapes, which have no build, has ended well."""
-        calls, first = self._counts.get(shapes) or (0, self.clock())
-        if not calls and len(self._counts) >= MAX_COUNTED_SHAPES:
-            self._counts.clear()
-        self._counts[shapes] = calls + 1, first
-        if calls + 1 >= self.settings.calls and self._states.get(shapes, NO_ROOM) == NO_ROOM:
-            self._request(shapes, first)
+        seen = self._seen.get(shapes)
+        if seen is None:
+            if len(self._seen) >= MAX_COUNTED_SHAPES:
+                self._seen.clear()
+            seen = self._seen[shapes] = [0, self.clock()]
+        seen[0] += 1
+        if seen[0] >= self.settings.calls:
+            self._request(shapes, seen)
 
-    def _request(self, shapes: Shapes, first: int) -> None:
+    def _request(self, shapes: Shapes, seen: Seen) -> None:
         with self._lock:
-            failures = sum(state.startswith("failed") for state in self._states.values())
-            if self._is_stopped or failures >= MAX_FAILURES or not self._is_buildable(shapes):
-                self._counts[shapes] = float("-inf"), first
-            elif self._states.get(shapes, NO_ROOM) != NO_ROOM:
-                pass  # another thread was faster
-            elif self._room(shapes, first) is None:
-                self._counts.pop(shapes, None)
-            else:
-                self._states[shapes] = WAITING
-                self._queue.append(shapes)
-                self._start_thread()
+            if self._may_build(shapes):
+                if self._room(shapes, seen[1]) is None:
+                    self._seen.pop(shapes, None)  # counted anew
+                else:
+                    self._states[shapes] = WAITING
+                    self._queue.append(shapes)
+                    self._start_thread()
+            seen[0] = NEVER
 
-    def _is_buildable(self, shapes: Shapes) -> bool:
+    def _may_build(self, shapes: Shapes) -> bool:
         """No, if nothing runs for them, or another version of the model does (versions.py)."""
+        failures = sum(state.startswith("failed") for state in self._states.values())
+        is_new = self._states.get(shapes, NO_ROOM) == NO_ROOM
         try:
-            return not solve(self._package, shapes).is_empty
+            is_buildable = is_new and not solve(self._package, shapes).is_empty
         except (IngotError, TypeError, ValueError):  # a foreign array's shape may be no tuple
             return False
+        return is_buildable and failures < MAX_FAILURES and not self._is_stopped
 
     def _start_thread(self) -> None:
         try:
@@ -178,12 +183,11 @@ class Builds:
     def _next(self) -> Shapes | None:
         with self._lock:
             queue = self._queue  # stop() replaces it
-            shapes = queue.pop(0) if queue else None
-            if shapes is None:
+            if not queue:
                 self._is_idle.set()
-            else:
-                self._states[shapes] = BUILDING
-            return shapes
+                return None
+            self._states[queue[0]] = BUILDING
+            return queue.pop(0)
 
     def _result(self, shapes: Shapes) -> str:
         """Make the build and put it into the views; its state after that."""
@@ -202,8 +206,8 @@ class Builds:
 
     def _swap_in(self, shapes: Shapes, exe: Executable) -> str:
         with self._lock:
-            _, first = self._counts.pop(shapes, (0, 0))
-            dropped = self._room(shapes, first)
+            seen = self._seen.pop(shapes, None)
+            dropped = self._room(shapes, seen[1] if seen else 0)
             if dropped is None or self._is_stopped:
                 return NO_ROOM
             for other in dropped:  # freed when no call runs it
@@ -220,23 +224,24 @@ class Builds:
         kept = sorted(self._kept, key=self._used_at)
         under_way = sum(state in UNDER_WAY for state in self._states.values())
         under_way -= self._states.get(shapes) == BUILDING
-        dropped = []
-        while not self._fits([*kept, shapes], under_way):
+        size = sum(self._bytes.get(x, 0) for x in (*kept, shapes))
+        dropped, most = list[Shapes](), self.settings
+        while len(kept) + under_way >= most.max_builds or size > most.max_bytes:
             if not kept or self._used_at(kept[0]) > first:
                 return None
             dropped.append(kept.pop(0))
+            size -= self._bytes[dropped[-1]]
         return dropped
-
-    def _fits(self, builds: list[Shapes], under_way: int) -> bool:
-        size, most = sum(self._bytes.get(shapes, 0) for shapes in builds), self.settings
-        return len(builds) + under_way <= most.max_builds and size <= most.max_bytes
 
     def _used_at(self, shapes: Shapes) -> int:
         return max((view.used_at(shapes) for view in self._views), default=0)
 
 
+def _text(sizes: Values) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
 def _after_fork() -> None:
-    """In a forked process: what is under way is the parent's. Ready builds stay."""
     for builds in _all:
         builds.renew()
 
