@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from ingot import backends, build_requests, cache
+from ingot import backends, cache
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
 from ingot.runtime.specialise import Settings
@@ -66,6 +66,7 @@ def compile(
     _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
     settings, chosen = Settings.of(specialise), Options.of(options)
     if settings is not None:
+        build_requests = lazy.load("build_requests")
         model = build_requests.fixed_model(model)
     make = partial(
         _compile_with, chosen, model, target=target, threads=threads, shapes=shapes,

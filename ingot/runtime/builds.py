@@ -4,9 +4,8 @@ In: shapes of calls, counted. Out: executables for single tuples of shapes, put 
 dispatch to them (specialise.py). A daemon thread has one build made at a time, by the `Maker` that
 `ingot.compile` gives (build_requests.py): nothing of the compiler is imported here.
 
-A build is kept while it fits: at most `max_builds` of at most `max_bytes` together. One that was
-not called since the counting of another size began gives way to it, the least recently used first;
-a size in use never does, so that many frequent sizes do not replace each other all the time.
+A build that had no call since the counting of another size began gives way to that size, the least
+recently used first; one in use does not, so that many frequent sizes do not replace each other.
 """
 
 from __future__ import annotations
@@ -44,14 +43,11 @@ _all: WeakSet[Builds] = WeakSet()  # those that a fork or the exit concerns
 
 
 class Maker(Protocol):
-    def make(self, sizes: Values) -> Executable:
-        """Called in a thread of its own, and may take long; it must not hold the GIL for long."""
+    def make(self, sizes: Values) -> Executable: ...  # in a thread of its own; may take long
 
-    def stop(self) -> None:
-        """Fail what is being made, and everything from now on. Called from any thread."""
+    def stop(self) -> None: ...  # from any thread: fail what is being made, and all from now on
 
-    def forget(self) -> None:
-        """In a forked process: what is being made is the parent's."""
+    def forget(self) -> None: ...  # in a forked process: what is being made is the parent's
 
 
 class Builds:
@@ -156,11 +152,12 @@ class Builds:
         """No, if nothing runs for them, or another version of the model does (versions.py)."""
         failures = sum(state.startswith("failed") for state in self._states.values())
         is_new = self._states.get(shapes, NO_ROOM) == NO_ROOM
+        if not is_new or failures >= MAX_FAILURES or self._is_stopped:
+            return False
         try:
-            is_buildable = is_new and not solve(self._package, shapes).is_empty
+            return not solve(self._package, shapes).is_empty
         except (IngotError, TypeError, ValueError):  # a foreign array's shape may be no tuple
             return False
-        return is_buildable and failures < MAX_FAILURES and not self._is_stopped
 
     def _start_thread(self) -> None:
         try:
