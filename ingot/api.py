@@ -15,6 +15,7 @@ from typing import Any
 from ingot import backends, cache
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
+from ingot.runtime.specialise import Settings
 from ingot.runtime.versions import Versions
 from ingot.support import lazy
 from ingot.support.dump import Dump
@@ -38,6 +39,7 @@ def compile(
     dump: Dump | None = None,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
+    specialise: bool | Mapping[str, int] = False,
     options: Options | Mapping[str, Any] | None = None,
 ) -> Executable:
     """Compile a model into one native function.
@@ -53,6 +55,8 @@ def compile(
     profile  compile with cycle counters, for exe.profile(feeds)
     time_limit_s, memory_limit_bytes  of compilation; past one, the remaining kernels get plain
              schedules and less LLVM optimisation, and exe.report() says so
+    specialise  sizes that calls have often get a build of their own in the background: True, or
+             {"calls": 100, "max_builds": 4, "max_bytes": 1 << 30}; docs/runtime.md
     options  of this compilation: {"off": "attention,winograd", "verify": False}; docs/pipeline.md
     """
     _check_count("threads", threads)
@@ -60,11 +64,26 @@ def compile(
     _check_sizes(shapes)
     _check_names("state", state, '{"past": "present"}')
     _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
+    settings, chosen = Settings.of(specialise), Options.of(options)
+    if settings is not None:
+        build_requests = lazy.load("build_requests")
+        model = build_requests.fixed_model(model)
     make = partial(
-        _compile_with, Options.of(options), model, target=target, threads=threads, shapes=shapes,
+        _compile_with, chosen, model, target=target, threads=threads, shapes=shapes,
         state=state, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
     )  # fmt: skip
-    return make(dump=dump, versions=Versions(make) if _has_versions(model) else None)
+    versions = Versions(make) if _has_versions(model) else None
+    if settings is None:
+        return make(dump=dump, versions=versions)
+    with using(chosen):
+        build_requests.check_cacheable(model, kernels)
+        request = cache.request(model, key_options(target, shapes, state, profile))
+        asked = {
+            "target": target, "shapes": shapes or {}, "state": state, "profile": profile,
+            "time_limit_s": time_limit_s, "memory_limit_bytes": memory_limit_bytes,
+        }  # fmt: skip
+        general = make(dump=dump, versions=versions)
+        return build_requests.specialising(general, settings, model, request, asked)
 
 
 def _has_versions(model: Any) -> bool:

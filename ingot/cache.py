@@ -70,6 +70,13 @@ def lookup(request: Request) -> Package | None:
     return plan.package if not _changed_files(plan.about, request.folder) else None
 
 
+def external_files(request: Request) -> dict[str, str] | None:
+    """The external data files of an entry, with their digests; None if there is no entry."""
+    folder = open_folder("models")
+    about = _about(folder.path(request.key)) if folder else None
+    return None if about is None else about["files"]
+
+
 def keep(request: Request, package: Package, files: Iterable[str]) -> Package:
     """Store a package; the one returned has its constants mapped from the entry, if stored."""
     folder = open_folder("models")

@@ -132,6 +132,16 @@ class Executable:
         steps = report.refused_steps(self.package.report)
         return "\n".join([*self.package.notes, report.table(rows), *steps])
 
+    @property
+    def specialised(self) -> dict[str, str]:
+        """Sizes with a build of their own → "waiting", "building", "ready", "failed: …" or
+        "no room: …". Empty without ingot.compile(…, specialise=True)."""
+        return {}
+
+    def wait_for_builds(self, timeout_s: float | None = None) -> bool:
+        """Wait until no build is under way in the background; False: not within that time."""
+        return True
+
     def save(self, path: str | PathLike) -> None:
         """Write the compiled model to one file, which `ingot.load` reads without the compiler."""
         plan_file.save(os.fspath(path), self.package)

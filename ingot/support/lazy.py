@@ -25,6 +25,7 @@ TABLE: dict[str, str] = {
     "onnx.loading": "ingot.frontends.onnx.loading",
     "codegen.llvm": "ingot.codegen.llvm",
     "pipeline": "ingot.pipeline",
+    "build_requests": "ingot.build_requests",
     "kernels": "ingot.kernels",
     "kernels.hooks": "ingot.kernels.hooks",
     "loops.script": "ingot.loops.script_print",

@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from ingot.support import options
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -131,10 +133,13 @@ def test_the_readme_example_runs(monkeypatch):
     "name",
     ["add-a-rule.md", "pipeline.md", "report.md", "first-model.md", "cache.md", "runtime.md"],
 )
-def test_other_examples_run(name: str, monkeypatch):
+def test_other_examples_run(name: str, monkeypatch, tmp_path: Path):
+    """With the model cache on, as it is for a reader."""
     monkeypatch.chdir(ROOT)
-    for code in blocks(DOCS / name, "python"):
-        run_python(code)
+    with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
+        said = [run_python(code) for code in blocks(DOCS / name, "python")]
+    if name == "runtime.md":
+        assert any("{'batch=4': 'ready'}" in text for text in said)
 
 
 def test_the_tours_call_prints_what_it_says(monkeypatch):

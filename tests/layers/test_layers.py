@@ -20,9 +20,9 @@ LEVELS: dict[str, int] = {
     "ops": 4,
     "frontends": 5, "passes": 5,
     "cache": 6, "lower": 6, "schedule": 6,
-    "legalize": 7, "plan": 7, "codegen": 7,
+    "legalize": 7, "plan": 7, "codegen": 7, "build_requests": 7,
     "backends": 8,
-    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "": 10,
+    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "build_worker": 10, "": 10,
 }  # fmt: skip
 
 # within a level: who may look at whom, and why
