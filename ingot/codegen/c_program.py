@@ -200,7 +200,8 @@ class _Entry:
                 with self.out.block("else"):
                     self.stmt(orelse)
             case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
-                with self.out.block(f"if ({bare(self.values.index(size))} <= {most})"):
+                number = self.values.index(size)
+                with self.out.block(f"if ({number} >= 1 && {number} <= {most})"):
                     self.stmt(then)
                 with self.out.block("else"):
                     self.stmt(orelse)

@@ -200,7 +200,7 @@ class _Entry:
                     self.read_flag(flag), partial(self.stmt, then), partial(self.stmt, orelse)
                 )
             case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
-                is_small = self.fn.op(f"icmp sle i64 {self.index.index(size)}, {most}")
+                is_small = self.fn.op(f"icmp ult i64 {self.index.index(size - 1)}, {most}")
                 self.choose(is_small, partial(self.stmt, then), partial(self.stmt, orelse))
             case ir.Loop():
                 self.loop(s)

@@ -1,6 +1,6 @@
 """Kernel variants by size: a contraction whose plan has several becomes as many kernels.
 
-    run("matmul", (…), (batch,))   →   if size(batch) <= 1:
+    run("matmul", (…), (batch,))   →   if 1 <= size(batch) <= 1:
                                            run("matmul_rows_1", (…), ())
                                        else:
                                            run("matmul", (…), (batch,))

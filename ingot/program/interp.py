@@ -105,7 +105,7 @@ class _Machine:
             case ir.If(flag=flag, then=then, orelse=orelse):
                 self.stmt(then if self.scalar(flag) else orelse)
             case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
-                self.stmt(then if self.size(size) <= most else orelse)
+                self.stmt(then if 1 <= self.size(size) <= most else orelse)
             case ir.Loop():
                 self.loop(s)
             case ir.Bind(symbol=symbol, buffer=buffer, index=index):

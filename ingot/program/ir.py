@@ -119,8 +119,8 @@ class If(Stmt):
 
 @node
 class IfSize(Stmt):
-    """`then` where size <= most, else `orelse`. Sizes are the same on all threads, so no barrier is
-    needed: it chooses between variants of a kernel."""
+    """`then` where 1 <= size <= most, else `orelse`. Sizes are the same on all threads, so no barrier
+    is needed: it chooses between variants of a kernel."""
 
     size: arith.Expr
     most: int

@@ -98,7 +98,7 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             _show_body(w, f"if flag({flag!r}):", then)
             _show_body(w, "else:", orelse)
         case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
-            _show_body(w, f"if size({arith.show(size)}) <= {most}:", then)
+            _show_body(w, f"if 1 <= size({arith.show(size)}) <= {most}:", then)
             _show_body(w, "else:", orelse)
         case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
             _show_body(w, f"with loop({counter!r}, {trips!r}, {keep!r}):", body)
@@ -288,11 +288,11 @@ class _Parser:
             flag = self.data(node.test.args[0])
             return ir.If(flag, self.body(node.body), self.body(node.orelse))
         if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
-            size, most = node.test.left, self.data(node.test.comparators[0])
-            if not isinstance(size, ast.Call) or not isinstance(node.test.ops[0], ast.LtE):
-                raise _bad(node.lineno, "`if size(…) <= number:` is expected")
+            size, most = node.test.comparators
+            if not isinstance(size, ast.Call) or ast.unparse(node.test.left) != "1":
+                raise _bad(node.lineno, "`if 1 <= size(…) <= number:` is expected")
             branches = self.body(node.body), self.body(node.orelse)
-            return ir.IfSize(self.index(size.args[0]), most, *branches)
+            return ir.IfSize(self.index(size.args[0]), self.data(most), *branches)
         if isinstance(node, ast.With):
             return self.scope(node)
         word, call = self.call(node)
