@@ -2,7 +2,8 @@
 
 In: a legal program. Out: the same with arenas, an allocation for every constant and temporary, and
 a Reserve after each Bind of a symbol that sizes depend on. Sizes known from the inputs' shapes use
-one arena (`main`, reserved by the host); each data-dependent dimension starts an arena of its own.
+one arena (`main`, reserved by the host), with offsets as numbers or, if a size is dynamic, as
+definitions (plan/place.py). Each data-dependent dimension starts an arena of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.arith.simplify import simplify
-from ingot.plan.lifetimes import Lifetime, lifetimes
+from ingot.plan.first_fit import Item, pack
+from ingot.plan.lifetimes import lifetimes
+from ingot.plan.place import Request, place
 from ingot.program import ir
+from ingot.program.offsets import Definitions
 from ingot.program.tables import CONSTANTS, walk
 from ingot.support.abi import ALIGNMENT
 
@@ -25,16 +29,25 @@ def plan_memory(program: ir.Program) -> ir.Program:
     env = {s.name: Interval(s.low, s.high) for s in program.symbols}
     allocations = _constant_allocations(program)
     spans = lifetimes(program)
-    arenas = []
+    arenas: list[ir.Arena] = []
+    definitions: Definitions = ()
     for name, members in _members(program).items():
         if not members and name != MAIN:
             continue
-        found, size = assign_offsets([(b.name, b.size_bytes, spans[b.name]) for b in members], env)
+        wanted = [(b.name, b.size_bytes, spans[b.name]) for b in members]
+        if name == MAIN and any(arith.as_int(size) is None for _, size, _ in wanted):
+            given = [s for s in program.symbols if s.source != "node"]
+            names, definitions = place(wanted, given)
+            found: dict[str, arith.Expr] = {n: arith.Var(offset) for n, offset in names.items()}
+            size: arith.Expr = arith.Var(definitions[-1][0])
+        else:
+            found, size = assign_offsets(wanted, env)
         allocations.update({n: ir.Allocation(name, offset) for n, offset in found.items()})
         arenas.append(ir.Arena(name, size))
     buffers = tuple(ir.replace(b, allocation=allocations.get(b.name)) for b in program.buffers)
     body = _reserve(program.body, {a.name: a for a in arenas})
-    return ir.replace(program, buffers=buffers, arenas=tuple(arenas), body=body)
+    planned = {"arenas": tuple(arenas), "offsets": definitions, "body": body}
+    return ir.replace(program, buffers=buffers, **planned)
 
 
 def _constant_allocations(program: ir.Program) -> dict[str, ir.Allocation]:
@@ -93,95 +106,21 @@ class _Slot:
     last: int  # position at which the last of its lifetimes ends
 
 
-Request = tuple[str, arith.Expr, Lifetime]  # name, size in bytes, lifetime
-
-
 def assign_offsets(
     requests: list[Request], env: dict[str, Interval]
 ) -> tuple[dict[str, arith.Expr], arith.Expr]:
     """Offsets and the arena's size. Static sizes are packed; dynamic ones share slots."""
-    static = [(n, size, span) for n, size, span in requests if arith.as_int(size) is not None]
+    known = ((name, arith.as_int(size), span) for name, size, span in requests)
+    static = [Item(name, size, span) for name, size, span in known if size is not None]
     dynamic = [r for r in requests if arith.as_int(r[1]) is None]
-    offsets, total = _pack(static)
+    packed, total = pack(static)
+    offsets: dict[str, arith.Expr] = {name: arith.Const(at) for name, at in packed.items()}
     base: arith.Expr = arith.Const(total)
     for slot, names in _slots(dynamic, env):
         for name in names:
             offsets[name] = base
         base = simplify(base + slot.size, env)
     return offsets, base
-
-
-MAX_REPAIRS = 60  # reorderings tried for each initial order; heuristic
-GOOD_ENOUGH = 1.01  # arena size over the largest live set at which the search stops; heuristic
-POSITIONS = 64  # positions of a block: buffers of other blocks are not looked at; heuristic
-PACK_STEPS = 4_000_000  # limit of all tries, in pairs of buffers: about a second
-
-
-def _pack(requests: list[Request]) -> tuple[dict[str, arith.Expr], int]:
-    """First fit: each buffer gets the lowest offset that is free during its lifetime. Orders are
-    tried from largest first and from longest-lived first. A repair moves a buffer at the top of
-    the arena before the first one whose lifetime overlaps; repairs stop when the arena is hardly
-    larger than the largest live set, which is a lower bound."""
-    least = largest_live_bytes(requests)
-    by_size = sorted(requests, key=lambda r: (-_aligned(r[1]), r[2].first, r[0]))
-    by_life = sorted(by_size, key=lambda r: r[2].first - r[2].last)
-    best, best_total = _first_fit(by_size)
-    tries = min(MAX_REPAIRS, PACK_STEPS // max(1, len(requests)) ** 2)
-    for order in (by_size, by_life):
-        for _ in range(tries):
-            if best_total <= least * GOOD_ENOUGH:
-                break
-            offsets, total = _first_fit(order)
-            if total < best_total:
-                best, best_total = offsets, total
-            order = _repaired(order, offsets, total)
-    return {name: arith.Const(offset) for name, offset in best.items()}, best_total
-
-
-def _first_fit(order: list[Request]) -> tuple[dict[str, int], int]:
-    placed: dict[int, list[tuple[int, int, Lifetime]]] = {}  # by blocks of positions they live in
-    offsets: dict[str, int] = {}
-    total = 0
-    for name, size, span in order:
-        need, offset = _aligned(size), 0
-        blocks = range(span.first // POSITIONS, span.last // POSITIONS + 1)
-        near = (x for block in blocks for x in placed.get(block, ()))
-        for start, stop in sorted({(a, b) for a, b, other in near if other.overlaps(span)}):
-            if start >= offset + need:
-                break
-            offset = max(offset, stop)
-        for block in blocks:
-            placed.setdefault(block, []).append((offset, offset + need, span))
-        offsets[name] = offset
-        total = max(total, offset + need)
-    return offsets, total
-
-
-def _repaired(order: list[Request], offsets: dict[str, int], total: int) -> list[Request]:
-    """The order with a buffer at the top moved before the first whose lifetime overlaps."""
-    at = next(i for i, r in enumerate(order) if offsets[r[0]] + _aligned(r[1]) == total)
-    span = order[at][2]
-    first = next(i for i, r in enumerate(order) if r[2].overlaps(span))
-    return [*order[:first], order[at], *order[first:at], *order[at + 1 :]]
-
-
-def largest_live_bytes(requests: list[Request]) -> int:
-    """The most bytes of static-size buffers live at once: a lower bound of the arena's size."""
-    changes: dict[int, int] = {}
-    for _, size, span in requests:
-        changes[span.first] = changes.get(span.first, 0) + _aligned(size)
-        changes[span.last + 1] = changes.get(span.last + 1, 0) - _aligned(size)
-    alive = most = 0
-    for position in sorted(changes):
-        alive += changes[position]
-        most = max(most, alive)
-    return most
-
-
-def _aligned(size: arith.Expr) -> int:
-    number = arith.as_int(size)
-    assert number is not None
-    return max(1, -(-number // ALIGNMENT)) * ALIGNMENT
 
 
 def _slots(requests: list[Request], env: dict[str, Interval]) -> list[tuple[_Slot, list[str]]]:

@@ -15,6 +15,7 @@ from ingot.arith.bounds import Interval, prove
 from ingot.loops import visit
 from ingot.loops.ir import Kernel
 from ingot.program import ir
+from ingot.program.offsets import Offsets
 
 
 class Threads(Enum):
@@ -47,6 +48,7 @@ class AccessAnalysis:
         self._roles: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
         self._order: dict[tuple[arith.Expr, arith.Expr], bool] = {}
         self._offsets: dict[str, _OrderedOffsets] = {}
+        self._defined = Offsets(program.offsets, self.env)
 
     def roles(self, kernel: str) -> tuple[frozenset[int], frozenset[int]]:
         """Positions of the parameters whose old content a kernel reads, and of those it writes. A
@@ -102,8 +104,16 @@ class AccessAnalysis:
         """Memoised: the same two buffers are compared at every later statement."""
         key = (a.stop, b.start)
         if key not in self._order:
-            self._order[key] = self._precedes_next(a, b) or prove("le", a.stop, b.start, self.env)
+            self._order[key] = self._is_proved(a, b)
         return self._order[key]
+
+    def _is_proved(self, a: ByteAccess, b: ByteAccess) -> bool:
+        names = self._defined.names
+        if isinstance(a.start, arith.Var) and isinstance(b.start, arith.Var):
+            if a.start.name in names and b.start.name in names:
+                size = self.buffers[a.buffer].size_bytes
+                return self._defined.is_below(a.start.name, size, b.start.name)
+        return self._precedes_next(a, b) or prove("le", a.stop, b.start, self.env)
 
     def _precedes_next(self, a: ByteAccess, b: ByteAccess) -> bool:
         """Whether a ends at or before the next buffer of its arena, and b starts there or later."""

@@ -1,7 +1,7 @@
 """Bounds of allocations: inside their arena, not negative, aligned.
 
 In: a planned program. Out: conditions `expr >= 0` for each buffer of an arena, and those that no
-proof was found for. The verifier refuses a bound that fails for some sizes in their ranges; one
+proof was found for; none for offsets whose definitions imply it (offsets.py). The verifier refuses a bound that fails for some sizes in their ranges; one
 that is neither proved nor refuted goes into the package, and the runtime checks it when it solves
 the sizes of a call (runtime/sizes.py). One over a data-dependent size would escape that check,
 since such a size is bound during the run: it must be proved. Nothing is accepted because samples
@@ -17,6 +17,7 @@ from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
 from ingot.graph.types import Symbol
 from ingot.program import ir
+from ingot.program.offsets import Offsets
 from ingot.support.abi import ALIGNMENT
 from ingot.support.errors import IngotError
 
@@ -34,8 +35,14 @@ class Bound(NamedTuple):
     expr: arith.Expr
 
 
+NEVER = arith.Const(-1)  # a bound that fails for all sizes
+
+
 def bounds(program: ir.Program) -> Iterator[Bound]:
     sizes = {a.name: a.size_bytes for a in program.arenas}
+    defined = Offsets(program.offsets, {s.name: Interval(s.low, s.high) for s in program.symbols})
+    for name, why in defined.faults():
+        yield Bound(name, "badly placed", f"offset {name}", why, NEVER)
     for b in program.buffers:
         if b.allocation is None or b.allocation.arena not in sizes:
             continue
@@ -43,6 +50,11 @@ def bounds(program: ir.Program) -> Iterator[Bound]:
         stop, room = start + b.size_bytes, sizes[b.allocation.arena]
         where = f"bytes {start} to {stop} of {b.allocation.arena!r}"
         why = f"the arena has {room} bytes"
+        if isinstance(start, arith.Var) and start.name in defined.names:
+            is_name = isinstance(room, arith.Var) and room.name in defined.names
+            if not is_name or not defined.is_below(start.name, b.size_bytes, str(room)):
+                yield Bound(b.name, "outside its arena", where, why, NEVER)
+            continue
         yield Bound(b.name, "outside its arena", where, why, room - stop)
         yield Bound(b.name, "outside its arena", where, why, start)
         why = f"offsets are multiples of {ALIGNMENT}"

@@ -18,6 +18,7 @@ from ingot.arith import expr as arith
 from ingot.graph.store import ConstantStore
 from ingot.loops import interp as loops_interp
 from ingot.program import ir
+from ingot.program.offsets import evaluate
 from ingot.program.tables import CONSTANTS, walk
 from ingot.support.errors import IngotError
 
@@ -46,6 +47,7 @@ class _Machine:
         for name in program.inputs:
             self.check_shape(self.buffers[name], feeds[name])
             self.owned[name] = np.array(feeds[name], order="C")
+        self.symbols = evaluate(program.offsets, self.symbols)
         for arena in program.arenas:
             if arith.free_vars(arena.size_bytes) <= self.symbols.keys():
                 self.reserve(arena.name, arena.size_bytes)

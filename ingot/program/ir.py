@@ -1,7 +1,7 @@
 """The grammar of the linear IR. Every worker thread runs the whole program, and of each launch its
 own range of iterations.
 
-    program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state)
+    program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state, offsets)
     stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | IfSize(size, most, then, orelse)
               | Loop(counter, trips, keep_going, body)
@@ -119,8 +119,8 @@ class If(Stmt):
 
 @node
 class IfSize(Stmt):
-    """`then` where 1 <= size <= most, else `orelse`. Sizes are the same on all threads, so no barrier
-    is needed: it chooses between variants of a kernel."""
+    """`then` where 1 <= size <= most, else `orelse`. Sizes are the same on all threads, so it needs
+    no barrier. It chooses between variants of a kernel."""
 
     size: arith.Expr
     most: int
@@ -224,6 +224,7 @@ class Program(_WithMaps):
     output_names: tuple[str, ...]  # the model's names for them; two may share one buffer
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
+    offsets: tuple[tuple[str, arith.Expr], ...] = ()  # names for those of a dynamic plan: offsets.py
     is_planned: bool = False  # allocations and barriers are set: the verifier checks them
 
 

@@ -1,8 +1,8 @@
 """Offsets of a dynamic memory plan: each the maximum of where buffers below it end.
 
-    offset("main.0", 0)
-    offset("main.1", main.0 + ceildiv(n * 12, 64) * 64)
-    offset("main.2", max(main.0 + ceildiv(n * 12, 64) * 64, main.1 + 128))
+    offset("offset_0", 0)
+    offset("offset_1", offset_0 + (n * 12 + 63) // 64 * 64)
+    offset("offset_2", max(offset_0 + (n * 12 + 63) // 64 * 64, offset_1 + 128))
 
 The planner decides which of two buffers that are live at once is below the other; where each begins
 follows from the sizes of a call. So no two can overlap, whatever the sizes are, and the arena is
@@ -41,12 +41,25 @@ class Offsets:
             match term:
                 case arith.Max(a=a, b=b):
                     todo += [b, a]
-                case arith.Var(name=name) if name in self.names:
-                    yield name, arith.Const(0)
-                case arith.Add(a=arith.Var(name=name), b=bytes) if name in self.names:
-                    yield name, bytes
                 case _:
-                    yield None, term
+                    yield self._split(term)
+
+    def _split(self, term: arith.Expr) -> tuple[str | None, arith.Expr]:
+        """offset + bytes  →  the two; a term that is no such sum has no offset"""
+        if not arith.free_vars(term) & self.names.keys():
+            return None, term
+        parts, rest = [term], list[arith.Expr]()
+        found: list[str] = []
+        while parts:
+            match parts.pop():
+                case arith.Add(a=a, b=b):
+                    parts += [b, a]
+                case arith.Var(name=name) if name in self.names:
+                    found.append(name)
+                case other:
+                    rest.append(other)
+        total = sum(rest, start=arith.Const(0))
+        return (found[0], total) if len(found) == 1 else (None, term)
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Definitions that break an invariant, and why."""

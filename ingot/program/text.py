@@ -58,6 +58,7 @@ def _header(program: ir.Program) -> list[str]:
         )
     for a in program.arenas:
         lines.append(f"arena({a.name!r}, {arith.show(a.size_bytes)}, space={a.space!r})")
+    lines += [f"offset({name!r}, {arith.show(e)})" for name, e in program.offsets]
     lines += [_show_buffer(b) for b in program.buffers]
     return lines
 
@@ -172,6 +173,7 @@ class _Parser:
         self.symbols: list[Symbol] = []
         self.arenas: list[ir.Arena] = []
         self.buffers: list[ir.Buffer] = []
+        self.offsets: list[tuple[str, arith.Expr]] = []
         self.kernels: list = []
         self.head: dict = {}
         self.kernel_name = ""
@@ -191,6 +193,7 @@ class _Parser:
             self.head["names"],
             self.head.get("state", ()),
             tuple(self.arenas),
+            tuple(self.offsets),
             self.head.get("planned", False),
         )
 
@@ -205,7 +208,7 @@ class _Parser:
             self.kernels.append((self.kernel_name or node.name, parse_kernel(source)))
             return None
         word, call = self.call(node)
-        if word in ("program", "symbol", "arena", "buffer", "kernel"):
+        if word in ("program", "symbol", "arena", "offset", "buffer", "kernel"):
             assert call is not None
             with _reading(node, node.lineno):
                 self.declare(word, call)
@@ -233,6 +236,8 @@ class _Parser:
             case "arena":
                 name, size = self.data(call.args[0]), self.index(call.args[1])
                 self.arenas.append(ir.Arena(name, size, self.data(named["space"])))
+            case "offset":
+                self.offsets.append((self.data(call.args[0]), self.index(call.args[1])))
             case "buffer":
                 self.buffers.append(self.buffer(call.args, named))
             case "kernel":
