@@ -21,7 +21,7 @@ from ingot.graph import verify as graph_verify
 from ingot.graph.ir import ConstRef, Graph
 from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
-from ingot.passes.attach_state import attach_state
+from ingot.passes.attach_state import attach_state, growing_dims
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
@@ -61,7 +61,14 @@ def _import(model: Any, s: Session) -> Graph:
             )
         check_names(model, s.shapes)
         return model
-    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels, s.example)
+    importer = frontends.find(model)
+    graph = importer.import_model(model, s.store, s.shapes, s.kernels, s.example)
+    if s.capacity is None:
+        return graph
+    # a state starts empty, and an importer assumes that no dimension is unless it is told
+    grown = {name: (0, None) for name in growing_dims(graph, s.state)}
+    shapes = {**grown, **s.shapes}
+    return importer.import_model(model, s.store, shapes, s.kernels, s.example) if grown else graph
 
 
 def _fold(graph: Graph, s: Session) -> Graph:
@@ -77,8 +84,8 @@ COMMON: tuple[Stage, ...] = (
           "read the model into a typed dataflow graph; constants go into a store"),
     Stage("specialize", lambda g, s: specialize(g, still_dynamic(g, s.shapes)), "graph", "graph",
           "replace dynamic dimensions by the sizes or ranges given, where import has not"),
-    Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph",
-          "name the inputs that a run updates in place"),
+    Stage("attach_state", lambda g, s: attach_state(g, s.state, s.capacity), "graph", "graph",
+          "name the inputs that a run updates in place; a concat onto one becomes a write of rows"),
     Stage("dce", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "dead code elimination: remove nodes that no output depends on"),
     Stage("fold_constants", _fold, "graph", "graph",

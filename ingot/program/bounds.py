@@ -56,8 +56,8 @@ def unproved(program: ir.Program) -> list[Bound]:
 
 
 def checked_per_call(program: ir.Program) -> list[Bound]:
-    """The unproved bounds, all over sizes that the inputs determine; an error if one is not."""
-    given = {s.name for s in program.symbols if s.source == "input"}
+    """The unproved bounds, all over sizes that are known before a run; an error if one is not."""
+    given = {s.name for s in program.symbols if s.source != "node"}
     found = unproved(program)
     for bound in found:
         late = sorted(arith.free_vars(bound.expr) - given)

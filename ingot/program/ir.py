@@ -1,7 +1,7 @@
 """The grammar of the linear IR. Every worker thread runs the whole program, and of each launch its
 own range of iterations.
 
-    program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state)
+    program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state, growth)
     stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | Loop(counter, trips, keep_going, body)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
@@ -23,7 +23,7 @@ from enum import Enum
 
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.ir import ConstRef
+from ingot.graph.ir import ConstRef, Growth
 from ingot.graph.types import Symbol
 from ingot.loops.ir import Kernel
 from ingot.support.node import Node, node
@@ -210,6 +210,7 @@ class Program(_WithMaps):
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
     is_planned: bool = False  # allocations and barriers are set: the verifier checks them
+    growth: Growth | None = None  # states that gain rows in a run
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

@@ -15,6 +15,7 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.runtime.package import (
     ArenaSpec,
+    Growth,
     LaunchInfo,
     Module,
     Package,
@@ -36,6 +37,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "outputs": [_from_port(port) for port in package.outputs],
         "notes": list(package.notes),
         "state": [list(pair) for pair in package.state],
+        "growth": package.growth and _from_growth(package.growth),
         "symbols": [list(astuple(symbol)) for symbol in package.symbols],
         "arenas": [[a.name, from_expr(a.size_bytes), a.is_host_reserved] for a in package.arenas],
         "scratch_bytes": from_expr(package.scratch_bytes),
@@ -62,6 +64,7 @@ def package_of(
         outputs=tuple(map(_to_port, table["outputs"])),
         notes=tuple(table["notes"]),
         state=tuple((old, new) for old, new in table["state"]),
+        growth=_to_growth(table["growth"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
         arenas=tuple(
             ArenaSpec(name, to_expr(size), reserved) for name, size, reserved in table["arenas"]
@@ -119,6 +122,17 @@ def to_expr(tokens: int | list) -> arith.Expr:
 
 def _to_optional(tokens: int | list | None) -> arith.Expr | None:
     return None if tokens is None else to_expr(tokens)
+
+
+def _from_growth(growth: Growth) -> list:
+    return [growth.rows, from_expr(growth.added), [list(pair) for pair in growth.axes]]
+
+
+def _to_growth(row: list | None) -> Growth | None:
+    if row is None:
+        return None
+    rows, added, axes = row
+    return Growth(rows, to_expr(added), tuple((name, axis) for name, axis in axes))
 
 
 def _from_port(port: Port) -> list:
