@@ -28,7 +28,8 @@ OUT_OF_BOUNDS = "write_rows: the rows do not fit"
 
 @register
 class WriteRows(OpDef):
-    """x with x[at : at + rows.shape[axis]] = rows, along `axis`; `at` is a size."""
+    """x with x[at : at + rows.shape[axis]] = rows, along `axis`; `at` is a size. `fits`: it is known
+    before a run that they fit (the runtime checks a state's capacity), so no kernel checks it."""
 
     name = "write_rows"
     kind = Kind.OPAQUE
@@ -64,7 +65,8 @@ class WriteRows(OpDef):
         x, rows = inputs
         assert x is not None and rows is not None
         axis, at = common.normalize_axis(self.name, attrs["axis"], x.rank), arith.wrap(attrs["at"])
-        fits = self._fits(b, at, at + rows.shape[axis], x.shape[axis])
+        end, is_known = at + rows.shape[axis], bool(attrs.get("fits", False))
+        fits = None if is_known else self._fits(b, at, end, x.shape[axis])
         out = b.compute(self.name, x.shape, lambda *point: x[point])
 
         def body(*point: arith.Expr) -> Stmt:

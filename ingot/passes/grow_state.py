@@ -3,7 +3,7 @@
     %present: f32[B, P + S, D] = concat(%past, %new) {axis=1}; state %past -> %present
 
     →  %past: f32[B, 1024, D]                   the whole capacity, an argument of every run
-       %present: f32[B, 1024, D] = write_rows(%past, %new) {at=rows - S, axis=1}
+       %present: f32[B, 1024, D] = write_rows(%past, %new) {at=rows - S, axis=1, fits=true}
        %present_rows: f32[B, rows, D] = slice(%present)              read in place: a view
        state %past -> %present; grow [%past[1]] to rows by S
 
@@ -176,7 +176,7 @@ class _Rewrite:
         (cat,) = concat.outputs
         added = self.added_rows(concat, pair)
         out = self.successors[pair.new.name]
-        attrs = make_attrs({"axis": pair.axis, "at": arith.Var(pair.past)})
+        attrs = make_attrs({"axis": pair.axis, "at": arith.Var(pair.past), "fits": True})
         given = (self.states[pair.old.name], added)
         self.nodes.append(Node("write_rows", given, (out,), attrs, concat.origin))
         name = self.fresh(f"{cat.name}_rows") if cat.name == out.name else cat.name
