@@ -66,7 +66,7 @@ def _import(model: Any, s: Session) -> Graph:
     if s.capacity is None:
         return graph
     # a state starts empty, and an importer assumes that no dimension is unless it is told
-    grown = {name: (0, None) for name in growing_dims(graph, s.state)}
+    grown = dict.fromkeys(growing_dims(graph, s.state), (0, None))
     shapes = {**grown, **s.shapes}
     return importer.import_model(model, s.store, shapes, s.kernels, s.example) if grown else graph
 

@@ -74,7 +74,7 @@ def _graph(r: Reader) -> Graph:
     r.expect("return")
     outputs = r.many(lambda r: _known(r, scope), "}")
     given = (inputs, outputs, nodes, symbols, state, views)
-    return Graph(name, *map(tuple, given), growth)  # type: ignore[arg-type]
+    return Graph(name, *map(tuple, given), growth)  # type: ignore[arg-type, call-arg]
 
 
 def _growth(r: Reader) -> Growth:

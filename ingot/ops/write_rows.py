@@ -28,8 +28,8 @@ OUT_OF_BOUNDS = "write_rows: the rows do not fit"
 
 @register
 class WriteRows(OpDef):
-    """x with x[at : at + rows.shape[axis]] = rows, along `axis`; `at` is a size. `fits`: it is known
-    before a run that they fit (the runtime checks a state's capacity), so no kernel checks it."""
+    """x with x[at : at + rows.shape[axis]] = rows, along `axis`; `at` is a size. `fits`: they are
+    known to fit before a run (the runtime checks a state's capacity), so no kernel checks it."""
 
     name = "write_rows"
     kind = Kind.OPAQUE

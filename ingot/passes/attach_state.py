@@ -16,9 +16,7 @@ from ingot.support.errors import IngotError
 Capacity = int | Mapping[str, int]  # rows: of every state that grows, or by the name of its input
 
 
-def attach_state(
-    graph: Graph, pairs: Mapping[str, str], capacity: Capacity | None = None
-) -> Graph:
+def attach_state(graph: Graph, pairs: Mapping[str, str], capacity: Capacity | None = None) -> Graph:
     """state={input: output}: after a run the input's array holds the output"""
     _check_names(graph, pairs)
     growing = _growing(graph, pairs)
@@ -60,8 +58,8 @@ def _refused(graph: Graph, old: str, new: str) -> IngotError:
         "bad-option",
         f"state {old!r} is {inputs[old].type}, its successor {new!r} {outputs[new].type}",
         why="an in-place update needs one element type and shape",
-        hint="a cache that grows needs a capacity: compile with capacity=1024 (rows), or export the "
-        "model with a cache of static size",
+        hint="a cache that grows needs a capacity: compile with capacity=1024 (rows), or export "
+        "the model with a cache of static size",
     )
 
 

@@ -80,15 +80,13 @@ def _check_start(symbol: Symbol, past: Value) -> None:
     if symbol.low > 0:
         raise IngotError(
             "bad-option",
-            f"state {past.name!r} starts with no rows, but {symbol.name!r} is at least {symbol.low}",
+            f"state {past.name!r} starts empty, but {symbol.name!r} is at least {symbol.low}",
             why="a node of the model, or shapes=, or the graph's symbol requires it",
             hint=f"allow {symbol.name!r} from 0 on",
         )
 
 
-def _concat(
-    graph: Graph, past: Value, present: Value, axis: int
-) -> tuple[Node, tuple[Node, ...]]:
+def _concat(graph: Graph, past: Value, present: Value, axis: int) -> tuple[Node, tuple[Node, ...]]:
     """The concat of the state and its new rows, and the identities between it and the output."""
     producers, copies = graph.producers(), []
     node = producers.get(present.name)

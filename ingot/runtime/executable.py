@@ -264,18 +264,19 @@ class Executable:
 
     def _check_state(self, state: Any) -> None:
         """An error unless the call and the executable both have a state, with the same arrays."""
-        if not self._keeps_state or not isinstance(state, State):
-            given = "a call has no state" if state is None else f"state= is a {type(state).__name__}"
-            has = "keeps its state in a State" if self._keeps_state else "keeps no state"
-            hint = "give state=exe.new_state()" if self._keeps_state else "compile with capacity="
-            raise IngotError("bad-input", f"{given}, but this executable {has}", hint=hint)
-        wanted = {p.name: d for p, d in zip(self.package.inputs, self._in_dtypes)}
-        wanted = {name: wanted[name] for name, _ in self.package.state}
+        if not self._keeps_state:
+            what = "state= is given, but this executable keeps no state"
+            raise IngotError("bad-input", what, hint="compile with state= and capacity=")
+        if not isinstance(state, State):
+            what = "no state is given" if state is None else f"state= is a {type(state).__name__}"
+            raise IngotError("bad-input", what, hint="give state=cache, from exe.new_state(…)")
+        pairs = zip(self.package.inputs, self._in_dtypes, self._is_state)
+        wanted = {port.name: dtype for port, dtype, is_kept in pairs if is_kept}
         found = {name: array.dtype for name, array in state.arrays.items()}
-        if wanted.keys() != found.keys() or any(found[n] != wanted[n] for n in wanted):
-            what = f"the state has {', '.join(found)}, this executable {', '.join(wanted)}"
+        if wanted != found:
+            what = f"the state has {_listed(found)}, this executable {_listed(wanted)}"
             hint = "share a state only between versions of one model, compiled with one capacity"
-            raise IngotError("bad-input", what, why="or the element types differ", hint=hint)
+            raise IngotError("bad-input", what, hint=hint)
 
     def _run(
         self,
@@ -333,6 +334,10 @@ def _checked(threads: int) -> int:
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise IngotError("bad-option", f"threads={threads!r}", hint="give an integer of at least 1")
     return threads
+
+
+def _listed(types: Mapping[str, np.dtype]) -> str:
+    return ", ".join(f"{name}: {dtype}" for name, dtype in types.items())
 
 
 def _number(size: arith.Expr) -> int | arith.Expr:

@@ -42,6 +42,7 @@ def pack_operand(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None:
         made = block_info_of(sch, copy).outputs
         (load,) = [x for x in packed.loads if x.buffer.name in made]
         layout = panel_layout(packed, _lanes(packed, plan), load, plan.packing.width)
+        assert layout is not None, "the copy is indexed by axes of the block"
         sch.transform_layout(load.buffer.name, layout)
     else:
         sch.cache_read(info.ref, name, layout=layout)
