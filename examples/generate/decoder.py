@@ -43,6 +43,9 @@ class _Builder:
         values = self.rng.standard_normal(shape) / np.sqrt(shape[0])
         return self.constant(values.astype(np.float32))
 
+    def table(self, rows: int) -> str:
+        return self.constant(self.rng.standard_normal((rows, HIDDEN)).astype(np.float32))
+
     def norm(self, x: str) -> str:
         scale, shift = (np.full(HIDDEN, v, np.float32) for v in (1, 0))
         return self.add("LayerNormalization", x, self.constant(scale), self.constant(shift))
@@ -82,9 +85,8 @@ def decoder() -> onnx.ModelProto:
     rows, columns = b.add("Range", past, end, one), b.add("Range", zero, end, one)
     below = b.add("Unsqueeze", rows, b.constant(np.array([1])))
     allowed = b.add("LessOrEqual", columns, below)  # a token sees itself and those before it
-    embedding = b.constant(b.rng.standard_normal((VOCABULARY, HIDDEN)).astype(np.float32))
-    x = b.add("Gather", embedding, "tokens")
-    x = b.add("Add", x, b.add("Gather", b.weight(POSITIONS, HIDDEN), rows))
+    x = b.add("Gather", b.table(VOCABULARY), "tokens")
+    x = b.add("Add", x, b.add("Gather", b.table(POSITIONS), rows))
     for layer in range(LAYERS):
         x = _mlp(b, _attention(b, x, allowed, layer))
     b.add("MatMul", b.norm(x), b.weight(HIDDEN, VOCABULARY), out="logits")

@@ -83,6 +83,24 @@ def kernel_flops(kernel: ir.Kernel) -> arith.Expr | None:
     return _flops(list(nested_stmts(kernel.body)))
 
 
+@lru_cache(maxsize=512)
+def accessed_bytes(kernel: ir.Kernel, name: str) -> arith.Expr | None:
+    """Bytes of a parameter that are loaded and stored, each access counted; None where a trip
+    count is data-dependent."""
+    total: arith.Expr = arith.Const(0)
+    for nested in nested_stmts(kernel.body):
+        accesses = [e for e in nested.values if isinstance(e, ir.Load) and e.buffer.name == name]
+        count = sum(e.lanes * e.dtype.storage_bytes for e in accesses)
+        if isinstance(nested.stmt, ir.Store) and nested.stmt.buffer.name == name:
+            count += nested.stmt.value.lanes * nested.stmt.value.dtype.storage_bytes
+        if not count or nested.is_tail:
+            continue
+        if nested.trips is None:
+            return None
+        total = total + nested.trips * count
+    return simplify(total)
+
+
 def _flops(stmts: Sequence[NestedStmt]) -> arith.Expr | None:
     total: arith.Expr = arith.Const(0)
     for nested in stmts:

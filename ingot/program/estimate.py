@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops.ir import Kernel
-from ingot.loops.work import kernel_flops
+from ingot.loops.work import accessed_bytes, kernel_flops
 from ingot.machine import Machine
 from ingot.program import ir
 
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """Float operations (None: unknown) and the bytes of all arguments of one launch."""
+    """Float operations (None: unknown) and the bytes of all arguments of one launch; of a state,
+    which may be far from full, those that are accessed."""
 
     flops: arith.Expr | None
     arg_bytes: arith.Expr
@@ -28,8 +29,14 @@ class LaunchWork:
 def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Launch) -> LaunchWork:
     flops, moved = kernel_flops(kernel), arith.wrap(0)
     sizes = dict(zip((size.name for size in kernel.sizes), launch.sizes))
-    for name in dict.fromkeys(launch.args):
-        moved = moved + buffers[name].size_bytes
+    for name, param in zip(launch.args, kernel.params):
+        if name in launch.args[: launch.args.index(name)]:
+            continue
+        size = buffers[name].size_bytes
+        if buffers[name].storage is ir.Storage.STATE:
+            used = accessed_bytes(kernel, param.name)
+            size = size if used is None else arith.minimum(arith.substitute(used, sizes), size)
+        moved = moved + size
     known = None if flops is None else simplify(arith.substitute(flops, sizes))
     return LaunchWork(known, simplify(moved))
 
