@@ -148,7 +148,7 @@ class _Search:
         ):
             return
         origin = self.source_of_views(source).name
-        if out.name in self.views or (origin in self.state and not is_successor):
+        if out.name in self.views or origin in self.state - self.successors:
             return
         if self.can_be_read(out, whole.base, None):
             offsets = tuple(a + (b or 0) for a, b in zip(whole.offsets, starts))

@@ -14,7 +14,7 @@ rows in use. In: a graph and its state pairs that grow. Called by attach_state.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
@@ -24,7 +24,7 @@ from ingot.arith.simplify import simplifier, simplify
 from ingot.graph.ir import Graph, Growth, Node, Value, make_attrs, replace
 from ingot.graph.opdef import defn
 from ingot.graph.substitute import map_sizes
-from ingot.graph.types import Symbol, same_size
+from ingot.graph.types import Dim, Symbol, same_size
 from ingot.passes.edit import rename_values, symbol_names, values_of
 from ingot.support.errors import IngotError
 
@@ -138,6 +138,7 @@ class _Rewrite:
         self.states = {p.old.name: self.whole(p, p.old.name) for p in pairs}
         self.successors = {p.new.name: self.whole(p, p.new.name) for p in pairs}
         self.renamed: dict[str, Value] = {}
+        self.rows: dict[str, tuple[Value, int]] = {}  # rows in use → the whole, and their axis
         self.nodes: list[Node] = []
 
     def whole(self, pair: _Pair, name: str) -> Value:
@@ -153,7 +154,8 @@ class _Rewrite:
             if name in self.by_concat:
                 self.append_rows(rename_values(node, self.renamed), self.by_concat[name])
             elif name not in self.dropped:
-                self.nodes.append(rename_values(node, self.renamed))
+                renamed = rename_values(node, self.renamed)
+                self.nodes += self.unsqueezed(renamed) or [renamed]
         return replace(
             self.old,
             inputs=tuple(self.states.get(v.name, v) for v in self.old.inputs),
@@ -180,8 +182,26 @@ class _Rewrite:
         name = self.fresh(f"{cat.name}_rows") if cat.name == out.name else cat.name
         rows = Value(name, cat.type)
         self.nodes.append(_slice(out, rows, concat.origin))
+        self.rows[rows.name] = out, pair.axis
         for copied in (cat, *(copy.outputs[0] for copy in pair.copies)):
             self.renamed[copied.name] = rows
+
+    def unsqueezed(self, node: Node) -> list[Node]:
+        """unsqueeze(slice(x))  →  slice(unsqueeze(x)): the rows stay a view (the heads of grouped
+        queries are repeated so). Empty if it is no such node."""
+        source = node.inputs[0] if node.inputs else None
+        if not defn(node).is_view or source is None or source.name not in self.rows:
+            return []
+        (out,), (whole, axis) = node.outputs, self.rows[source.name]
+        places = _unsqueezed_axes(source.shape, out.shape)
+        if not places:
+            return []
+        shape = list(out.shape)
+        shape[places[axis]] = whole.shape[axis]
+        made = Value(self.fresh(f"{whole.name}_whole"), replace(out.tensor, shape=tuple(shape)))
+        self.rows[out.name] = made, places[axis]
+        reshape = Node("reshape", (whole,), (made,), make_attrs({"shape": made.shape}), node.origin)
+        return [reshape, _slice(made, out, node.origin)]
 
     def added_rows(self, concat: Node, pair: _Pair) -> Value:
         """The operands after the state, as one value."""
@@ -201,6 +221,17 @@ class _Rewrite:
             name, count = f"{base}.{count}", count + 1
         self.names.add(name)
         return name
+
+
+def _unsqueezed_axes(old: Sequence[Dim], new: Sequence[Dim]) -> list[int]:
+    """Where each old axis is in a shape with more axes of size 1; empty if that is not all."""
+    places: list[int] = []
+    for place, size in enumerate(new):
+        if len(places) < len(old) and same_size(old[len(places)], size):
+            places.append(place)
+        elif not arith.is_const(size, 1):
+            return []
+    return places if len(places) == len(old) else []
 
 
 def _slice(source: Value, out: Value, origin: str) -> Node:
