@@ -34,7 +34,7 @@ def open_model(
     """Like ingot.compile, or ingot.load for a plan file; with a progress bar on a terminal."""
     if plan_file.is_plan(str(model)):
         if state or capacity or profile or target != "cpu":
-            what = f"{model} is a plan: --target, --state and ingot profile need the model itself"
+            what = f"{model} is a plan: --target, --state, --capacity, profile need the model"
             why = "a plan is compiled already"
             hint = "give the model it was compiled from"
             raise IngotError("bad-option", what, why=why, hint=hint)

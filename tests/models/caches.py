@@ -1,4 +1,4 @@
-"""Models whose KV cache grows: present = concat(past, new rows). For the tests of growing states."""
+"""Models whose KV cache grows: present = concat(past, new rows). For tests of growing states."""
 
 from __future__ import annotations
 
