@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
+from ingot.arith.tape import tape
 from ingot.runtime.package import Growth, Package, Port
 from ingot.support import options
 from ingot.support.errors import IngotError
@@ -63,7 +64,7 @@ def solve(package: Package, shapes: Sequence[Shape], length: int = 0) -> Sizes:
         table,
         outputs,
         tuple(
-            arith.evaluate(a.size_bytes, known) if a.is_host_reserved else 0 for a in package.arenas
+            tape(a.size_bytes).evaluate(known) if a.is_host_reserved else 0 for a in package.arenas
         ),
         _scratch(package, {**bounds, **known}),
         _useful_threads(package, known),
@@ -216,7 +217,7 @@ def _scratch(package: Package, known: dict[str, int]) -> int:
             f"a kernel's scratch size depends on {', '.join(sorted(missing))}",
             why="this data-dependent size has no upper bound",
         )
-    return arith.evaluate(package.scratch_bytes, known)
+    return tape(package.scratch_bytes).evaluate(known)
 
 
 def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
@@ -224,7 +225,7 @@ def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
     min_ns = options.current().work_per_thread_us * 1e3
     if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not min_ns:
         return package.max_threads
-    useful = 1 + int(arith.evaluate(package.work_ns, known) / min_ns)
+    useful = 1 + int(tape(package.work_ns).evaluate(known) / min_ns)
     return useful if package.max_threads is None else min(useful, package.max_threads)
 
 
