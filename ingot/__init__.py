@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ingot.api import compile, load
     from ingot.kernels import KernelFunction, Schedule, kernel
     from ingot.runtime.executable import Executable
+    from ingot.runtime.state import State
     from ingot.support.errors import IngotError
     from ingot.support.options import Options
 
@@ -27,6 +28,7 @@ __all__ = [
     "KernelFunction",
     "Options",
     "Schedule",
+    "State",
     "__version__",
     "compile",
     "kernel",

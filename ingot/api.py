@@ -24,6 +24,7 @@ from ingot.support.limits import Limits
 from ingot.support.options import Options, current, using
 
 Shapes = Mapping[str, int | tuple[int, int]]
+Capacity = int | Mapping[str, int]
 
 
 def compile(
@@ -33,6 +34,7 @@ def compile(
     *,
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
+    capacity: Capacity | None = None,
     kernels: Mapping[str, Any] | None = None,
     jobs: int | None = None,
     profile: bool = False,
@@ -49,6 +51,8 @@ def compile(
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
     state    inputs updated in place: {"past": "present"}
+    capacity rows of states that grow, present = concat(past, new): a number, or {"past": 1024};
+             calls then take state=exe.new_state(…), docs/runtime.md
     kernels  custom operators: {"com.acme:MyOp": kernel}, by domain and name or by name; a
              kernel, or a function from the node's attributes to one
     jobs     processes for code generation; None: one per core
@@ -63,16 +67,23 @@ def compile(
     limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)
     _check_names("state", state, '{"past": "present"}')
+    _check_capacity(state, capacity)
     _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
     settings, chosen = Settings.of(specialise), Options.of(options)
     if settings is not None:
+        if capacity is not None:
+            what = "specialise= and capacity= exclude each other"
+            why = "the length of a state that grows is another one in each call"
+            raise IngotError("bad-option", what, why=why, hint="leave specialise= out")
         build_requests = lazy.load("build_requests")
         model = build_requests.fixed_model(model)
     make = partial(
         _compile_with, chosen, model, target=target, threads=threads, shapes=shapes,
-        state=state, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
+        state=state, capacity=capacity, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
     )  # fmt: skip
-    versions = Versions(make) if _has_versions(model) else None
+    # the shapes of states with a capacity are not those of the model: no other version
+    has_versions = _has_versions(model) and capacity is None
+    versions = Versions(make) if has_versions else None
     if settings is None:
         return make(dump=dump, versions=versions)
     with using(chosen):
@@ -105,6 +116,7 @@ def _compile(
     threads: int | None,
     shapes: Shapes | None,
     state: Mapping[str, str] | None,
+    capacity: Capacity | None,
     kernels: Mapping[str, Any] | None,
     jobs: int | None,
     profile: bool,
@@ -116,14 +128,14 @@ def _compile(
     start = time.perf_counter()
     request = None
     if not kernels:  # a function has no digest: not cacheable
-        asked = key_options(target, shapes, state, profile)
+        asked = key_options(target, shapes, state, profile, capacity)
         request = cache.request(model, {**asked, "example": example} if example else asked)
     wants_dump = dump is not None or bool(current().dump_dir)
     if request is not None and not wants_dump:
         found = cache.lookup(request)
         if found is not None:
             return Executable(found, threads, {"cache": time.perf_counter() - start}, versions)
-    session = make_session(target, shapes, state, jobs, dump, kernels)
+    session = make_session(target, shapes, state, jobs, dump, kernels, capacity)
     session.profile, session.limits, session.example = profile, limits, example or {}
     session.store.drops_unused = not session.dump.wants_text
     obstacle = session.backend.why_not_here(session.target)
@@ -162,9 +174,12 @@ def key_options(
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
     profile: bool = False,
+    capacity: Capacity | None = None,
 ) -> dict[str, Any]:
     """The options in a cache key, as ingot.cache takes them."""
-    pairs = {"shapes": shapes or {}, "state": state or {}}
+    pairs: dict[str, Mapping[str, Any]] = {"shapes": shapes or {}, "state": state or {}}
+    if capacity is not None:
+        pairs["capacity"] = capacity if isinstance(capacity, Mapping) else {"": capacity}
     named = {what: {str(k): v for k, v in given.items()} for what, given in pairs.items()}
     return {"target": target, "back end": backends.identity(target), **named, "profile": profile}
 
@@ -176,14 +191,17 @@ def make_session(
     jobs: int | None = None,
     dump: Dump | None = None,
     kernels: Mapping[str, Any] | None = None,
+    capacity: Capacity | None = None,
 ) -> Any:
     """The pipeline's Session; the command line makes one too."""
     _check_count("jobs", jobs)
     _check_sizes(shapes)
+    _check_capacity(state, capacity)
     return lazy.load("pipeline").open_session(
         target,
         shapes=dict(shapes or {}),
         state=dict(state or {}),
+        capacity=capacity,
         kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},
         jobs=jobs,
         dump=dump or Dump(current().dump_dir),
@@ -208,6 +226,19 @@ def _check_names(option: str, given: Any, example: str) -> None:
     if given is not None and not isinstance(given, Mapping):
         what = f"{option} is a mapping by name, not a {type(given).__name__}"
         raise IngotError("bad-option", what, hint=f"{option}={example}")
+
+
+def _check_capacity(state: Mapping[str, str] | None, capacity: Any) -> None:
+    if capacity is None:
+        return
+    if not state:
+        what, hint = "capacity= is given without state=", 'state={"past": "present"}, capacity=1024'
+        raise IngotError("bad-option", what, hint=hint)
+    each = capacity if isinstance(capacity, Mapping) else {"capacity": capacity}
+    for name, rows in each.items():
+        if not _is_int(rows) or rows < 1:
+            what = f"{name}={rows!r}" if each is not capacity else f"capacity: {name!r} is {rows!r}"
+            raise IngotError("bad-option", what, hint="give a number of rows, 1 or more")
 
 
 def _check_sizes(shapes: Shapes | None) -> None:

@@ -21,7 +21,7 @@ from ingot.graph import verify as graph_verify
 from ingot.graph.ir import ConstRef, Graph
 from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
-from ingot.passes.attach_state import attach_state
+from ingot.passes.attach_state import attach_state, growing_dims
 from ingot.passes.capture_constants import capture_constants
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
@@ -63,7 +63,14 @@ def _import(model: Any, s: Session) -> Graph:
             )
         check_names(model, s.shapes)
         return model
-    return frontends.find(model).import_model(model, s.store, s.shapes, s.kernels, s.example)
+    importer = frontends.find(model)
+    graph = importer.import_model(model, s.store, s.shapes, s.kernels, s.example)
+    if s.capacity is None:
+        return graph
+    # a state starts empty, and an importer assumes that no dimension is unless it is told
+    grown = dict.fromkeys(growing_dims(graph, s.state), (0, None))
+    shapes = {**grown, **s.shapes}
+    return importer.import_model(model, s.store, shapes, s.kernels, s.example) if grown else graph
 
 
 def _fold(graph: Graph, s: Session) -> Graph:
@@ -81,8 +88,8 @@ COMMON: tuple[Stage, ...] = (
           "replace dynamic dimensions by the sizes or ranges given, where import has not"),
     Stage("infer_likely_sizes", lambda g, s: infer_likely_sizes(g), "graph", "graph",
           "what a dynamic dimension is used as says which size to expect"),
-    Stage("attach_state", lambda g, s: attach_state(g, s.state), "graph", "graph",
-          "name the inputs that a run updates in place"),
+    Stage("attach_state", lambda g, s: attach_state(g, s.state, s.capacity), "graph", "graph",
+          "name the inputs that a run updates in place; a concat onto one becomes a write of rows"),
     Stage("dce", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "dead code elimination: remove nodes that no output depends on"),
     Stage("fold_constants", _fold, "graph", "graph",

@@ -54,6 +54,7 @@ class Session:
     shapes: Mapping[str, Any] = field(default_factory=dict)
     example: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the inputs
     state: Mapping[str, str] = field(default_factory=dict)
+    capacity: int | Mapping[str, int] | None = None  # rows of states that grow
     kernels: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=current)
     jobs: int | None = None

@@ -20,6 +20,7 @@ from ingot.program.bounds import checked_per_call
 from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
+    Growth,
     LaunchInfo,
     Module,
     Package,
@@ -58,7 +59,7 @@ def package(
             ArenaSpec(
                 a.name,
                 a.size_bytes,
-                all(sources[n] == "input" for n in arith.free_vars(a.size_bytes)),
+                all(sources.get(n) != "node" for n in arith.free_vars(a.size_bytes)),
             )
             for a in program.arenas
         ),
@@ -69,15 +70,21 @@ def package(
         work_ns=work_ns(rows, machine),
         maybe_negative_sizes=_maybe_negative_sizes(program),
         memory_bounds=tuple((b.buffer, b.expr) for b in checked_per_call(program)),
+        offsets=program.offsets,
         report=rows,
+        growth=_growth(program.growth),
     )
+
+
+def _growth(growth: ir.Growth | None) -> Growth | None:
+    return None if growth is None else Growth(growth.rows, growth.added, growth.axes)
 
 
 def _maybe_negative_sizes(program: ir.Program) -> tuple[tuple[str, arith.Expr], ...]:
     """Sizes that small inputs may make negative (a convolution window larger than its input). Only
     of buffers that every run uses: a branch may exist for just those inputs."""
     env = {s.name: Interval(s.low, s.high) for s in program.symbols}
-    given = {s.name for s in program.symbols if s.source == "input"}
+    given = {s.name for s in program.symbols if s.source != "node"}
     found: dict[arith.Expr, str] = {}
     stmts = program.body.stmts if isinstance(program.body, ir.Seq) else (program.body,)
     always = {name for s in stmts if isinstance(s, ir.Launch) for name in s.args}

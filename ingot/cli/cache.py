@@ -49,13 +49,13 @@ def _print_size(found: cache.CacheSize, as_json: bool, verb: str) -> None:
 @command("why")
 @click.option("--profile", is_flag=True, help="With cycle counters, as for ingot profile.")
 def why_command(
-    model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
-    jobs: int | None, profile: bool, as_json: bool,
+    model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    threads: int | None, jobs: int | None, profile: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Say whether MODEL with these options is cached, or explain the cache miss (exit code 1).
     --threads and --jobs are not part of the cache key."""
     sizes = named_sizes(model, shapes)
-    found = cache.why(model, api.key_options(target, sizes, state, profile))
+    found = cache.why(model, api.key_options(target, sizes, state, profile, capacity))
     if as_json:
         rows = [{"key": k, "requested": a, "cached": b} for k, a, b in found.differences]
         print_json({"is_found": found.is_found, "reason": found.reason, "differences": rows})

@@ -65,9 +65,10 @@ from ingot.support.limits import Limits
     help="The same, when compiling uses this much memory: 500MB, 2GB, 2GiB.",
 )
 def compile_command(
-    model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
-    jobs: int | None, dump: Path | None, stop_after: str | None, start_from: str | None,
-    save: Path | None, time_limit_s: float | None, memory_limit_bytes: int | None, as_json: bool,
+    model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    threads: int | None, jobs: int | None, dump: Path | None, stop_after: str | None,
+    start_from: str | None, save: Path | None, time_limit_s: float | None,
+    memory_limit_bytes: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL and print a report of its kernels."""
     start = time.perf_counter()
@@ -75,7 +76,7 @@ def compile_command(
     pipeline = lazy.load("pipeline")
     with compile_record(dump or options.current().dump_dir) as record:
         sizes = shapes if start_from else named_sizes(model, shapes)
-        session = api.make_session(target, sizes, state, jobs, record)
+        session = api.make_session(target, sizes, state, jobs, record, capacity=capacity)
         session.limits = limits
         check_stage(session, "--start-from", start_from)
         check_stage(session, "--stop-after", stop_after)
@@ -83,7 +84,8 @@ def compile_command(
             _read(model, start_from, session), session, start_from, stop_after
         )
     seconds = time.perf_counter() - start
-    request = None if start_from else cache.request(model, api.key_options(target, sizes, state))
+    asked = api.key_options(target, sizes, state, capacity=capacity)
+    request = None if start_from else cache.request(model, asked)
     if request is not None and isinstance(made, Package) and not limits.notes:
         made = cache.keep(request, made, session.store.files)
     if not isinstance(made, Package):
@@ -168,8 +170,8 @@ def _as_data(
         "name": made.name,
         "runs_here": exe is not None,
         "why_not": obstacle,
-        "inputs": ports(made.inputs),
-        "outputs": ports(made.outputs),
+        "inputs": ports((exe or made).inputs),
+        "outputs": ports((exe or made).outputs),
         "memory_bytes": exe.memory if exe is not None else None,
         "notes": list(made.notes),
         "stages_s": record.times_s,

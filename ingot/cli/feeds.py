@@ -21,7 +21,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.solve import solve
 from ingot.runtime.failure import no_memory
-from ingot.runtime.package import Port
+from ingot.runtime.package import Growth, Port
 from ingot.support.errors import IngotError
 
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -50,9 +50,10 @@ class FeedSpec:
 
 def make_feeds(
     ports: Sequence[Port], dynamic_dims: Iterable[DynamicDim], sizes: Mapping[str, Any],
-    spec: FeedSpec,
+    spec: FeedSpec, growth: Growth | None = None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Arrays by input name; a name that is no input of the model is an error."""
+    """Arrays by input name; a name that is no input of the model is an error. States that grow
+    are empty before the call."""
     given = {} if spec.bundle is None else read_bundle(spec.bundle, "--feeds")
     given |= {name: _read_array(name, file) for name, file in spec.files.items()}
     known = {port.name for port in ports}
@@ -65,6 +66,8 @@ def make_feeds(
             hint="the inputs are " + ", ".join(map(str, ports)),
         )
     chosen = choose_sizes(ports, dynamic_dims, sizes, given)
+    if growth is not None:
+        chosen[growth.rows] = arith.evaluate(growth.added, chosen)
     rng = np.random.default_rng(spec.seed)
     return {
         port.name: given[port.name]

@@ -1,7 +1,7 @@
 """Open a model to run: from the cache, compiled, or from a plan file.
 
-In: a file and options. Out: an Executable, and values of its dynamic dimensions for random inputs.
-Called by run.py and profile.py.
+In: a file and options. Out: an Executable, and values of its dynamic dimensions for random inputs;
+the arrays of a call. Called by run.py and profile.py.
 """
 
 from __future__ import annotations
@@ -10,25 +10,31 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from ingot import api, cache
+from ingot.arith import expr as arith
+from ingot.arith.solve import solve
+from ingot.cli.feeds import FeedSpec, make_feeds
 from ingot.cli.options import Shapes
 from ingot.cli.output import compile_record
 from ingot.cli.sizes import named_sizes, with_sizes, without_shapes
 from ingot.runtime import plan_file
 from ingot.runtime.executable import Executable
 from ingot.runtime.sizes import refuse_unknown
+from ingot.runtime.state import State
 from ingot.support import options
 from ingot.support.errors import IngotError
 
 
 def open_model(
     model: Path, target: str, threads: int | None, shapes: Shapes, state: dict[str, str],
-    jobs: int | None, profile: bool = False,
+    capacity: int | None, jobs: int | None, profile: bool = False,
 ) -> tuple[Executable, Shapes]:  # fmt: skip
     """Like ingot.compile, or ingot.load for a plan file; with a progress bar on a terminal."""
     if plan_file.is_plan(str(model)):
-        if state or profile or target != "cpu":
-            what = f"{model} is a plan: --target, --state and ingot profile need the model itself"
+        if state or capacity or profile or target != "cpu":
+            what = f"{model} is a plan: --target, --state, --capacity, profile need the model"
             why = "a plan is compiled already"
             hint = "give the model it was compiled from"
             raise IngotError("bad-option", what, why=why, hint=hint)
@@ -36,10 +42,25 @@ def open_model(
         refuse_unknown(exe.package, without_shapes(shapes))
         return exe, with_sizes(exe.inputs, shapes)  # for random inputs
     sizes = named_sizes(model, shapes)
-    make = partial(api.compile, model, target, threads, shapes=sizes, state=state, jobs=jobs,
-                   profile=profile)  # fmt: skip
-    key = api.key_options(target, sizes, state, profile)
+    make = partial(api.compile, model, target, threads, shapes=sizes, state=state,
+                   capacity=capacity, jobs=jobs, profile=profile)  # fmt: skip
+    key = api.key_options(target, sizes, state, profile, capacity)
     if not sys.stderr.isatty() or cache.why(model, key).is_found:
         return make(), sizes
     with compile_record(options.current().dump_dir) as record:
         return make(dump=record), sizes
+
+
+def make_call(
+    exe: Executable, sizes: Shapes, spec: FeedSpec
+) -> tuple[dict[str, np.ndarray], State | None]:
+    """The inputs of one call, and an empty state if the executable keeps one."""
+    growth = exe.package.growth
+    feeds = make_feeds(exe.inputs, exe.package.symbols, sizes, spec, growth)
+    if growth is None:
+        return feeds, None
+    pairs = [(d, n) for p in exe.inputs for d, n in zip(p.shape, feeds[p.name].shape)]
+    known = {name: arith.evaluate(size, {}) for name, size in solve(pairs).items()}
+    kept = [p for p in exe.package.inputs if p.name in dict(exe.package.state)]
+    names = {name for port in kept for dim in port.shape for name in arith.free_vars(dim)}
+    return feeds, exe.new_state(**{name: known.get(name, 1) for name in names})

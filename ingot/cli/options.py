@@ -225,6 +225,8 @@ MODEL_OPTIONS = (
                  "shape of an input (AxB)."),
     click.option("--state", multiple=True, metavar="INPUT=OUTPUT", callback=pairs,
                  help="Update INPUT in place with OUTPUT, e.g. a KV cache."),
+    click.option("--capacity", type=click.IntRange(min=1), metavar="ROWS",
+                 help="Rows of states that grow: OUTPUT is INPUT with rows appended."),
     click.option("--threads", type=click.IntRange(min=1),
                  help="Threads per call; default: all cores."),
     click.option("--off", default="", metavar="NAMES",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from ingot.cli.feeds import FeedSpec, make_feeds
-from ingot.cli.model import open_model
+from ingot.cli.feeds import FeedSpec
+from ingot.cli.model import make_call, open_model
 from ingot.cli.options import Shapes, command, feed_options
 from ingot.cli.output import print_json, print_table
 from ingot.runtime.profile import HEAD
@@ -24,14 +24,16 @@ KEYS = ("kernel", "origin", "time_us", "wait_us", "flops", "bytes", "lanes", "gf
               help="Number of runs; times are means over them.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), help="Show only the N slowest launches.")
 def profile_command(
-    model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
-    jobs: int | None, inputs: dict[str, str], feeds: Path | None, ranges: dict, seed: int,
+    model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    threads: int | None, jobs: int | None, inputs: dict[str, str], feeds: Path | None,
+    ranges: dict, seed: int,
     runs: int, top: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL with cycle counters, run it, and print the time of each kernel launch."""
-    exe, sizes = open_model(model, target, threads, shapes, state, jobs, profile=True)
+    exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs, profile=True)
     spec = FeedSpec(inputs, feeds, ranges, seed)
-    found = exe.profile(make_feeds(exe.inputs, exe.package.symbols, sizes, spec), runs)
+    given, kept = make_call(exe, sizes, spec)
+    found = exe.profile(given, runs, kept)
     rows = found.rows
     if top is not None:
         rows = tuple(sorted(rows, key=lambda row: -row.time_us)[:top])

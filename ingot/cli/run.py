@@ -14,8 +14,8 @@ import click
 import numpy as np
 
 from ingot.cli.compare import TOLERANCE, mismatch, worst_distance
-from ingot.cli.feeds import FeedSpec, make_feeds, read_bundle
-from ingot.cli.model import open_model
+from ingot.cli.feeds import FeedSpec, read_bundle
+from ingot.cli.model import make_call, open_model
 from ingot.cli.options import OUTPUTS_DIFFER, NewFile, Shapes, command, feed_options, some_file
 from ingot.cli.output import describe_outputs, print_json, print_outputs
 
@@ -35,15 +35,17 @@ from ingot.cli.output import describe_outputs, print_json, print_outputs
     help="Largest max|a-b|/max|b| for --expect.",
 )
 def run_command(
-    model: Path, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
-    jobs: int | None, inputs: dict[str, str], feeds: Path | None, ranges: dict, seed: int,
+    model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    threads: int | None, jobs: int | None, inputs: dict[str, str], feeds: Path | None,
+    ranges: dict, seed: int,
     save: Path | None, expect: Path | None, tolerance: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Run MODEL once and print statistics of its outputs. Inputs that are not given are random.
     MODEL may also be a plan file, written by `ingot compile --save`."""
-    exe, sizes = open_model(model, target, threads, shapes, state, jobs)
+    exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs)
     spec = FeedSpec(inputs, feeds, ranges, seed)
-    arrays = exe.run(None, make_feeds(exe.inputs, exe.package.symbols, sizes, spec))
+    given, kept = make_call(exe, sizes, spec)
+    arrays = exe.run(None, given, state=kept)
     outputs = {port.name: array for port, array in zip(exe.outputs, arrays)}
     if save is not None:
         np.savez(save, **outputs)  # type: ignore[arg-type]

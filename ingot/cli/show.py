@@ -41,8 +41,9 @@ LOOPS = "loops"  # the form of a kernel that every back end has
     "which needs a late stage.",
 )
 def show_command(
-    model: Path | None, target: str, shapes: Shapes, state: dict[str, str], threads: int | None,
-    jobs: int | None, stage_name: str | None, list_stages: bool, kernel: str | None, form: str,
+    model: Path | None, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    threads: int | None, jobs: int | None, stage_name: str | None, list_stages: bool,
+    kernel: str | None, form: str,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Print the IR of MODEL after a compiler stage, or one of its kernels."""
@@ -55,7 +56,8 @@ def show_command(
         raise IngotError("bad-option", f"--as {form} needs a kernel", hint="add --kernel NAME")
     pipeline = lazy.load("pipeline")
     with compile_record(options.current().dump_dir) as record:
-        session = api.make_session(target, named_sizes(model, shapes), state, jobs, record)
+        sizes = named_sizes(model, shapes)
+        session = api.make_session(target, sizes, state, jobs, record, capacity=capacity)
         check_stage(session, "--stage", stage_name)
         last = stage_name or pipeline.last_program_stage(session.stages)
         made = pipeline.run_stages(model, session, stop_after=last)

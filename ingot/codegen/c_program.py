@@ -83,6 +83,12 @@ class _Entry:
         }
         self.name_sizes("call->sizes")
 
+    def define_offsets(self) -> None:
+        """The offsets of a dynamic memory plan, as variables."""
+        for name, expr in self.program.offsets:
+            self.out.add(f"const int64_t {name} = {bare(self.values.index(expr))};")
+            self.values.variables[name] = name
+
     def name_sizes(self, table: str) -> None:
         for number, symbol in enumerate(self.program.symbols):
             self.values.variables[symbol.name] = f"{table}[{number}]"
@@ -117,6 +123,7 @@ class _Entry:
         self.name_sizes("sizes")
         self.out.add("int64_t ingot_arena_bytes(const int64_t *sizes)")
         with self.out.block():
+            self.define_offsets()
             self.checked_size(self.total_bytes, self.layout.arena_offsets)
             self.out.add("(void)sizes;")
             self.out.add("return overflow ? -1 : bytes;")
@@ -125,6 +132,7 @@ class _Entry:
     def run(self) -> str:
         self.out.add("int32_t ingot_run(struct ingot_call *call)")
         with self.out.block():
+            self.define_offsets()
             if any(needs_scratch(k, self.stack_limit_bytes) for k in self.kernels.values()):
                 place = self.at("call->arena", self.layout.arena_bytes)
                 self.out.add(f"void *const scratch = {place};")

@@ -41,6 +41,7 @@ def print_entry(
     """`profile` compiles cycle counters in: see support/abi.py, PROFILE."""
     printer = _Entry(program, profile)
     printer.prologue()
+    printer.define_offsets()
     printer.stmt(program.body)
     printer.finish()
     head = f'define i32 @{symbol}(ptr noalias %ctx) nounwind "no-builtins"'
@@ -88,6 +89,7 @@ class _Entry:
         self.index = _Index(self.fn)
         self.index.symbol = self.read_symbol
         self.fields: dict[str, str] = {}
+        self.offsets: dict[str, str] = {}
         self.numbers = {id(s): n for n, s in enumerate(self.tables.launches)}
         self.begun = self.fn.alloca("i64", 1, 8)  # launches begun so far
         self.wanted = self.fn.alloca("i64", 1, 8)  # chunks of those launches, over all threads
@@ -104,6 +106,11 @@ class _Entry:
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
         for counter in (self.begun, self.wanted, self.chunk_field(UNPUBLISHED)):
             self.fn.do(f"store i64 0, ptr {counter}, align 8")
+
+    def define_offsets(self) -> None:
+        """The offsets of a dynamic memory plan, computed once."""
+        for name, expr in self.program.offsets:
+            self.offsets[name] = self.index.index(expr)
 
     def finish(self) -> None:
         self.fn.do("ret i32 0")
@@ -129,6 +136,8 @@ class _Entry:
         return self.fn.op(f"load {type}, ptr {address}, align 8")
 
     def read_symbol(self, name: str) -> str:
+        if name in self.offsets:
+            return self.offsets[name]
         return self.entry_of("symbols", self.tables.symbols[name], "i64")
 
     def pointer(self, name: str) -> str:

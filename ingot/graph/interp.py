@@ -22,17 +22,19 @@ from ingot.support.errors import IngotError
 Sizes = dict[str, int]
 
 
-def run(graph: Graph, store: ConstantStore, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs for these inputs."""
-    values = run_all(graph, store, inputs)
+def run(
+    graph: Graph, store: ConstantStore, inputs: Sequence[np.ndarray], length: int = 0
+) -> list[np.ndarray]:
+    """The graph's outputs for these inputs; `length` is the rows in use of states that grow."""
+    values = run_all(graph, store, inputs, length)
     return [values[v.name] for v in graph.outputs]
 
 
 def run_all(
-    graph: Graph, store: ConstantStore, inputs: Sequence[np.ndarray]
+    graph: Graph, store: ConstantStore, inputs: Sequence[np.ndarray], length: int = 0
 ) -> dict[str, np.ndarray]:
     """Every value of the graph by name, inputs included."""
-    return _run(graph, store, inputs, {})
+    return _run(graph, store, inputs, {}, length)
 
 
 def run_node(
@@ -70,9 +72,10 @@ def resolve(value: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def _run(
-    graph: Graph, store: ConstantStore, inputs: Sequence[np.ndarray], outer: Mapping[str, int]
-) -> dict[str, np.ndarray]:
-    sizes = _bind_inputs(graph, inputs, outer)
+    graph: Graph, store: ConstantStore, inputs: Sequence[np.ndarray], outer: Mapping[str, int],
+    length: int = 0,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    sizes = _bind_inputs(graph, inputs, outer, length)
     values = {v.name: np.asarray(a) for v, a in zip(graph.inputs, inputs)}
     for node in graph.nodes:
         operands = [None if v is None else values[v.name] for v in node.inputs]
@@ -85,7 +88,7 @@ def _run(
 
 
 def _bind_inputs(
-    graph: Graph, inputs: Sequence[np.ndarray], outer: Mapping[str, int]
+    graph: Graph, inputs: Sequence[np.ndarray], outer: Mapping[str, int], length: int
 ) -> dict[str, int]:
     """Bind symbols to the input shapes. If two axes disagree, the error names both."""
     if len(inputs) != len(graph.inputs):
@@ -107,6 +110,12 @@ def _bind_inputs(
                 why = f"{sources[name]} is {sizes[name]}, {here} is {number}"
                 raise IngotError("bad-input", f"dynamic dimension {name!r} has two values", why=why)
             sources.setdefault(name, here)
+    if graph.growth is not None:
+        name, number = graph.growth.rows, length + arith.evaluate(graph.growth.added, sizes)
+        if sizes.setdefault(name, number) != number:
+            why = f"{sources[name]} is {sizes[name]}, the states have {number} rows after the run"
+            raise IngotError("bad-input", f"dynamic dimension {name!r} has two values", why=why)
+        sources.setdefault(name, "the states")
     for symbol in graph.symbols:
         if symbol.name in sources:
             _check_range(symbol, sizes[symbol.name], "bad-input", sources[symbol.name])

@@ -1,7 +1,7 @@
 """The grammar of the graph IR: one Node class, SSA values, and a table of operators (opdef.py).
 
     graph ::= Graph(name, inputs: Value*, outputs: Value*, nodes: Node*, symbols: Symbol*, state,
-                    views: View*)
+                    views: View*, growth: Growth | None)
     view  ::= View(value, base, offsets: int*)
     node  ::= Node(op, inputs: (Value | None)*, outputs: Value*, attrs, origin)
     attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | attr*
@@ -9,8 +9,8 @@
 Nodes are in topological order. A sub-graph sees only its own inputs: outer values are passed as
 operands. Constants are nodes (`constant`, attr `value: ConstRef`)
 that point into a store; the data is never in the IR. `state` pairs an input with the output that
-replaces it after a run. `views` are values that share another's buffer (views.py). Graphs are
-frozen: a pass builds a new one.
+replaces it after a run; `growth` says which of these pairs gain rows in a run. `views` are values
+that share another's buffer (views.py). Graphs are frozen: a pass builds a new one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot.arith.expr import Expr
 from ingot.graph.types import Symbol, TensorType, Type
 from ingot.support.node import Node as Frozen
 from ingot.support.node import node
@@ -86,6 +87,17 @@ class View(Frozen):
 
 
 @node
+class Growth(Frozen):
+    """States with a capacity (a KV cache), of which only the first rows are in use. `rows` is the
+    symbol of the rows in use after a run, `added` how many of them the run adds, and `axes` has the
+    axis of the rows for each state that grows, by the name of its input."""
+
+    rows: str
+    added: Expr
+    axes: tuple[tuple[str, int], ...]
+
+
+@node
 class Graph(Frozen):
     name: str = field(compare=False)
     inputs: tuple[Value, ...]
@@ -94,6 +106,7 @@ class Graph(Frozen):
     symbols: tuple[Symbol, ...] = ()
     state: tuple[tuple[str, str], ...] = ()
     views: tuple[View, ...] = ()
+    growth: Growth | None = None
 
     def producers(self) -> dict[str, Node]:
         """Value name → the node that produces it."""
@@ -128,4 +141,4 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-__all__ = ["ConstRef", "Graph", "Node", "Value", "View", "make_attrs", "replace"]
+__all__ = ["ConstRef", "Graph", "Growth", "Node", "Value", "View", "make_attrs", "replace"]

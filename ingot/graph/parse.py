@@ -2,11 +2,12 @@
 Called through `graph.text.parse`. The grammar, with `*` for repetition:
 
     graph  ::= "graph" word "(" (value ":" type)* ")"
-               "{" symbol* node* state* view* "return" value* "}"
+               "{" symbol* node* state* [growth] view* "return" value* "}"
     symbol ::= "symbol" name ":" low ".." [high] ["step" int] ["from" word]
     node   ::= (value ":" type)* "=" ( "@" digest | op "(" (value | "_")* ")" ["{" attrs "}"] )
     type   ::= dtype "[" size* "]" ["{" layout; device; quant "}"] | seq "<" type ">" | opt …
     state  ::= "state" value "->" value
+    growth ::= "grow" "[" (value "[" int "]")* "]" "to" name "by" size
     view   ::= "view" value "=" value "[" int* "]"
     size   ::= integers, symbols, + - * // %, min, max, parentheses
     attr   ::= none | true | false | int | float | "string" | dtype | @digest:dtype[dims] | graph
@@ -24,7 +25,7 @@ from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.graph.ir import ConstRef, Graph, Node, Value, View, make_attrs
+from ingot.graph.ir import ConstRef, Graph, Growth, Node, Value, View, make_attrs
 from ingot.graph.reader import Reader, bad_text, tokens
 from ingot.graph.types import Layout, Quant, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
@@ -66,13 +67,31 @@ def _graph(r: Reader) -> Graph:
         first = _name(r)
         r.expect("->")
         state.append((first, _name(r)))
+    growth = _growth(r) if r.accept("grow") else None
     views = []
     while r.accept("view"):
         views.append(_view(r))
     r.expect("return")
     outputs = r.many(lambda r: _known(r, scope), "}")
     given = (inputs, outputs, nodes, symbols, state, views)
-    return Graph(name, *map(tuple, given))  # type: ignore[arg-type]
+    return Graph(name, *map(tuple, given), growth)  # type: ignore[arg-type, call-arg]
+
+
+def _growth(r: Reader) -> Growth:
+    r.expect("[")
+    axes = tuple(r.many(_state_axis, "]"))
+    r.expect("to")
+    rows = _symbol_name(r)
+    r.expect("by")
+    return Growth(rows, _size(r), axes)
+
+
+def _state_axis(r: Reader) -> tuple[str, int]:
+    name = _name(r)
+    r.expect("[")
+    axis = _integer(r)
+    r.expect("]")
+    return name, axis
 
 
 def _view(r: Reader) -> View:
@@ -84,7 +103,7 @@ def _view(r: Reader) -> View:
 
 
 def _is_tail(r: Reader) -> bool:
-    return r.now.text in ("state", "view", "return") and r.tokens[r.at + 1].text != "("
+    return r.now.text in ("state", "grow", "view", "return") and r.tokens[r.at + 1].text != "("
 
 
 def _symbol(r: Reader) -> Symbol:

@@ -4,7 +4,7 @@ same with the sizes in its types and attributes. Called by front ends and passes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingot.arith import expr as arith
@@ -24,6 +24,32 @@ def substitute_graph(graph: Graph, env: Env) -> Graph:
     outputs = tuple(_substitute_value(v, sizes) for v in graph.outputs)
     symbols = tuple(s for s in graph.symbols if s.name not in sizes)
     return replace(graph, inputs=inputs, outputs=outputs, nodes=nodes, symbols=symbols)
+
+
+def map_sizes(graph: Graph, size: Callable[[arith.Expr], arith.Expr]) -> Graph:
+    """The graph with every size of its types and attributes mapped; its symbols stay declared."""
+
+    def value(v: Value) -> Value:
+        return Value(v.name, replace(v.type, shape=tuple(map(size, v.type.shape))))
+
+    def attr(a: Any) -> Any:
+        match a:
+            case arith.Expr():
+                new = size(a)
+                return new.value if isinstance(new, arith.Const) else new
+            case tuple():
+                return tuple(map(attr, a))
+            case Graph():
+                return map_sizes(a, size)
+        return a
+
+    def node(n: Node) -> Node:
+        inputs = tuple(None if v is None else value(v) for v in n.inputs)
+        attrs = make_attrs({k: attr(a) for k, a in n.attrs})
+        return replace(n, inputs=inputs, outputs=tuple(map(value, n.outputs)), attrs=attrs)
+
+    inputs, outputs = tuple(map(value, graph.inputs)), tuple(map(value, graph.outputs))
+    return replace(graph, inputs=inputs, outputs=outputs, nodes=tuple(map(node, graph.nodes)))
 
 
 def substitute_node(node: Node, sizes: dict[str, arith.IntLike]) -> Node:

@@ -7,6 +7,7 @@ the verifier's round-trip hook and `--start-from` use it.
       %y: f32[batch, 8] = matmul(%x, %w)  # fc1
       %z: f32[batch, 8] = clip(%y, _, %hi)
       state %x -> %z
+      grow [%x[1]] to rows by 1
       view %y = %z[0, 8]
       return %z
     }
@@ -25,7 +26,7 @@ from typing import Any
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.ir import ConstRef, Graph, Node, Value
+from ingot.graph.ir import ConstRef, Graph, Growth, Node, Value
 from ingot.graph.parse import parse
 from ingot.graph.types import Symbol, Type, show_dim, tensor
 from ingot.support.errors import IngotError
@@ -82,11 +83,17 @@ def _graph(graph: Graph, indent: str) -> list[str]:
     lines += [inner + _symbol(s) for s in graph.symbols]
     lines += [line for n in graph.nodes for line in _node(n, inner)]
     lines += [f"{inner}state {_name(a)} -> {_name(b)}" for a, b in graph.state]
+    lines += [] if graph.growth is None else [inner + _growth(graph.growth)]
     lines += [
         f"{inner}view {_name(v.value)} = {_name(v.base)}{list(v.offsets)}" for v in graph.views
     ]
     outputs = ", ".join(_name(v.name) for v in graph.outputs)
     return [*lines, f"{inner}return {outputs}".rstrip(), indent + "}"]
+
+
+def _growth(growth: Growth) -> str:
+    states = ", ".join(f"{_name(name)}[{axis}]" for name, axis in growth.axes)
+    return f"grow [{states}] to {show_dim(arith.Var(growth.rows))} by {show_dim(growth.added)}"
 
 
 def _symbol(symbol: Symbol) -> str:

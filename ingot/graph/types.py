@@ -74,8 +74,9 @@ Type = TensorType  # of any value: sequences and optionals are not in the gramma
 class Symbol(Node):
     """A dynamic dimension: its range, a divisor, and where its value comes from.
 
-    `source` is "input" (a dimension of some graph input) or "node" (data-dependent: bound when
-    the node that lists it in its `symbols` attribute has run). `likely` is the size that decisions
+    `source` is "input" (a dimension of some graph input), "state" (the rows in use of a state that
+    grows, known before a run) or "node" (data-dependent: bound when the node that lists it in its
+    `symbols` attribute has run). `likely` is the size that decisions
     assume (1 for a batch); correct code does not depend on it.
     """
 

@@ -4,10 +4,12 @@ that names the node. Called after every pass and front end; each valid graph goe
 1. A value has one definition, before its uses, and every use repeats its type.
 2. A node's declared types agree with what its operator infers from its operands.
 3. A symbol is declared once and bound before it is used: by an axis of a graph input whose size is
-   that bare symbol, or by the one node that lists it in its `symbols` attribute.
+   that bare symbol, by the growth of the states, or by the one node that lists it in its
+   `symbols` attribute.
 4. A sub-graph reads only its own inputs. It may use the symbols of the enclosing graphs; a symbol
    that it declares again is the same symbol.
-5. A state pair names an input and an output of equal type.
+5. A state pair names an input and an output of equal type. States that grow have their rows along
+   an axis of static size, which is no less than the symbol of the rows can be.
 6. A constant's type is its reference's.
 7. Views are boxes of their bases (views.py).
 """
@@ -61,7 +63,7 @@ def _declared(graph: Graph, outer: Mapping[str, Symbol]) -> dict[str, Symbol]:
     if twice:
         raise _bad(f"symbol {twice[0]!r} is declared twice", f"graph {graph.name}")
     for s in graph.symbols:
-        if s.source not in ("input", "node") or s.divisor < 1 or s.low < 0:
+        if s.source not in ("input", "state", "node") or s.divisor < 1 or s.low < 0:
             raise _bad(f"symbol {s.name!r} has an unknown source or an impossible range")
         if s.high is not None and s.high < s.low:
             raise _bad(f"symbol {s.name!r} has the empty range {s.low}..{s.high}")
@@ -70,7 +72,8 @@ def _declared(graph: Graph, outer: Mapping[str, Symbol]) -> dict[str, Symbol]:
 
 def _bound_by_inputs(graph: Graph) -> frozenset[str]:
     dims = (d for v in graph.inputs for d in type_dims(v.type))
-    return frozenset(found[0] for d in dims if (found := arith.solve_var(d, 0)))
+    found = {found[0] for d in dims if (found := arith.solve_var(d, 0))}
+    return frozenset(found if graph.growth is None else {*found, graph.growth.rows})
 
 
 def _define(graph: Graph, defined: dict[str, Value], value: Value, where: str) -> None:
@@ -185,6 +188,29 @@ def _verify_state(graph: Graph) -> None:
     for side in zip(*graph.state):
         if len(set(side)) != len(side):
             raise _bad("an input or output is in two state pairs")
+    _verify_growth(graph)
+
+
+def _verify_growth(graph: Graph) -> None:
+    growth = graph.growth
+    known = {s.name: s for s in graph.symbols if s.source == "state"}
+    if growth is None:
+        if known:
+            raise _bad(f"symbol {min(known)!r} has source 'state', but no state grows")
+        return
+    inputs = {v.name: v for v in graph.inputs}
+    if growth.rows not in known or len(known) > 1 or known[growth.rows].high is None:
+        raise _bad(f"{growth.rows!r} is not the one symbol with source 'state' and an upper bound")
+    _check_mentions(
+        graph.symbol_map, _bound_by_inputs(graph) - {growth.rows}, [growth.added], "grow"
+    )
+    for name, axis in growth.axes:
+        if name not in dict(graph.state) or not 0 <= axis < inputs[name].tensor.rank:
+            raise _bad(f"{name!r} is not a state with an axis {axis}", "grow")
+        size = arith.as_int(inputs[name].shape[axis])
+        if size is None or size < known[growth.rows].high:  # type: ignore[operator]
+            what = f"axis {axis} of {name!r} is {inputs[name].shape[axis]}"
+            raise _bad(f"{what}, which does not hold all values of {growth.rows!r}", "grow")
 
 
 def _bad(what: str, where: str = "") -> IngotError:

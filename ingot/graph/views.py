@@ -8,7 +8,7 @@ ignores them. A plain `concat` whose operands are all where it would put them, a
 whose output is where it takes it from, are *in place*: they need no kernel.
 
 1. A view and its base are values of the graph. A base is no view, a graph output is no view, and a
-   state is neither. The box is inside the base.
+   state is neither; what replaces a state may be a base. The box is inside the base.
 2. What is viewed is written by a kernel, or by an operator in place.
 3. Boxes that kernels write into one base do not overlap; a base that a kernel writes is one box.
 4. Only kernels of plain loads and stores read views, and none reads a base that it also writes.
@@ -17,6 +17,7 @@ whose output is where it takes it from, are *in place*: they need no kernel.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
@@ -93,6 +94,11 @@ class Views:
         return self.regions[out.name] == self.region(source).moved(tuple(starts))  # type: ignore[arg-type]
 
 
+def most(size: arith.Expr, highest: Mapping[str, int]) -> int | None:
+    """The size, or its upper bound if it is a symbol that has one."""
+    return highest.get(size.name) if isinstance(size, arith.Var) else arith.as_int(size)
+
+
 def is_plain_kernel(node: Node) -> bool:
     """Whether the node is one kernel of plain loads and stores, which can take views."""
     if node.op != "fused":
@@ -109,8 +115,9 @@ def verify_views(graph: Graph) -> None:
         return
     views, producers = Views(graph), graph.producers()
     _check_names(graph, views)
+    highest = {s.name: s.high for s in graph.symbols if s.high is not None}
     for view in graph.views:
-        _check_box(views, view)
+        _check_box(views, view, highest)
         producer = producers.get(view.value)
         if producer is None or not (producer.op == "fused" or views.is_in_place(producer)):
             what = "it is not written there by a kernel, nor by a concat or slice in place"
@@ -130,7 +137,7 @@ def verify_views(graph: Graph) -> None:
 def _check_names(graph: Graph, views: Views) -> None:
     listed = Counter(view.value for view in graph.views)
     outputs = {v.name for v in graph.outputs}
-    states = {name for pair in graph.state for name in pair}
+    states, successors = {old for old, _ in graph.state}, {new for _, new in graph.state}
     for name, base in ((view.value, view.base) for view in graph.views):
         if name not in views.values or base not in views.values:
             raise _bad(name, f"it or its base {base!r} is not in the graph")
@@ -138,11 +145,11 @@ def _check_names(graph: Graph, views: Views) -> None:
             raise _bad(name, f"it is listed twice, or its base {base!r} is itself a view")
         if name in outputs:
             raise _bad(name, "a graph output has a buffer of its own")
-        if {name, base} & states:
+        if {name, base} & states or name in successors:
             raise _bad(name, f"it or its base {base!r} is a state, which a run overwrites")
 
 
-def _check_box(views: Views, view: View) -> None:
+def _check_box(views: Views, view: View, highest: Mapping[str, int]) -> None:
     value, base = views.values[view.value].tensor, views.values[view.base].tensor
     order = axis_order(value)
     if value.dtype is not base.dtype or not order or order != axis_order(base):
@@ -150,7 +157,7 @@ def _check_box(views: Views, view: View) -> None:
     if len(view.offsets) != len(order):
         raise _bad(view.value, f"{len(view.offsets)} offsets for {len(order)} axes")
     for offset, size, extent in zip(view.offsets, physical_shape(value), physical_shape(base)):
-        numbers = arith.as_int(size), arith.as_int(extent)
+        numbers = most(size, highest), arith.as_int(extent)
         is_whole = offset == 0 and same_size(size, extent)
         fits = None not in numbers and 0 <= offset <= numbers[1] - numbers[0]  # type: ignore[operator]
         if not is_whole and not fits:

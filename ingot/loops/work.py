@@ -84,19 +84,18 @@ def kernel_flops(kernel: ir.Kernel) -> arith.Expr | None:
 
 
 @lru_cache(maxsize=512)
-def accessed_bytes(kernel: ir.Kernel) -> arith.Expr | None:
-    """Bytes of all loads and stores of its arguments, each as often as it runs; None where a trip
-    count is data-dependent. Where it is less than the arguments hold, the kernel reads parts of
-    them: a gather, one step of a sequence."""
-    params = {p.name for p in kernel.params}
-    return _weighted(list(nested_stmts(kernel.body)), lambda nested: _moved(nested, params))
+def accessed_bytes(kernel: ir.Kernel, *names: str) -> arith.Expr | None:
+    """Bytes of these parameters that are loaded and stored, each access as often as it runs; None
+    where a trip count is data-dependent. Where it is less than they hold, the kernel uses parts of
+    them: a gather, one step of a sequence, a state that is not full."""
+    return _weighted(list(nested_stmts(kernel.body)), lambda nested: _moved(nested, names))
 
 
-def _moved(nested: NestedStmt, params: set[str]) -> int:
+def _moved(nested: NestedStmt, names: tuple[str, ...]) -> int:
     stmt, total = nested.stmt, 0
-    if isinstance(stmt, ir.Store) and stmt.buffer.name in params:
+    if isinstance(stmt, ir.Store) and stmt.buffer.name in names:
         total += stmt.value.lanes * stmt.buffer.dtype.storage_bytes
-    loads = (e for e in nested.values if isinstance(e, ir.Load) and e.buffer.name in params)
+    loads = (e for e in nested.values if isinstance(e, ir.Load) and e.buffer.name in names)
     return total + sum(e.lanes * e.buffer.dtype.storage_bytes for e in loads)
 
 

@@ -75,6 +75,7 @@ class Lowering:
             tuple(outputs),
             tuple(value.name for value in self.graph.outputs),
             self.graph.state,
+            growth=self.graph.growth,
         )
 
     def output(self, value: Value, others: list[str]) -> str:

@@ -28,6 +28,7 @@ from ingot.ops import (
     softmax,
     sources,
     winograd,
+    write_rows,
 )
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "softmax",
     "sources",
     "winograd",
+    "write_rows",
 ]

@@ -22,7 +22,7 @@ from ingot.graph.ir import Graph, Node, Value, View, make_attrs, replace
 from ingot.graph.layouts import axis_order
 from ingot.graph.opdef import defn
 from ingot.graph.types import TensorType
-from ingot.graph.views import Region, Views, is_plain_kernel
+from ingot.graph.views import Region, Views, is_plain_kernel, most
 from ingot.ops.fused import fused_node, only_node
 from ingot.ops.views import is_view
 from ingot.passes.edit import map_subgraphs, values_of
@@ -60,6 +60,9 @@ class _Search:
         self.producer, self.readers = graph.producers(), graph.uses()
         self.outputs = {v.name for v in graph.outputs}
         self.state = {name for pair in graph.state for name in pair}  # may be overwritten in place
+        # what replaces a state is overwritten by nothing after the kernel that writes it
+        self.successors = {new for _, new in graph.state if new in self.producer}
+        self.highest = {s.name: s.high for s in graph.symbols if s.high is not None}
 
     # --- concat
 
@@ -133,17 +136,19 @@ class _Search:
         """Alias the output of a slice with step 1 to its operand."""
         source, (out,) = node.inputs[0], node.outputs
         assert source is not None
-        whole = self.view_of(source)
+        is_successor = source.name in self.successors and bool(_axis_order(source))
+        whole = self.whole(source) if is_successor else self.view_of(source)
         if whole is None or _axis_order(source) != _axis_order(out):
             return
         starts = [_number(node.attr("starts")[axis]) for axis in _axis_order(source)]
         if any(_number(step) != 1 for step in node.attr("steps")) or None in starts:
             return
         if not all(
-            _is_in_bounds(*each) for each in zip(node.attr("starts"), out.shape, source.shape)
+            self.is_in_bounds(*each) for each in zip(node.attr("starts"), out.shape, source.shape)
         ):
             return
-        if out.name in self.views or self.source_of_views(source).name in self.state:
+        origin = self.source_of_views(source).name
+        if out.name in self.views or origin in self.state - self.successors:
             return
         if self.can_be_read(out, whole.base, None):
             offsets = tuple(a + (b or 0) for a, b in zip(whole.offsets, starts))
@@ -158,13 +163,22 @@ class _Search:
             producer = self.producer.get(value.name)
         return value
 
+    def is_in_bounds(self, start: arith.IntLike, size: arith.Expr, extent: arith.Expr) -> bool:
+        """Is the slice the whole axis, or inside it for all values of the symbols?"""
+        numbers = _number(start), most(size, self.highest), arith.as_int(extent)
+        if numbers[0] == 0 and size == extent:
+            return True
+        return None not in numbers and numbers[0] >= 0 and numbers[0] + numbers[1] <= numbers[2]  # type: ignore[operator]
+
     # --- shared
 
     def view_of(self, value: Value) -> Region | None:
         if not _axis_order(value) or value.name in self.state:
             return None
-        whole = Region(value, (0,) * len(_axis_order(value)))
-        return self.views.get(value.name, whole)
+        return self.views.get(value.name, self.whole(value))
+
+    def whole(self, value: Value) -> Region:
+        return Region(value, (0,) * len(_axis_order(value)))
 
     def base_name(self, value: Value) -> str:
         view = self.views.get(value.name)
@@ -194,14 +208,6 @@ def _same_other_axes(value: Value, out: Value, axis: int) -> bool:
     """Has the value the size of the output along all other axes, by structural equality?"""
     pairs = enumerate(zip(value.shape, out.shape))
     return bool(_axis_order(value)) and all(n == axis or a == b for n, (a, b) in pairs)
-
-
-def _is_in_bounds(start: arith.IntLike, size: arith.Expr, extent: arith.Expr) -> bool:
-    """Is the slice the whole axis, or provably inside it?"""
-    numbers = _number(start), arith.as_int(size), arith.as_int(extent)
-    if numbers[0] == 0 and size == extent:
-        return True
-    return None not in numbers and numbers[0] >= 0 and numbers[0] + numbers[1] <= numbers[2]  # type: ignore[operator]
 
 
 # --- the rewrite --------------------------------------------------------------------------------

@@ -46,8 +46,9 @@ def plan_memory(program: ir.Program) -> ir.Program:
         arenas.append(ir.Arena(name, size))
     buffers = tuple(ir.replace(b, allocation=allocations.get(b.name)) for b in program.buffers)
     body = _reserve(program.body, {a.name: a for a in arenas})
-    planned = {"arenas": tuple(arenas), "offsets": definitions, "body": body}
-    return ir.replace(program, buffers=buffers, **planned)
+    return ir.replace(
+        program, buffers=buffers, arenas=tuple(arenas), offsets=definitions, body=body
+    )
 
 
 def _constant_allocations(program: ir.Program) -> dict[str, ir.Allocation]:

@@ -108,11 +108,9 @@ class AccessAnalysis:
         return self._order[key]
 
     def _is_proved(self, a: ByteAccess, b: ByteAccess) -> bool:
-        names = self._defined.names
-        if isinstance(a.start, arith.Var) and isinstance(b.start, arith.Var):
-            if a.start.name in names and b.start.name in names:
-                size = self.buffers[a.buffer].size_bytes
-                return self._defined.is_below(a.start.name, size, b.start.name)
+        below, above = (self._defined.name_of(x.start) for x in (a, b))
+        if below is not None and above is not None:
+            return self._defined.is_below(below, self.buffers[a.buffer].size_bytes, above)
         return self._precedes_next(a, b) or prove("le", a.stop, b.start, self.env)
 
     def _precedes_next(self, a: ByteAccess, b: ByteAccess) -> bool:

@@ -1,11 +1,11 @@
 """Bounds of allocations: inside their arena, not negative, aligned.
 
 In: a planned program. Out: conditions `expr >= 0` for each buffer of an arena, and those that no
-proof was found for; none for offsets whose definitions imply it (offsets.py). The verifier refuses a bound that fails for some sizes in their ranges; one
-that is neither proved nor refuted goes into the package, and the runtime checks it when it solves
-the sizes of a call (runtime/sizes.py). One over a data-dependent size would escape that check,
-since such a size is bound during the run: it must be proved. Nothing is accepted because samples
-agree.
+proof was found for; none for offsets whose definitions imply it (offsets.py). The verifier refuses
+a bound that fails for some sizes in their ranges; one that is neither proved nor refuted goes into
+the package, and the runtime checks it when it solves the sizes of a call (runtime/sizes.py). One
+over a data-dependent size would escape that check, since such a size is bound during the run: it
+must be proved. Nothing is accepted because samples agree.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ NEVER = arith.Const(-1)  # a bound that fails for all sizes
 def bounds(program: ir.Program) -> Iterator[Bound]:
     sizes = {a.name: a.size_bytes for a in program.arenas}
     defined = Offsets(program.offsets, {s.name: Interval(s.low, s.high) for s in program.symbols})
-    for name, why in defined.faults():
-        yield Bound(name, "badly placed", f"offset {name}", why, NEVER)
+    for offset, why in defined.faults():
+        yield Bound(offset, "badly placed", f"offset {offset}", why, NEVER)
     for b in program.buffers:
         if b.allocation is None or b.allocation.arena not in sizes:
             continue
@@ -50,11 +50,12 @@ def bounds(program: ir.Program) -> Iterator[Bound]:
         stop, room = start + b.size_bytes, sizes[b.allocation.arena]
         where = f"bytes {start} to {stop} of {b.allocation.arena!r}"
         why = f"the arena has {room} bytes"
-        if isinstance(start, arith.Var) and start.name in defined.names:
-            is_name = isinstance(room, arith.Var) and room.name in defined.names
-            if not is_name or not defined.is_below(start.name, b.size_bytes, str(room)):
+        name, end = defined.name_of(start), defined.name_of(room)
+        if name is not None and end is not None:
+            if not defined.is_below(name, b.size_bytes, end):
                 yield Bound(b.name, "outside its arena", where, why, NEVER)
             continue
+        start, stop, room = map(defined.expanded, (start, stop, room))
         yield Bound(b.name, "outside its arena", where, why, room - stop)
         yield Bound(b.name, "outside its arena", where, why, start)
         why = f"offsets are multiples of {ALIGNMENT}"
@@ -68,8 +69,8 @@ def unproved(program: ir.Program) -> list[Bound]:
 
 
 def checked_per_call(program: ir.Program) -> list[Bound]:
-    """The unproved bounds, all over sizes that the inputs determine; an error if one is not."""
-    given = {s.name for s in program.symbols if s.source == "input"}
+    """The unproved bounds, all over sizes that are known before a run; an error if one is not."""
+    given = {s.name for s in program.symbols if s.source != "node"}
     found = unproved(program)
     for bound in found:
         late = sorted(arith.free_vars(bound.expr) - given)

@@ -27,10 +27,15 @@ class LaunchWork:
 
 
 def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Launch) -> LaunchWork:
-    flops, accessed, held = kernel_flops(kernel), accessed_bytes(kernel), arith.wrap(0)
+    flops, held = kernel_flops(kernel), arith.wrap(0)
+    accessed = accessed_bytes(kernel, *(p.name for p in kernel.params))
     sizes = dict(zip((size.name for size in kernel.sizes), launch.sizes))
-    for name in dict.fromkeys(launch.args):
-        held = held + buffers[name].size_bytes
+    for name, param in dict(zip(launch.args, kernel.params)).items():
+        size = buffers[name].size_bytes
+        if buffers[name].storage is ir.Storage.STATE:  # it may be far from full
+            used = accessed_bytes(kernel, param.name)
+            size = size if used is None else arith.minimum(arith.substitute(used, sizes), size)
+        held = held + size
     known = None if flops is None else simplify(arith.substitute(flops, sizes))
     if accessed is not None:
         held = arith.minimum(held, arith.substitute(accessed, sizes))

@@ -1,7 +1,7 @@
 """The program interpreter, the reference for planning: arenas are byte arrays, kernels run in
 loops/interp.
 
-    outputs = run(program, store, {"x": array})
+    outputs = run(program, store, {"x": array})      length=: rows in use of states that grow
 
 A planned program uses its allocations, so a plan that overlaps two live buffers gives wrong
 outputs here too. Threads are not modelled: barriers do nothing.
@@ -15,10 +15,10 @@ from typing import assert_never
 import numpy as np
 
 from ingot.arith import expr as arith
+from ingot.arith.tape import definitions
 from ingot.graph.store import ConstantStore
 from ingot.loops import interp as loops_interp
 from ingot.program import ir
-from ingot.program.offsets import evaluate
 from ingot.program.tables import CONSTANTS, walk
 from ingot.support.errors import IngotError
 
@@ -26,15 +26,18 @@ _MAX_ITERATIONS = 1_000_000  # heuristic: a longer loop is reported as endless
 
 
 def run(
-    program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray]
+    program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray], length: int = 0
 ) -> list[np.ndarray]:
-    machine = _Machine(program, store, feeds)
+    machine = _Machine(program, store, feeds, length)
     machine.stmt(program.body)
     return [machine.array(name).copy() for name in program.outputs]
 
 
 class _Machine:
-    def __init__(self, program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray]):
+    def __init__(
+        self, program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray],
+        length: int = 0,
+    ):  # fmt: skip
         self.program, self.store = program, store
         self.buffers = program.buffer_map
         self.kernels = program.kernel_map
@@ -44,10 +47,12 @@ class _Machine:
         self.grown: dict[str, list[np.ndarray]] = {}
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
+        if program.growth is not None:
+            self.symbols[program.growth.rows] = length + self.size(program.growth.added)
         for name in program.inputs:
             self.check_shape(self.buffers[name], feeds[name])
             self.owned[name] = np.array(feeds[name], order="C")
-        self.symbols = evaluate(program.offsets, self.symbols)
+        self.symbols = definitions(program.offsets).evaluate(self.symbols)
         for arena in program.arenas:
             if arith.free_vars(arena.size_bytes) <= self.symbols.keys():
                 self.reserve(arena.name, arena.size_bytes)

@@ -1,7 +1,8 @@
 """The grammar of the linear IR. Every worker thread runs the whole program, and of each launch its
 own range of iterations.
 
-    program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state, offsets)
+    program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state, offsets,
+                        growth)
     stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | IfSize(size, most, then, orelse)
               | Loop(counter, trips, keep_going, body)
@@ -25,7 +26,7 @@ from enum import Enum
 
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.ir import ConstRef
+from ingot.graph.ir import ConstRef, Growth
 from ingot.graph.types import Symbol
 from ingot.loops.ir import Kernel
 from ingot.support.node import Node, node
@@ -224,8 +225,9 @@ class Program(_WithMaps):
     output_names: tuple[str, ...]  # the model's names for them; two may share one buffer
     state: tuple[tuple[str, str], ...] = ()
     arenas: tuple[Arena, ...] = ()
-    offsets: tuple[tuple[str, arith.Expr], ...] = ()  # names for those of a dynamic plan: offsets.py
     is_planned: bool = False  # allocations and barriers are set: the verifier checks them
+    growth: Growth | None = None  # states that gain rows in a run
+    offsets: tuple[tuple[str, arith.Expr], ...] = ()  # of a dynamic memory plan: offsets.py
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

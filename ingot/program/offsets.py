@@ -61,6 +61,16 @@ class Offsets:
         total = sum(rest, start=arith.Const(0))
         return (found[0], total) if len(found) == 1 else (None, term)
 
+    def name_of(self, e: arith.Expr) -> str | None:
+        """The offset that an expression is; None if it is another one."""
+        return e.name if isinstance(e, arith.Var) and e.name in self.names else None
+
+    def expanded(self, e: arith.Expr) -> arith.Expr:
+        """The expression over sizes alone. It may be long: only for a plan that was edited."""
+        while arith.free_vars(e) & self.names.keys():
+            e = arith.substitute(e, dict(self.definitions))
+        return e
+
     def faults(self) -> Iterator[tuple[str, str]]:
         """Definitions that break an invariant, and why."""
         for number, (name, _) in enumerate(self.definitions):
@@ -104,11 +114,3 @@ class Offsets:
 
     def _fits(self, size: arith.Expr, room: arith.Expr) -> bool:
         return size == room or prove("le", size, room, self.env)
-
-
-def evaluate(definitions: Definitions, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, and the offsets at these sizes."""
-    known = dict(sizes)
-    for name, expr in definitions:
-        known[name] = arith.evaluate(expr, known)
-    return known

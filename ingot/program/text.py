@@ -23,7 +23,7 @@ from typing import assert_never
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.parse import read as read_index
-from ingot.graph.ir import ConstRef
+from ingot.graph.ir import ConstRef, Growth
 from ingot.graph.types import Symbol
 from ingot.loops.script_parse import parse as parse_kernel
 from ingot.loops.script_print import show as show_kernel
@@ -56,6 +56,8 @@ def _header(program: ir.Program) -> list[str]:
             f"symbol({s.name!r}, low={s.low}, high={s.high}, divisor={s.divisor}, "
             f"source={s.source!r}{'' if s.likely is None else f', likely={s.likely}'})"
         )
+    if (g := program.growth) is not None:
+        lines.append(f"growth({g.rows!r}, {arith.show(g.added)}, axes={g.axes!r})")
     for a in program.arenas:
         lines.append(f"arena({a.name!r}, {arith.show(a.size_bytes)}, space={a.space!r})")
     lines += [f"offset({name!r}, {arith.show(e)})" for name, e in program.offsets]
@@ -177,6 +179,7 @@ class _Parser:
         self.kernels: list = []
         self.head: dict = {}
         self.kernel_name = ""
+        self.growth: Growth | None = None
 
     def program(self, tree: ast.Module) -> ir.Program:
         stmts = [s for node in tree.body if (s := self.top(node)) is not None]
@@ -193,8 +196,9 @@ class _Parser:
             self.head["names"],
             self.head.get("state", ()),
             tuple(self.arenas),
-            tuple(self.offsets),
             self.head.get("planned", False),
+            self.growth,
+            tuple(self.offsets),
         )
 
     def sequence(self, stmts: list[ir.Stmt]) -> ir.Stmt:
@@ -208,7 +212,7 @@ class _Parser:
             self.kernels.append((self.kernel_name or node.name, parse_kernel(source)))
             return None
         word, call = self.call(node)
-        if word in ("program", "symbol", "arena", "offset", "buffer", "kernel"):
+        if word in ("program", "symbol", "growth", "arena", "offset", "buffer", "kernel"):
             assert call is not None
             with _reading(node, node.lineno):
                 self.declare(word, call)
@@ -233,6 +237,9 @@ class _Parser:
             case "symbol":
                 fields = {str(k): self.data(v) for k, v in named.items()}
                 self.symbols.append(Symbol(self.data(call.args[0]), **fields))
+            case "growth":
+                rows, added = self.data(call.args[0]), self.index(call.args[1])
+                self.growth = Growth(rows, added, self.data(named["axes"]))
             case "arena":
                 name, size = self.data(call.args[0]), self.index(call.args[1])
                 self.arenas.append(ir.Arena(name, size, self.data(named["space"])))

@@ -136,3 +136,17 @@ def refuse_shared_state(
                     why="a state is updated in place during the run",
                     hint="pass a copy of one of them",
                 )
+
+
+def refuse_state_as_input(
+    ports: Sequence[Port], arrays: Sequence[Any], is_state: Sequence[bool], memory: np.ndarray
+) -> None:
+    """Aliasing check of a call with a State, whose arrays are all in one block of memory."""
+    for port, array, is_kept in zip(ports, arrays, is_state):
+        if not is_kept and may_share_memory(array, memory):
+            raise IngotError(
+                "bad-input",
+                f"input {port.name!r} shares memory with the state",
+                why="a state is updated in place during the run",
+                hint="pass a copy: state[name].copy()",
+            )

@@ -1,6 +1,7 @@
 """A compiled model, ready to call. In: a Package. Out: the model's outputs as numpy arrays.
 
     exe(x, y)   exe(x=x, y=y)   exe.run(["logits"], {"x": x})   exe.run(None, feeds, out={"y": y})
+    exe(x, state=cache), with cache = exe.new_state(batch=1), if states have a capacity
 
 It checks names, types and shapes, solves sizes and makes the outputs; the package's device
 (device.py) runs the code. Many Python threads may call one executable at once. C-contiguous,
@@ -19,14 +20,16 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.tape import definitions
 from ingot.runtime import devices, plan_file, report
-from ingot.runtime.arrays import as_array, refuse_shared_state
+from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
 from ingot.runtime.device import Array
 from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
 from ingot.runtime.sizes import Sizes, refuse_unknown, solve
+from ingot.runtime.state import State
 from ingot.runtime.versions import Versions
 from ingot.support.errors import IngotError
 
@@ -51,16 +54,17 @@ class Executable:
         self._loaded = self._device.load(package)
         self.threads = threads  # type: ignore[assignment]
         self._in_dtypes = [dtypes.of(port.dtype).numpy for port in package.inputs]
-        self._in_names = {port.name: i for i, port in enumerate(package.inputs)}
         self._is_state = [p.name in dict(package.state) for p in package.inputs]
         self._has_state = any(self._is_state)
+        self._keeps_state = package.growth is not None  # in a State; else states are inputs
+        self._in_names = [port.name for port in self.inputs]
         # an input that is such an array is used as it is; one on a device is always looked at
         self._plain_dtypes = [
             dtype if port.device == HOST else None
             for port, dtype in zip(package.inputs, self._in_dtypes)
         ]
         self._results = Results(package)
-        self._solved: dict[tuple, Sizes] = {}  # by the shapes of the inputs
+        self._solved: dict[tuple, Sizes] = {}  # by length of the state and shapes of the inputs
         self._measured: tuple[Mapping[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
     @property
@@ -85,15 +89,25 @@ class Executable:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        return self.package.inputs
+        """What a call takes; states with a capacity are given as one, state=."""
+        kept = dict(self.package.state) if self._keeps_state else {}
+        return tuple(port for port in self.package.inputs if port.name not in kept)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        return self.package.outputs
+        """What a call returns; of states with a capacity, state[name] has the rows."""
+        kept = set(dict(self.package.state).values()) if self._keeps_state else set()
+        return tuple(port for port in self.package.outputs if port.name not in kept)
+
+    def new_state(self, **sizes: int) -> State:
+        """An empty state: zeroed arrays of the full capacity. `sizes` are the other dynamic
+        dimensions of the states: exe.new_state(batch=1)."""
+        return State(self.package, sizes)
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Bytes that a run needs; a dynamic size is an expression over the dynamic dimensions."""
+        """Bytes that a run needs. A dynamic size is an expression over the dynamic dimensions; that
+        of an arena may mention offsets in it, which memory_for knows."""
         figures: dict[str, Any] = {"weights": self.package.constants.nbytes}
         for arena in self.package.arenas:
             figures[f"arena {arena.name}"] = _number(arena.size_bytes)
@@ -103,7 +117,9 @@ class Executable:
     def memory_for(self, **symbols: int) -> dict[str, int]:
         """`memory` at given dynamic dimensions: exe.memory_for(batch=1, seq=128)."""
         refuse_unknown(self.package, symbols)
-        missing = {v for value in self.memory.values() for v in arith.free_vars(value)}
+        offsets = dict(self.package.offsets)
+        used = [*self.memory.values(), *offsets.values()]
+        missing = {v for value in used for v in arith.free_vars(value)} - offsets.keys()
         missing -= symbols.keys()
         if missing:
             hint = f"exe.memory_for({', '.join(f'{s.name}=…' for s in self.package.symbols)})"
@@ -115,7 +131,8 @@ class Executable:
             if value < s.low or (s.high is not None and value > s.high):
                 what = f"memory_for: {s.name!r} is {value}, outside {s.low} to {top}"
                 raise IngotError("bad-option", what)
-        return {name: arith.evaluate(value, symbols) for name, value in self.memory.items()}
+        known = definitions(self.package.offsets).evaluate(symbols)
+        return {name: arith.evaluate(value, known) for name, value in self.memory.items()}
 
     def report(self, **sizes: int) -> str:
         """One row per launch: origin, parallelism, vector lanes, and why it is serial or scalar;
@@ -146,17 +163,20 @@ class Executable:
         """Write the compiled model to one file, which `ingot.load` reads without the compiler."""
         plan_file.save(os.fspath(path), self.package)
 
-    def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
-        """Time of each launch, mean of `runs` runs. Needs ingot.compile(…, profile=True)."""
+    def profile(
+        self, feeds: Mapping[str, Any], runs: int = 20, state: State | None = None
+    ) -> Profile:
+        """Time of each launch, mean of `runs` runs. Needs ingot.compile(…, profile=True). Every run
+        starts from the length of the state, which it has afterwards too."""
         loaded = self._loaded
         if not loaded.has_counters:
             what = "this executable has no counters"
             raise IngotError("bad-option", what, hint="compile it with profile=True")
-        self.run(None, feeds)  # warm-up: reserves memory, wakes the workers
+        self._run_again(feeds, state)  # warm-up: reserves memory, wakes the workers
         loaded.start_counters()
         start = time.perf_counter()
         for _ in range(runs):
-            self.run(None, feeds)
+            self._run_again(feeds, state)
         self._device.synchronize()
         elapsed = time.perf_counter() - start
         counters = loaded.counters()
@@ -164,6 +184,12 @@ class Executable:
         profile = make_profile(self.package.report, numbers, counters, elapsed * 1e6, runs)
         self._measured = counters.sizes, [row.time_us for row in profile.rows]
         return profile
+
+    def _run_again(self, feeds: Mapping[str, Any], state: State | None) -> None:
+        length = 0 if state is None else state.length
+        self.run(None, feeds, state=state)
+        if state is not None:
+            state.grown(length)
 
     def __repr__(self) -> str:
         ins = ", ".join(map(str, self.inputs))
@@ -182,7 +208,9 @@ class Executable:
 
     # --- calling ------------------------------------------------------------------------------
 
-    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> list[Array]:
+    def __call__(
+        self, /, *arrays: Any, out: Any = None, state: State | None = None, **named: Any
+    ) -> list[Array]:
         if named:
             if arrays:
                 raise IngotError(
@@ -190,18 +218,24 @@ class Executable:
                     f"{len(arrays)} inputs given by position and {', '.join(named)} by name",
                     hint=f"all by position or all by name: {', '.join(self._in_names)}",
                 )
-            return self.run(None, named, out)
-        if len(arrays) != len(self.package.inputs):
+            return self.run(None, named, out, state)
+        if len(arrays) != len(self._in_names):
             names = ", ".join(self._in_names)
             raise IngotError(
                 "bad-input",
-                f"{len(arrays)} inputs given, {len(self.package.inputs)} expected",
+                f"{len(arrays)} inputs given, {len(self._in_names)} expected",
                 hint=f"in this order: {names}" if names else "",
             )
+        if state is not None or self._keeps_state:
+            return self._run_state(arrays, out, state)
         return self._run(arrays, out)
 
     def run(
-        self, outputs: Sequence[str] | None, feeds: Mapping[str, Any], out: Any = None
+        self,
+        outputs: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        out: Any = None,
+        state: State | None = None,
     ) -> list[Array]:
         """As ONNX Runtime's `session.run`: names of outputs (None: all), inputs by name."""
         try:
@@ -210,14 +244,14 @@ class Executable:
             raise self._names_error(feeds) from None
         if len(feeds) != len(arrays):
             raise self._names_error(feeds)
-        if not outputs:
-            return self._run(arrays, out)
-        positions = self._results.positions(outputs)
+        positions = self._results.positions(outputs) if outputs else []
+        if state is not None or self._keeps_state:
+            return self._run_state(arrays, out, state, positions)
         results = self._run(arrays, out)
-        return [results[position] for position in positions]
+        return [results[position] for position in positions] if outputs else results
 
     def _names_error(self, feeds: Mapping[str, Any]) -> IngotError:
-        hint = "the inputs are " + ", ".join(map(str, self.package.inputs))
+        hint = "the inputs are " + ", ".join(map(str, self.inputs))
         if not isinstance(feeds, Mapping):
             what = f"inputs are given as a dict by name, not as a {type(feeds).__name__}"
             return IngotError("bad-input", what, hint=hint)
@@ -231,10 +265,44 @@ class Executable:
         """Inputs by position and a thread count for this call only; outputs are states."""
         self._run(arrays, None, None if threads is None else _checked(threads))
 
-    def _run(self, given: Sequence[Any], out: Any, threads: int | None = None) -> list[Array]:
+    def _run_state(
+        self, given: Sequence[Any], out: Any, state: Any, positions: Sequence[int] = ()
+    ) -> list[Array]:
+        """A call that updates a state: the outputs at these positions, or all that are no state."""
+        self._check_state(state)
+        rest = iter(given)
+        ports = zip(self.package.inputs, self._is_state)
+        with state.in_use():
+            arrays = [state.arrays[p.name] if is_kept else next(rest) for p, is_kept in ports]
+            results = self._run(arrays, out, state=state)
+        return [results[i] for i in positions or self._results.returned or ()]
+
+    def _check_state(self, state: Any) -> None:
+        """An error unless the call and the executable both have a state, with the same arrays."""
+        if not self._keeps_state:
+            what = "state= is given, but this executable keeps no state"
+            raise IngotError("bad-input", what, hint="compile with state= and capacity=")
+        if not isinstance(state, State):
+            what = "no state is given" if state is None else f"state= is a {type(state).__name__}"
+            raise IngotError("bad-input", what, hint="give state=cache, from exe.new_state(…)")
+        pairs = zip(self.package.inputs, self._in_dtypes, self._is_state)
+        wanted = {port.name: dtype for port, dtype, is_kept in pairs if is_kept}
+        found = {name: array.dtype for name, array in state.arrays.items()}
+        if wanted != found:
+            what = f"the state has {_listed(found)}, this executable {_listed(wanted)}"
+            hint = "share a state only between versions of one model, compiled with one capacity"
+            raise IngotError("bad-input", what, hint=hint)
+
+    def _run(
+        self,
+        given: Sequence[Any],
+        out: Any,
+        threads: int | None = None,
+        state: State | None = None,
+    ) -> list[Array]:
         try:
             loaded = self._loaded
-            if out is None and threads is None:
+            if out is None and threads is None and state is None:
                 outputs = loaded.repeat(given)
                 if outputs is not None:
                     return outputs
@@ -243,11 +311,14 @@ class Executable:
                 if type(a) is not np.ndarray or a.dtype is not dtype or not a.flags.carray:
                     arrays = self._as_arrays(given)
                     break
-            if self._has_state:
+            if state is not None:
+                refuse_state_as_input(self.package.inputs, arrays, self._is_state, state.memory)
+            elif self._has_state:
                 refuse_shared_state(self.package.inputs, arrays, self._is_state)
             shapes = tuple([a.shape for a in arrays])
+            length = 0 if state is None else state.length
             try:
-                sizes = self._solved.get(shapes) or self._solve(shapes)
+                sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
             except IngotError as error:
                 other = self._versions.find(self.package, shapes, error)
                 return other._run(arrays, out, self.threads if threads is None else threads)
@@ -255,7 +326,10 @@ class Executable:
             if sizes.is_empty:
                 return self._results.filled(results, sizes)
             is_plain = arrays is given and out is None
-            return loaded.run(sizes, arrays, results, threads, is_plain)
+            outputs = loaded.run(sizes, arrays, results, threads, is_plain)
+            if state is not None:
+                state.grown(sizes.length)
+            return outputs
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
 
@@ -263,11 +337,11 @@ class Executable:
         rows = zip(given, self.package.inputs, self._in_dtypes, self._is_state)
         return [as_array(*row) for row in rows]
 
-    def _solve(self, shapes: tuple) -> Sizes:
-        sizes = solve(self.package, shapes)
+    def _solve(self, length: int, shapes: tuple) -> Sizes:
+        sizes = solve(self.package, shapes, length)
         if len(self._solved) >= _MAX_SOLVED_SHAPES:
             self._solved.clear()
-        self._solved[shapes] = sizes
+        self._solved[length, shapes] = sizes
         return sizes
 
 
@@ -275,6 +349,10 @@ def _checked(threads: int) -> int:
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise IngotError("bad-option", f"threads={threads!r}", hint="give an integer of at least 1")
     return threads
+
+
+def _listed(types: Mapping[str, np.dtype]) -> str:
+    return ", ".join(f"{name}: {dtype}" for name, dtype in types.items())
 
 
 def _number(size: arith.Expr) -> int | arith.Expr:

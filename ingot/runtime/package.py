@@ -54,14 +54,26 @@ class Port:
 
 @dataclass(frozen=True)
 class SizeSymbol:
-    """A dynamic dimension: solved from the inputs' shapes (source "input"), or data-dependent and
-    computed by the run (source "node"). Its value is in low … high and a multiple of divisor."""
+    """A dynamic dimension: solved from the inputs' shapes (source "input"), the rows in use of the
+    states (source "state"), or data-dependent and computed by the run (source "node"). Its value
+    is in low … high and a multiple of divisor."""
 
     name: str
     low: int
     high: int | None
     divisor: int
     source: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """States with a capacity, which the caller keeps in a `State` (state.py). `rows` is the symbol
+    of the rows in use after a run, `added` how many of them the run adds; `axes` has the axis of
+    the rows for each state that grows, by the name of its input."""
+
+    rows: str
+    added: Expr
+    axes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -101,8 +113,10 @@ class Package:
     work_ns: Expr | None  # estimated time of a run on one thread; None: unknown
     maybe_negative_sizes: tuple[tuple[str, Expr], ...] = ()  # (tensor, size), checked in each call
     memory_bounds: tuple[tuple[str, Expr], ...] = ()  # (buffer, room): not negative, per call
+    offsets: tuple[tuple[str, Expr], ...] = ()  # of a dynamic memory plan, each by earlier ones
     report: tuple[LaunchRow, ...] = field(default=())
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
+    growth: Growth | None = None  # None: states, if any, are inputs of a call
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 
     @property

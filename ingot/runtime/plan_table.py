@@ -15,6 +15,7 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.runtime.package import (
     ArenaSpec,
+    Growth,
     LaunchInfo,
     Module,
     Package,
@@ -36,6 +37,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "outputs": [_from_port(port) for port in package.outputs],
         "notes": list(package.notes),
         "state": [list(pair) for pair in package.state],
+        "growth": package.growth and _from_growth(package.growth),
         "symbols": [list(astuple(symbol)) for symbol in package.symbols],
         "arenas": [[a.name, from_expr(a.size_bytes), a.is_host_reserved] for a in package.arenas],
         "scratch_bytes": from_expr(package.scratch_bytes),
@@ -45,6 +47,7 @@ def table_of(package: Package) -> dict[str, Any]:
             [name, from_expr(size)] for name, size in package.maybe_negative_sizes
         ],
         "memory_bounds": [[name, from_expr(room)] for name, room in package.memory_bounds],
+        "offsets": [[name, from_expr(at)] for name, at in package.offsets],
         "machine_model": package.machine_model and list(astuple(package.machine_model)),
         "report": [[_from_cell(row, f.name) for f in fields(row)] for row in package.report],
     }
@@ -62,6 +65,7 @@ def package_of(
         outputs=tuple(map(_to_port, table["outputs"])),
         notes=tuple(table["notes"]),
         state=tuple((old, new) for old, new in table["state"]),
+        growth=_to_growth(table["growth"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
         arenas=tuple(
             ArenaSpec(name, to_expr(size), reserved) for name, size, reserved in table["arenas"]
@@ -76,6 +80,7 @@ def package_of(
             (name, to_expr(size)) for name, size in table["maybe_negative_sizes"]
         ),
         memory_bounds=tuple((name, to_expr(room)) for name, room in table["memory_bounds"]),
+        offsets=tuple((name, to_expr(at)) for name, at in table["offsets"]),
         report=tuple(map(_to_row, table["report"])),
         machine_model=_to_machine_model(table["machine_model"]),
     )
@@ -119,6 +124,17 @@ def to_expr(tokens: int | list) -> arith.Expr:
 
 def _to_optional(tokens: int | list | None) -> arith.Expr | None:
     return None if tokens is None else to_expr(tokens)
+
+
+def _from_growth(growth: Growth) -> list:
+    return [growth.rows, from_expr(growth.added), [list(pair) for pair in growth.axes]]
+
+
+def _to_growth(row: list | None) -> Growth | None:
+    if row is None:
+        return None
+    rows, added, axes = row
+    return Growth(rows, to_expr(added), tuple((name, axis) for name, axis in axes))
 
 
 def _from_port(port: Port) -> list:

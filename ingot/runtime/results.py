@@ -24,10 +24,13 @@ class Results:
 
     def __init__(self, package: Package):
         self._package = package
-        self._names = {port.name: i for i, port in enumerate(package.outputs)}
+        every = {port.name: i for i, port in enumerate(package.outputs)}
         self.dtypes = [dtypes.of(port.dtype).numpy for port in package.outputs]
         inputs = {port.name: i for i, port in enumerate(package.inputs)}
-        self._states = {self._names[new]: inputs[old] for old, new in package.state}
+        self._states = {every[new]: inputs[old] for old, new in package.state}
+        hidden = self._states if package.growth is not None else ()
+        self._names = {name: i for name, i in every.items() if i not in hidden}  # of a call
+        self.returned = list(self._names.values()) if hidden else None  # positions; None: all
         kinds = {port.storage.kind for port in package.outputs}
         is_on_host = all(port.device == HOST for port in package.outputs)
         self.is_plain = kinds <= {"slot"} and not self._states and is_on_host
@@ -39,9 +42,18 @@ class Results:
             raise IngotError(
                 "bad-input",
                 f"no output is called {', '.join(unknown)}",
-                hint="the outputs are " + ", ".join(map(str, self._package.outputs)),
+                why=self._why_unknown(names),
+                hint="the outputs are " + ", ".join(map(str, self._shown())),
             )
         return [self._names[name] for name in names]
+
+    def _shown(self) -> list[Port]:
+        return [self._package.outputs[i] for i in self._names.values()]
+
+    def _why_unknown(self, names: Sequence[str]) -> str:
+        old = {new: old for old, new in self._package.state}
+        kept = [f"state[{old[name]!r}] has {name!r}" for name in names if name in old]
+        return "; ".join(kept)
 
     def arrays(
         self, sizes: Sizes, inputs: Sequence[np.ndarray], out: Any
@@ -89,7 +101,8 @@ class Results:
                 f"out= has {len(out)} arrays for {len(self._names)} outputs",
                 hint="in this order, None for a new array: " + ", ".join(self._names),
             )
-        return {i: array for i, array in enumerate(out) if array is not None}
+        given = zip(self._names.values(), out)
+        return {i: array for i, array in given if array is not None}
 
 
 def _new_arrays(

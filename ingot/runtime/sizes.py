@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.runtime.package import Package, Port
+from ingot.arith.tape import definitions, tape
+from ingot.runtime.package import Growth, Package, Port
 from ingot.support import options
 from ingot.support.errors import IngotError
 
@@ -25,6 +26,7 @@ class Sizes:
     arenas: tuple[int, ...]  # bytes to reserve before the run; 0: the program reserves it
     scratch_bytes: int  # per thread
     useful_threads: int | None  # most threads worth waking for this much work; None: unknown
+    length: int = 0  # rows in use of the states after the run
     is_empty: bool = False  # no output has an element: there is nothing to run
 
 
@@ -37,8 +39,12 @@ def refuse_unknown(package: Package, given: Iterable[str]) -> None:
         raise IngotError("bad-option", f"no dynamic dimension is called {unknown}", hint=hint)
 
 
-def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
+def solve(package: Package, shapes: Sequence[Shape], length: int = 0) -> Sizes:
+    """`length`: rows in use of the states before the run."""
     values = _bind(package.inputs, shapes)
+    rows = 0
+    if package.growth is not None:
+        rows = _bind_rows(package, package.growth, values, length)
     for port, shape in zip(package.inputs, shapes):
         _check_port(port, shape, values)
     known = {name: value for name, (value, _) in values.items()}
@@ -51,18 +57,51 @@ def solve(package: Package, shapes: Sequence[Shape]) -> Sizes:
         if symbol.source == "input" and symbol.name in known.keys() - empty:
             _check_range(package, symbol, known[symbol.name])
     if empty:
-        return Sizes(table, outputs, (0,) * len(package.arenas), 0, 1, is_empty=True)
+        return Sizes(table, outputs, (0,) * len(package.arenas), 0, 1, rows, is_empty=True)
     _check_memory_bounds(package, known)
     bounds = {s.name: s.high for s in package.symbols if s.source == "node" and s.high is not None}
+    placed = definitions(package.offsets).evaluate(known) if package.offsets else known
     return Sizes(
         table,
         outputs,
         tuple(
-            arith.evaluate(a.size_bytes, known) if a.is_host_reserved else 0 for a in package.arenas
+            tape(a.size_bytes).evaluate(placed) if a.is_host_reserved else 0 for a in package.arenas
         ),
         _scratch(package, {**bounds, **known}),
         _useful_threads(package, known),
+        rows,
     )
+
+
+def _bind_rows(
+    package: Package, growth: Growth, values: dict[str, tuple[int, str]], length: int
+) -> int:
+    """The rows in use after the run; an error if the inputs disagree or the states are full."""
+    known = {name: value for name, (value, _) in values.items()}
+    if arith.free_vars(growth.added) - known.keys():
+        what = f"the inputs do not determine how many rows the states gain ({growth.added})"
+        raise IngotError("bad-input", what)
+    added = arith.evaluate(growth.added, known)
+    rows, states = length + added, ", ".join(repr(name) for name, _ in growth.axes[:2])
+    capacity = next(s.high for s in package.symbols if s.name == growth.rows)
+    if capacity is not None and rows > capacity:
+        raise IngotError(
+            "bad-input",
+            f"the state is full: {length} rows in use and {added} new ones exceed {capacity}",
+            where=f"state {states}{', …' if len(growth.axes) > 2 else ''}",
+            why="the state is as it was before the call",
+            hint="compile with a larger capacity=, or shorten it: state.reset(length)",
+        )
+    value, there = values.setdefault(growth.rows, (rows, "the state"))
+    if value != rows:
+        raise IngotError(
+            "bad-input",
+            f"the inputs disagree about {growth.rows!r}: {there} is {value}, the state has {rows} "
+            f"rows after this call",
+            why=f"{length} are in use and {added} are new",
+            hint=f"give {rows} along that axis",
+        )
+    return rows
 
 
 def _bind(inputs: Sequence[Port], shapes: Sequence[Shape]) -> dict[str, tuple[int, str]]:
@@ -179,7 +218,7 @@ def _scratch(package: Package, known: dict[str, int]) -> int:
             f"a kernel's scratch size depends on {', '.join(sorted(missing))}",
             why="this data-dependent size has no upper bound",
         )
-    return arith.evaluate(package.scratch_bytes, known)
+    return tape(package.scratch_bytes).evaluate(known)
 
 
 def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
@@ -187,7 +226,7 @@ def _useful_threads(package: Package, known: dict[str, int]) -> int | None:
     min_ns = options.current().work_per_thread_us * 1e3
     if package.work_ns is None or arith.free_vars(package.work_ns) - known.keys() or not min_ns:
         return package.max_threads
-    useful = 1 + int(arith.evaluate(package.work_ns, known) / min_ns)
+    useful = 1 + int(tape(package.work_ns).evaluate(known) / min_ns)
     return useful if package.max_threads is None else min(useful, package.max_threads)
 
 

@@ -21,6 +21,7 @@ from ingot.runtime.builds import Builds, Shapes
 from ingot.runtime.device import Array
 from ingot.runtime.executable import Executable
 from ingot.runtime.profile import Profile
+from ingot.runtime.state import State
 from ingot.support.errors import IngotError
 
 
@@ -93,9 +94,11 @@ class SpecialisingExecutable(Executable):
         builds = [f"specialised for {key}: {state}" for key, state in self.specialised.items()]
         return "\n".join([*builds, super().report(**sizes)])
 
-    def profile(self, feeds: Mapping[str, Any], runs: int = 20) -> Profile:
+    def profile(
+        self, feeds: Mapping[str, Any], runs: int = 20, state: State | None = None
+    ) -> Profile:
         """Of the code that these inputs run now: one build or the general code for all runs."""
-        is_named = isinstance(feeds, Mapping) and feeds.keys() >= self._in_names.keys()
+        is_named = isinstance(feeds, Mapping) and feeds.keys() >= set(self._in_names)
         given = [feeds[name] for name in self._in_names] if is_named else []
         build = self._builds.get(_shapes(given))
         return (self._general() if build is None else build.exe).profile(feeds, runs)
@@ -118,7 +121,14 @@ class SpecialisingExecutable(Executable):
 
     # --- calling ------------------------------------------------------------------------------
 
-    def _run(self, given: Sequence[Any], out: Any, threads: int | None = None) -> list[Array]:
+    def _run(
+        self,
+        given: Sequence[Any],
+        out: Any,
+        threads: int | None = None,
+        state: State | None = None,
+    ) -> list[Array]:
+        assert state is None, "states that grow are not specialised"
         shapes: Shapes | None
         try:
             shapes = tuple([a.shape for a in given])

@@ -15,6 +15,7 @@ TABLE: dict[str, str] = {
     "ingot.compile": "ingot.api:compile",  # the public names: ingot/__init__.py
     "ingot.load": "ingot.api:load",
     "ingot.Executable": "ingot.runtime.executable:Executable",
+    "ingot.State": "ingot.runtime.state:State",
     "ingot.IngotError": "ingot.support.errors:IngotError",
     "ingot.Options": "ingot.support.options:Options",
     "ingot.kernels": "ingot.kernels",

@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
 from ingot.cli.main import main
+from tests.models.caches import Cache
 from tests.refusal import is_told
 from tests.small import answers, small_model
 
@@ -91,6 +93,24 @@ def test_run_with_feeds_and_random_inputs(small: Path, tmp_path: Path):
     one, same = (succeed_inside("run", small, "--seed", 7, "--shape", "batch=6") for _ in range(2))
     assert one == same and "f32[6, 3]" in one
     assert succeed_inside("run", small, "--seed", 8, "--shape", "batch=6") != one
+
+
+def test_a_state_with_a_capacity(tmp_path: Path):
+    """Compiled, as a plan, profiled, and again from a dump: the states are not inputs of a run."""
+    file, plan, again = (tmp_path / name for name in ("cache.onnx", "cache.plan", "again.plan"))
+    cache = Cache()
+    onnx.save(cache.proto(), str(file))
+    words = [f"--state={old}={new}" for old, new in cache.state.items()] + ["--capacity=16"]
+    sizes = ["--size=seq=3", "--size=batch=2"]
+    succeed_inside("compile", file, *words, *sizes, "--dump", tmp_path, "--save", plan)
+    made = succeed_inside("run", file, *words, *sizes)
+    assert "present" not in made and "f32[2, 3, 32]" in made
+    assert succeed_inside("run", plan) == made
+    (dumped,) = tmp_path.glob("*-lower.txt")
+    succeed_inside("compile", dumped, "--start-from", "merge_axes", "--save", again)
+    assert again.read_bytes() == plan.read_bytes()
+    assert "write_rows" in succeed_inside("profile", file, *words, "--runs", 2)
+    assert "--capacity" in inside("run", plan, "--capacity=16").output
 
 
 def test_show_stages_and_kernels(small: Path):

@@ -38,7 +38,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "graph/interp.py": {"_run": SUBGRAPHS, "resolve": ATTRIBUTES},
     "graph/ir.py": {"_freeze": ATTRIBUTES},
     "graph/parse.py": {"_graph": SUBGRAPHS},
-    "graph/substitute.py": {"substitute_graph": SUBGRAPHS},
+    "graph/substitute.py": {"substitute_graph": SUBGRAPHS, "map_sizes": SUBGRAPHS},
     "graph/text.py": {"_graph": SUBGRAPHS},
     "graph/types.py": {"_show_list": ATTRIBUTES},
     "graph/verify.py": {

@@ -16,6 +16,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.arith.tape import definitions
 from ingot.runtime.arrays import address_of
 from ingot.runtime.cpu import module
 from ingot.runtime.cpu.code import Code
@@ -164,7 +165,7 @@ class LoadedCpuModule:
         self, context: Context, outputs: list[np.ndarray | None]
     ) -> list[np.ndarray | None]:
         """Copy out the outputs whose sizes became known in the run."""
-        known = self._sizes_of(context)
+        known = definitions(self._package.offsets).evaluate(self._sizes_of(context))
         rows = zip(outputs, self._package.outputs, self._out_dtypes)
         return [
             _copy_out(context, port, dtype, known) if output is None else output

@@ -11,7 +11,13 @@ from ingot.arith import expr as arith
 from ingot.cost.plan import ContractionPlan
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.handles import BlockRef, LoopRef
-from ingot.schedule.rules.block_info import BlockInfo, block_infos, index_vars, intermediates
+from ingot.schedule.rules.block_info import (
+    BlockInfo,
+    block_info_of,
+    block_infos,
+    index_vars,
+    intermediates,
+)
 from ingot.schedule.rules.elementwise import vectorize_and_unroll
 from ingot.schedule.rules.roles import vector_loads
 from ingot.schedule.schedule import Schedule
@@ -30,8 +36,24 @@ def pack_operand(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None:
     name = operands[0].buffer.name
     if name in intermediates(sch):
         sch.transform_layout(name, layout)
+    elif _reads_part(info, operands[0]):  # of a cache, only the rows in use are packed
+        copy = sch.reindex(info.ref, name)
+        packed = block_info_of(sch, info.ref)
+        made = block_info_of(sch, copy).outputs
+        (load,) = [x for x in packed.loads if x.buffer.name in made]
+        layout = panel_layout(packed, _lanes(packed, plan), load, plan.packing.width)
+        assert layout is not None, "the copy is indexed by axes of the block"
+        sch.transform_layout(load.buffer.name, layout)
     else:
         sch.cache_read(info.ref, name, layout=layout)
+
+
+def _reads_part(info: BlockInfo, load: Load) -> bool:
+    """Does an axis run over the first elements of a longer static dimension?"""
+    extents = {a.var: a.extent for a in info.block.axes}
+    pairs = zip(load.indices, load.buffer.shape)
+    read = [(extents.get(i.name), n) for i, n in pairs if isinstance(i, arith.Var)]
+    return any(n != size for size, n in read if size is not None and arith.as_int(n) is not None)
 
 
 def _panel_loads(info: BlockInfo, plan: ContractionPlan) -> list[Load]:
