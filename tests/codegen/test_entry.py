@@ -1,4 +1,4 @@
-"""The entry of a program with dynamic sizes: its formulas are computed once, and a long one runs."""
+"""The entry of a program with dynamic sizes: formulas are computed once, and a long one runs."""
 
 from __future__ import annotations
 
