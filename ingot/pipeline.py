@@ -120,6 +120,8 @@ def run_stages(
     session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
         with options.using(session.options):
+            if last == len(stages) - 1:  # a whole compilation, not a look at a stage
+                getattr(session.backend, "begin", lambda s: None)(session)
             for stage in stages[first : last + 1]:
                 value = _run_stage(stage, value, session)
     finally:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from ingot import dtypes
 from ingot import target as targets
 from ingot.backends import registry, shared
-from ingot.backends.base import Stage
+from ingot.backends.base import Session, Stage
+from ingot.backends.map_kernels import map_kernels, processes_of, start_workers
 from ingot.backends.packaging import package
 from ingot.backends.plan_contractions import plan_contractions, plan_kernels
 from ingot.backends.report import report, summarize_kernels
@@ -55,6 +56,9 @@ class CpuBackend:
         absent = {flag[1:] for flag in flags.split(",") if flag.startswith("-")}
         missing = [feature for feature in target.features if feature in absent]
         return f"this machine lacks {', '.join(missing)}" if missing else ""
+
+    def begin(self, session: Session) -> None:
+        start_workers(session)
 
     def stages(self, target: targets.Target) -> tuple[Stage, ...]:
         return STAGES
@@ -115,9 +119,16 @@ def host() -> targets.HostFeatures:
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
-def _schedule(program: ir.Program, target: targets.Target, limits: Limits) -> ir.Program:
-    planned = plan_kernels(program, target, CPU_RULES)
-    return schedule_program(planned, target, CPU_RULES, limits)
+def _schedule(program: ir.Program, s: Session) -> ir.Program:
+    planned = plan_kernels(program, s.target, CPU_RULES)
+    processes = processes_of(s)
+    batch = llvm.BATCH * processes if processes > 1 else 1
+    apply = map_kernels(s, "scheduling")
+    return schedule_program(planned, s.target, CPU_RULES, s.limits, apply, batch)
+
+
+def _legalize(program: ir.Program, s: Session) -> ir.Program:
+    return legalize_program(program, s.target, map_kernels=map_kernels(s, "legalization"))
 
 
 STAGES = (
@@ -139,10 +150,10 @@ STAGES = (
     shared.LOWER,
     shared.MERGE_AXES,
     shared.DEDUPE_KERNELS,
-    Stage("schedule", lambda p, s: _schedule(p, s.target, s.limits), "program", "program",
+    Stage("schedule", _schedule, "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
     shared.SPLIT_KERNELS,
-    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
+    Stage("legalize", _legalize, "program", "program",
           "expand annotations: flat buffers, explicit vectors, math functions as polynomials"),
     shared.DEDUPE_LEGAL_KERNELS,
     shared.PLAN_MEMORY,
