@@ -9,6 +9,7 @@ the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T`
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -134,11 +135,13 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
     with session.dump.stage(stage.name) as record:
         value = stage.run(value, session)
         record.show(partial(show, value))
+    start = time.perf_counter()
     session.store.retain(_constants(value))
     if session.options.verify:
         check(value, session.verified)
         is_program = isinstance(value, program_ir.Program)
         session.verified = tuple(k for _, k in value.kernels) if is_program else ()
+    session.dump.add_time(time.perf_counter() - start)
     return value
 
 

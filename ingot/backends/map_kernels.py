@@ -20,8 +20,8 @@ from ingot.support import options
 from ingot.support.mapping import Map
 
 T = TypeVar("T")
-# what a worker calls is in these modules
-IMPORTS = ("ingot.schedule.table", "ingot.legalize.program", "ingot.backends.map_kernels")
+# what a worker calls is in these modules, by their names in support/lazy.py
+IMPORTS = ("schedule.table", "legalize.program", "backends.map_kernels")
 
 
 def processes_of(session: Session) -> int:

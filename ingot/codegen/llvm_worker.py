@@ -1,21 +1,21 @@
 """A worker process: requests on standard input, object bytes or results on standard output.
 
-Run as `python -m ingot.codegen.llvm_worker [MODULE …]`; it imports the modules at once, before they
-are needed. A message is a 4-byte length and that many bytes. A request is JSON (text, triple, cpu,
-features, level) or a call (call_messages.py); a reply is one byte, 0 and the object or result, or 1
-and a message. If LLVM crashes, only this process ends; workers.py turns that into an error. The
-process ends at the end of its input, so it does not outlive the compiler.
+Run as `python -m ingot.codegen.llvm_worker [NAME …]`; it imports those modules of support/lazy.py
+at once, before they are needed. A message is a 4-byte length and that many bytes. A request is JSON
+(text, triple, cpu, features, level) or a call (call_messages.py); a reply is one byte, 0 and the
+object or result, or 1 and a message. If LLVM crashes, only this process ends; workers.py turns that
+into an error. The process ends at the end of its input, so it does not outlive the compiler.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import struct
 import sys
 
 from ingot.codegen import call_messages, llvm_object
+from ingot.support import lazy
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
@@ -56,8 +56,8 @@ def reply_to(request: bytes) -> bytes:
 def main() -> None:
     replies = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)  # what a library prints must not mix with the replies
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    for name in sys.argv[1:]:
+        lazy.load(name)
     try:
         while (request := read_message(_STDIN)) is not None:
             write_message(replies, reply_to(request))

@@ -57,7 +57,7 @@ class WorkerProcess:
     """One process and the pipes to it."""
 
     def __init__(self, imports: Sequence[str] = ()) -> None:
-        """`imports`: modules that it will need, loaded before its first request comes."""
+        """`imports`: modules that it will need, by their names in support/lazy.py."""
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         # what LLVM prints before it aborts; closed by forget()
         self._stderr = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
