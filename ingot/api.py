@@ -55,7 +55,7 @@ def compile(
              calls then take state=exe.new_state(…), docs/runtime.md
     kernels  custom operators: {"com.acme:MyOp": kernel}, by domain and name or by name; a
              kernel, or a function from the node's attributes to one
-    jobs     processes for code generation; None: one per core
+    jobs     worker processes, for schedules and LLVM; None: one per core
     profile  compile with cycle counters, for exe.profile(feeds)
     time_limit_s, memory_limit_bytes  of compilation; past one, the remaining kernels get plain
              schedules and less LLVM optimisation, and exe.report() says so

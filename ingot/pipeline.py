@@ -9,6 +9,7 @@ the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T`
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -133,6 +134,8 @@ def run_stages(
     session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
         with options.using(session.options):
+            if last == len(stages) - 1:  # a whole compilation, not a look at a stage
+                getattr(session.backend, "begin", lambda s: None)(session)
             for stage in stages[first : last + 1]:
                 value = _run_stage(stage, value, session)
     finally:
@@ -145,11 +148,13 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
     with session.dump.stage(stage.name) as record:
         value = stage.run(value, session)
         record.show(partial(show, value))
+    start = time.perf_counter()
     session.store.retain(_constants(value))
     if session.options.verify:
         check(value, session.verified)
         is_program = isinstance(value, program_ir.Program)
         session.verified = tuple(k for _, k in value.kernels) if is_program else ()
+    session.dump.add_time(time.perf_counter() - start)
     return value
 
 

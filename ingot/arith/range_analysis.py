@@ -19,6 +19,7 @@ from typing import Any
 from ingot.arith import expr as ir
 from ingot.arith import interval as ranges
 from ingot.arith import sums
+from ingot.arith.counterexamples import Samples
 from ingot.arith.expr import Expr
 from ingot.arith.interval import ANY, INF, End, Interval
 from ingot.arith.sums import Product, Sum
@@ -43,6 +44,7 @@ class RangeAnalysis:
         self.lasts = dict(lasts or {})
         self.zeros: dict[Expr, Sum] = {}  # cache of `rules.remainder_identity`
         self._ranges: dict[Expr, Interval] = {}
+        self._samples = Samples(self.env)
 
     def normal(self, expr: Expr) -> Sum:
         raise NotImplementedError
@@ -101,7 +103,11 @@ class RangeAnalysis:
     def at_least(self, total: Sum, goal: int) -> bool:
         """Is the sum ≥ goal for all values in the ranges?"""
         low = self.range_of(total).low
-        return (low is not None and low >= goal) or self._search(total, goal) >= goal
+        if low is not None and low >= goal:
+            return True
+        if not self.lasts and self._samples.contradict(total, goal):
+            return False
+        return self._search(total, goal) >= goal
 
     def at_most(self, a: Expr, b: Expr) -> bool:
         """Is a ≤ b for all values in the ranges?"""

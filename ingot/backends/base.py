@@ -27,7 +27,8 @@ from ingot.target import Target
 
 class Backend(Protocol):
     """`device` names the runtime device (runtime/device.py) that runs its packages. A back end may
-    also have `exports`, {suffix: function(package, path)}: formats for `ingot compile --save`."""
+    also have `exports`, {suffix: function(package, path)}: formats for `ingot compile --save`; and
+    `begin(session)`, called before the first stage, to prepare what later stages need."""
 
     name: str
     device: str

@@ -11,7 +11,8 @@ from dataclasses import replace
 from ingot import dtypes
 from ingot import target as targets
 from ingot.backends import registry, shared
-from ingot.backends.base import Stage
+from ingot.backends.base import Session, Stage
+from ingot.backends.map_kernels import map_kernels, processes_of, start_workers
 from ingot.backends.packaging import package
 from ingot.backends.plan_contractions import plan_contractions, plan_kernels
 from ingot.backends.report import report, summarize_kernels
@@ -55,6 +56,9 @@ class CpuBackend:
         absent = {flag[1:] for flag in flags.split(",") if flag.startswith("-")}
         missing = [feature for feature in target.features if feature in absent]
         return f"this machine lacks {', '.join(missing)}" if missing else ""
+
+    def begin(self, session: Session) -> None:
+        start_workers(session)
 
     def stages(self, target: targets.Target) -> tuple[Stage, ...]:
         return STAGES
@@ -115,6 +119,17 @@ def host() -> targets.HostFeatures:
     return targets.HostFeatures(triple, cpu, features, usable_cores(), cpu_caches(), machine)
 
 
+def _schedule(program: ir.Program, s: Session) -> ir.Program:
+    processes = processes_of(s)
+    batch = llvm.BATCH * processes if processes > 1 else 1
+    apply = map_kernels(s, "scheduling")
+    return schedule_program(program, s.target, CPU_RULES, s.limits, apply, batch)
+
+
+def _legalize(program: ir.Program, s: Session) -> ir.Program:
+    return legalize_program(program, s.target, map_kernels=map_kernels(s, "legalization"))
+
+
 STAGES = (
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
           "contractions of f16 and bf16 in f32, with weights widened when compiling"),
@@ -137,11 +152,10 @@ STAGES = (
     Stage("plan_kernels", lambda p, s: plan_kernels(p, s.target, CPU_RULES), "program", "program",
           "the same for kernels that no fused node stands for"),
     shared.SPLIT_VARIANTS,
-    Stage("schedule", lambda p, s: schedule_program(p, s.target, CPU_RULES, s.limits),
-          "program", "program",
+    Stage("schedule", _schedule, "program", "program",
           "tile, vectorise and parallelise loops, by the rule of the kernel's family"),
     shared.SPLIT_KERNELS,
-    Stage("legalize", lambda p, s: legalize_program(p, s.target), "program", "program",
+    Stage("legalize", _legalize, "program", "program",
           "expand annotations: flat buffers, explicit vectors, math functions as polynomials"),
     shared.DEDUPE_LEGAL_KERNELS,
     shared.PLAN_MEMORY,

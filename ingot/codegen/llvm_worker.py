@@ -1,9 +1,10 @@
-"""A code-generation worker process: requests on standard input, object bytes on standard output.
+"""A worker process: requests on standard input, object bytes or results on standard output.
 
-Run as `python -m ingot.codegen.llvm_worker`. A message is a 4-byte length and that many bytes. A
-request is JSON (text, triple, cpu, features, level); a reply is one byte, 0 and the object or 1 and
-LLVM's message. If LLVM crashes, only this process ends; workers.py turns that into an error. The
-process ends at the end of its input, so it does not outlive the compiler.
+Run as `python -m ingot.codegen.llvm_worker [NAME …]`; it imports those modules of support/lazy.py
+at once, before they are needed. A message is a 4-byte length and that many bytes. A request is JSON
+(text, triple, cpu, features, level) or a call (call_messages.py); a reply is one byte, 0 and the
+object or result, or 1 and a message. If LLVM crashes, only this process ends; workers.py turns that
+into an error. The process ends at the end of its input, so it does not outlive the compiler.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 
-from ingot.codegen import llvm_object
+from ingot.codegen import call_messages, llvm_object
+from ingot.support import lazy
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
@@ -41,6 +44,8 @@ def _read(descriptor: int, size: int) -> bytes | None:
 
 
 def reply_to(request: bytes) -> bytes:
+    if request.startswith(call_messages.CALL):
+        return call_messages.answer(request)
     fields = json.loads(request)
     try:
         return b"\0" + llvm_object.compile_text(**fields)
@@ -51,6 +56,8 @@ def reply_to(request: bytes) -> bytes:
 def main() -> None:
     replies = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)  # what a library prints must not mix with the replies
+    for name in sys.argv[1:]:
+        lazy.load(name)
     try:
         while (request := read_message(_STDIN)) is not None:
             write_message(replies, reply_to(request))

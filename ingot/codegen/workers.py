@@ -1,7 +1,8 @@
-"""A pool of code-generation processes: module texts in, object bytes out, in the same order.
+"""A pool of worker processes: module texts or calls in, objects or results out, in the same order.
 
 llvmlite holds one lock around every call and LLVM aborts on fatal errors, so worker processes
-compile the texts. A worker that dies or times out becomes an Ingot error that names the kernel; the
+compile the texts. They also schedule and legalise kernels (calls.py), since Python runs on one
+core. A worker that dies or times out becomes an Ingot error that names the kernel; the
 others continue. Workers live until the compiler's process ends; after a fork they belong to the
 parent. An interrupt (Ctrl-C) ends the busy workers and keeps the idle ones.
 """
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import asdict, dataclass
 
@@ -35,6 +36,14 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Call:
+    """One call as bytes (call_messages.py); errors refer to it by `name`."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
 class MachineSpec:
     """The compilation target, in LLVM's terms."""
 
@@ -47,12 +56,13 @@ class MachineSpec:
 class WorkerProcess:
     """One process and the pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: Sequence[str] = ()) -> None:
+        """`imports`: modules that it will need, by their names in support/lazy.py."""
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         # what LLVM prints before it aborts; closed by forget()
         self._stderr = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ingot.codegen.llvm_worker"],
+            [sys.executable, "-P", "-m", "ingot.codegen.llvm_worker", *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -64,8 +74,15 @@ class WorkerProcess:
 
     def compile(self, job: Job, machine: MachineSpec, timeout_s: float) -> bytes:
         """Object bytes; IngotError if LLVM rejects the text, crashes or times out."""
-        assert self.process.stdin is not None and self.process.stdout is not None
         request = json.dumps({"text": job.text, **asdict(machine)}).encode()
+        reply = self.ask(request, f"code generation for {job.name}", timeout_s)
+        if reply[0] == 1:
+            raise rejected(job, reply[1:].decode())
+        return reply[1:]
+
+    def ask(self, request: bytes, what: str, timeout_s: float) -> bytes:
+        """The reply; IngotError if there is none."""
+        assert self.process.stdin is not None and self.process.stdout is not None
         timed_out = threading.Event()
 
         def end() -> None:
@@ -82,19 +99,17 @@ class WorkerProcess:
         finally:
             timer.cancel()
         if reply is None:
-            raise self._death(job, f"no reply within {timeout_s} s" if timed_out.is_set() else "")
-        if reply[0] == 1:
-            raise rejected(job, reply[1:].decode())
-        return reply[1:]
+            raise self._death(what, f"no reply within {timeout_s} s" if timed_out.is_set() else "")
+        return reply
 
-    def _death(self, job: Job, why: str) -> IngotError:
+    def _death(self, what: str, why: str) -> IngotError:
         self.process.kill()  # its pipes are closed, so it cannot be reused
         status = self.process.wait()
         self._stderr.seek(0)
         message = self._stderr.read().decode(errors="replace").strip()[-1000:]
         return IngotError(
             "codegen-failed",
-            f"code generation for {job.name} did not finish",
+            f"{what} did not finish",
             why=why or f"its process ended with status {status}" + (message and f": {message}"),
             hint="compile again; if it repeats, set INGOT_DUMP_DIR and report the kernel's text",
         )
@@ -114,6 +129,9 @@ class WorkerProcess:
         for stream in (self.process.stdin, self.process.stdout, self._stderr):
             if stream is not None:
                 stream.close()
+
+
+Do = Callable[[WorkerProcess, int], bytes]  # the job of that number, in that process
 
 
 def rejected(job: Job, message: str) -> IngotError:
@@ -158,30 +176,54 @@ def close_all() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def start(processes: int, imports: Sequence[str]) -> None:
+    """Let so many workers exist, without waiting for them: they import while this process works."""
+    for _ in range(processes - len(live_workers())):
+        _idle.append(WorkerProcess(imports))
+
+
 def compile_all(jobs: Sequence[Job], machine: MachineSpec, processes: int) -> list[bytes]:
     """Compile every job; the first failure, in the order of `jobs`, is raised."""
     if processes <= 1 or len(jobs) <= 1:
         return [compile_here(job, machine) for job in jobs]
-    job_queue = _JobQueue(jobs, machine)
+    timeout_s = options.current().codegen_timeout_s
+
+    def do(worker: WorkerProcess, number: int) -> bytes:
+        return worker.compile(jobs[number], machine, timeout_s)
+
+    return _run_all([len(job.text) for job in jobs], do, processes)
+
+
+def call_all(calls: Sequence[Call], processes: int) -> list[bytes]:
+    """The reply to every call; the first process that died, in the order of `calls`, is raised."""
+    timeout_s = options.current().codegen_timeout_s
+
+    def do(worker: WorkerProcess, number: int) -> bytes:
+        return worker.ask(calls[number].data, calls[number].name, timeout_s)
+
+    return _run_all([len(call.data) for call in calls], do, processes)
+
+
+def _run_all(lengths: Sequence[int], do: Do, processes: int) -> list[bytes]:
+    job_queue = _JobQueue(lengths, do)
     try:
-        for _ in range(min(processes, len(jobs))):
+        for _ in range(min(processes, len(lengths))):
             job_queue.start_one()
         job_queue.wait()
     except BaseException:
         job_queue.abandon()
         job_queue.wait()
         raise
-    return [job_queue.result(number) for number in range(len(jobs))]
+    return [job_queue.result(number) for number in range(len(lengths))]
 
 
 class _JobQueue:
-    """Jobs, and threads that each feed one worker process until no job is left."""
+    """Numbered jobs, and threads that each feed one worker process until no job is left."""
 
-    def __init__(self, jobs: Sequence[Job], machine: MachineSpec):
-        self._jobs, self._machine = jobs, machine
-        self._timeout_s = options.current().codegen_timeout_s
+    def __init__(self, lengths: Sequence[int], do: Do):
+        self._do = do
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in sorted(range(len(jobs)), key=lambda n: -len(jobs[n].text)):
+        for number in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
             self._todo.put(number)  # longest first, so that the processes end at about one time
         self._results: dict[int, bytes | BaseException] = {}
         self._busy: set[WorkerProcess] = set()
@@ -216,8 +258,7 @@ class _JobQueue:
                 break
             try:
                 worker = worker or self._acquire()
-                job = self._jobs[number]
-                self._results[number] = worker.compile(job, self._machine, self._timeout_s)
+                self._results[number] = self._do(worker, number)
             except BaseException as error:  # re-raised by result()
                 self._results[number] = error
                 if worker is not None and not worker.is_alive:

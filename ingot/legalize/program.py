@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from ingot.arith import expr as arith
 from ingot.legalize import legalize_kernel
@@ -19,6 +20,7 @@ from ingot.loops import visit
 from ingot.loops.canonical import digest
 from ingot.program import ir
 from ingot.program.tables import map_launches
+from ingot.support.mapping import Map, map_here
 from ingot.target import Target
 
 
@@ -60,14 +62,16 @@ def _temporary(
 
 
 def legalize_program(
-    program: ir.Program, target: Target, passes: Sequence[Pass] = PASSES
+    program: ir.Program,
+    target: Target,
+    passes: Sequence[Pass] = PASSES,
+    map_kernels: Map = map_here,
 ) -> ir.Program:
     """Legalize every kernel, and set the parallel extent of each launch."""
     sizes_of = data_dependent_sizes(program)
-    kernels = {
-        name: hoist_allocs(legalize_kernel(kernel, target, passes=passes), sizes_of[name])
-        for name, kernel in program.kernels
-    }
+    items = [(name, (kernel, sizes_of[name])) for name, kernel in program.kernels]
+    legal = map_kernels(partial(_legalized, target=target, passes=tuple(passes)), items)
+    kernels = dict(zip((name for name, _ in items), legal))
     buffers = dict(program.buffer_map)
 
     def with_extent(s: ir.Launch) -> ir.Stmt:
@@ -82,6 +86,13 @@ def legalize_program(
     return ir.replace(
         program, body=body, kernels=tuple(kernels.items()), buffers=tuple(buffers.values())
     )
+
+
+def _legalized(
+    item: tuple[loops.Kernel, set[str]], target: Target, passes: Sequence[Pass]
+) -> loops.Kernel:
+    kernel, data_dependent = item
+    return hoist_allocs(legalize_kernel(kernel, target, passes=passes), data_dependent)
 
 
 def parallel_extent(kernel: loops.Kernel) -> arith.Expr:

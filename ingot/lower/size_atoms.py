@@ -70,10 +70,11 @@ def _finest(kernel: Kernel) -> dict[str, Quotient]:
     for index in dict.fromkeys(_all_indices(kernel)):
         _collect(index, sizes, found)
     finest = {}
-    for size in sizes & found.keys():
-        best = min(found[size], key=lambda q: q.divisor)
-        if all(_follows(q, best) for q in found[size]):
-            finest[size] = best
+    for size in (s.name for s in kernel.sizes):  # not in a set's order, which the hash seed decides
+        if size in sizes and size in found:
+            best = min(found[size], key=lambda q: (q.divisor, q.offset))
+            if all(_follows(q, best) for q in found[size]):
+                finest[size] = best
     return finest
 
 

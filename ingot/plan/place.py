@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ingot.arith import expr as arith
-from ingot.arith.bounds import Interval, prove
-from ingot.arith.simplify import simplify
+from ingot.arith.bounds import Interval
 from ingot.graph.types import Symbol
 from ingot.plan.first_fit import POSITIONS, Item, largest_live_bytes, pack
 from ingot.plan.lifetimes import Lifetime
-from ingot.program.offsets import Definitions
-from ingot.support.abi import ALIGNMENT
+from ingot.program.offsets import Definitions, rounded_up
 
 TYPICAL_SIZES = (48, 300, 2000)  # of a dynamic dimension of which nothing is known; heuristic
 TYPICAL_BATCHES = (1, 1, 8)  # over the likely value, where there is one; heuristic
@@ -138,9 +136,3 @@ def _maximum(terms: Sequence[arith.Expr]) -> arith.Expr:
     for number, term in enumerate(terms):
         made = term if number == 0 else arith.maximum(made, term)
     return made
-
-
-def rounded_up(size: arith.Expr, env: Mapping[str, Interval]) -> arith.Expr:
-    """The size rounded up to the alignment; zero for a negative one."""
-    least = size if prove("ge", size, 0, dict(env)) else arith.maximum(size, 0)
-    return simplify(arith.ceildiv(least, ALIGNMENT) * ALIGNMENT, dict(env))

@@ -24,6 +24,12 @@ from ingot.support.abi import ALIGNMENT
 Definitions = tuple[tuple[str, arith.Expr], ...]
 
 
+def rounded_up(size: arith.Expr, env: Mapping[str, Interval]) -> arith.Expr:
+    """The size rounded up to the alignment; zero for a negative one."""
+    least = size if prove("ge", size, 0, dict(env)) else arith.maximum(size, 0)
+    return arith.ceildiv(least, ALIGNMENT) * ALIGNMENT
+
+
 class Offsets:
     """`env` has the ranges of the sizes."""
 
@@ -113,4 +119,4 @@ class Offsets:
         return all(self._fits(size, room) for room in self._least_room[name])
 
     def _fits(self, size: arith.Expr, room: arith.Expr) -> bool:
-        return size == room or prove("le", size, room, self.env)
+        return room == rounded_up(size, self.env) or prove("le", size, room, self.env)

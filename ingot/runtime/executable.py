@@ -136,7 +136,8 @@ class Executable:
 
     def report(self, **sizes: int) -> str:
         """One row per launch: origin, parallelism, vector lanes, and why it is serial or scalar;
-        predicted time at the sizes given or last profiled, and the time measured then."""
+        predicted time at the sizes given or last profiled, and the time measured then. The last
+        line has the compile time by stage."""
         refuse_unknown(self.package, sizes)
         known, measured = self._measured
         rows = report.lines(
@@ -147,7 +148,8 @@ class Executable:
             measured,
         )
         steps = report.refused_steps(self.package.report)
-        return "\n".join([*self.package.notes, report.table(rows), *steps])
+        times = report.compile_times(self.times_s)
+        return "\n".join([*self.package.notes, report.table(rows), *steps, *times])
 
     @property
     def specialised(self) -> dict[str, str]:

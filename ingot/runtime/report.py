@@ -16,6 +16,8 @@ from ingot.support.text import columns
 HEAD = ("kernel", "family", "parallel", "lanes", "tile", "FLOPs", "bytes", "predicted µs",
         "measured µs", "not vectorised or parallel", "plan", "layouts", "origin")  # fmt: skip
 
+SHOWN = 0.02  # fraction of the compile time from which a stage is shown
+
 
 @dataclass(frozen=True)
 class MachineModel:
@@ -118,6 +120,18 @@ def refused_steps(rows: Iterable[LaunchRow]) -> list[str]:
     """A line for each step of a schedule that was refused; equal kernels have one."""
     found = (f"{row.kernel}: {remark}" for row in rows for remark in row.remarks)
     return [f"refused step in {line}" for line in dict.fromkeys(found)]
+
+
+def compile_times(times_s: Mapping[str, float]) -> list[str]:
+    """A line with the compile time of the stages that took SHOWN of it; none after a load."""
+    total = sum(times_s.values())
+    if len(times_s) < 2 or not total:
+        return []
+    long = {stage: time_s for stage, time_s in times_s.items() if time_s >= SHOWN * total}
+    rest = len(times_s) - len(long)
+    shown = [f"{stage} {time_s:.2f}" for stage, time_s in long.items()]
+    shown += [f"{rest} other stages {total - sum(long.values()):.2f}"] if rest else []
+    return [f"compile time {total:.2f} s: {', '.join(shown)}"]
 
 
 def number(size: arith.Expr | None, sizes: Mapping[str, int]) -> int | None:

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ingot.support.errors import IngotError
@@ -81,9 +81,14 @@ class Dump:
         took = time.perf_counter() - start
         self.record(name, running.text, took, running.suffix)
 
+    def add_time(self, time_s: float) -> None:
+        """More time of the stage last recorded: of its verification."""
+        last = self.entries[-1]
+        self.entries[-1] = replace(last, time_s=last.time_s + time_s)
+
     @property
     def times_s(self) -> dict[str, float]:
-        """Wall time by stage; a stage that ran twice counts both."""
+        """Wall time by stage, with its verification; a stage that ran twice counts both."""
         total: dict[str, float] = {}
         for entry in self.entries:
             total[entry.stage] = total.get(entry.stage, 0.0) + entry.time_s

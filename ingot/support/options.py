@@ -60,7 +60,9 @@ class Options:
     off: frozenset[str] = _option(
         frozenset(), "optimisations to switch off, by name", affects_code=True
     )
-    jobs: int | None = _option(None, "processes for code generation; none: one per core", low=1)
+    jobs: int | None = _option(
+        None, "worker processes, for schedules and LLVM; none: one per core", low=1
+    )
     threads: int | None = _option(None, "threads per call; none: one per core", low=1)
     work_per_thread_us: float = _option(
         20.0, "estimated work, in µs, from which another thread is woken; 0: always", low=0

@@ -141,3 +141,14 @@ def test_stops_that_contradict_each_other_end():
     limits = {"i": j, "j": i, "k": k // 2 + i}
     assert prove("lt", i, j, SIZES, limits)
     bounds_of((i + j) // (k + 1) + minimum(i * k, j // 3), SIZES, limits)
+
+
+def test_a_counterexample_is_within_the_ranges():
+    env = {"n": Interval(1, 3), "m": Interval(None, 4), "empty": Interval(2, 1)}
+    n, m, empty = (Var(name) for name in env)
+    assert prove("le", n * n, 9, env)
+    assert prove("le", m + n, 7, env)
+    assert not prove("le", m + n, 6, env)
+    assert prove("ge", (n + 4) // 5, 1, env)
+    assert not prove("ge", n - m, 0, env)
+    assert prove("le", empty, 1, env) and prove("ge", empty, 2, env)
