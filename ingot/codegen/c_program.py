@@ -84,9 +84,10 @@ class _Entry:
         self.name_sizes("call->sizes")
 
     def define_offsets(self) -> None:
-        """The offsets of a dynamic memory plan, as variables."""
+        """The offsets of a dynamic memory plan, as variables; not every function uses all."""
         for name, expr in self.program.offsets:
             self.out.add(f"const int64_t {name} = {bare(self.values.index(expr))};")
+            self.out.add(f"(void){name};")
             self.values.variables[name] = name
 
     def name_sizes(self, table: str) -> None:
@@ -123,7 +124,10 @@ class _Entry:
         self.name_sizes("sizes")
         self.out.add("int64_t ingot_arena_bytes(const int64_t *sizes)")
         with self.out.block():
+            self.out.add("bool overflow = false;")
+            self.values.is_checked = True
             self.define_offsets()
+            self.values.is_checked = False
             self.checked_size(self.total_bytes, self.layout.arena_offsets)
             self.out.add("(void)sizes;")
             self.out.add("return overflow ? -1 : bytes;")
@@ -170,12 +174,11 @@ class _Entry:
         return f"*(const {type} *){self.pointer(name)}"
 
     def checked_size(self, size: arith.Expr, arenas: Collection[str]) -> None:
-        """Declares `bytes` of these arenas, and `overflow`: whether they are wrong, or a bound of
-        the memory plan that is not proved does not hold."""
+        """Declares `bytes` of these arenas, and sets `overflow` if they are wrong, or a bound of the
+        memory plan that is not proved does not hold."""
         self.values.is_checked = True
         text = self.values.index(size)
         self.values.is_checked = False
-        self.out.add("bool overflow = false;")
         self.out.add(f"const int64_t bytes = {bare(text)};")
         for bound in self.unproved:
             allocation = self.buffers[bound.buffer].allocation
@@ -275,6 +278,7 @@ class _Entry:
     def reserve(self, s: ir.Reserve) -> None:
         name = self.helpers.add("ingot_reserve", RESERVE)
         with self.out.block():
+            self.out.add("bool overflow = false;")
             self.checked_size(s.size_bytes, (s.arena,))
             block = f"&call->blocks[{self.layout.blocks[s.arena]}]"
             bad = f"overflow || !{name}(call, {block}, bytes)"

@@ -21,6 +21,7 @@ from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 
 SCHEDULE = "schedule"  # the stage that a kernel skips: its author has scheduled it
+PLAN = "plan_kernels"  # decides what that stage applies
 SOURCES = ("loops", "legal", "llvm", "asm")
 
 
@@ -103,10 +104,12 @@ def _text(kernel: loops.Kernel, what: str, session: Any) -> str:
 def default_schedule(kernel: loops.Kernel, target: str) -> loops.Kernel:
     """The kernel with the schedule that it would get in a model."""
     session, pipeline = _session(target), lazy.load("pipeline")
-    if SCHEDULE not in [stage.name for stage in session.stages]:
+    names = [stage.name for stage in session.stages]
+    if SCHEDULE not in names:
         return kernel
-    done = pipeline.run_stages(program_of(kernel), session, SCHEDULE, SCHEDULE)
-    return done.kernel_map[kernel.name]
+    first = PLAN if PLAN in names else SCHEDULE
+    done = pipeline.run_stages(program_of(kernel), session, first, SCHEDULE)
+    return done.kernel_map[kernel.name]  # of several variants, the general one
 
 
 def _first_stage(session: Any) -> str:
