@@ -174,8 +174,8 @@ class _Entry:
         return f"*(const {type} *){self.pointer(name)}"
 
     def checked_size(self, size: arith.Expr, arenas: Collection[str]) -> None:
-        """Declares `bytes` of these arenas, and sets `overflow` if they are wrong, or a bound of the
-        memory plan that is not proved does not hold."""
+        """Declares `bytes` of these arenas, and sets `overflow` if they are wrong, or if a bound of
+        the memory plan that is not proved does not hold."""
         self.values.is_checked = True
         text = self.values.index(size)
         self.values.is_checked = False

@@ -36,7 +36,7 @@ def pack_operand(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None:
     name = operands[0].buffer.name
     if name in intermediates(sch):
         sch.transform_layout(name, layout)
-    elif _reads_part(info, operands[0]):  # of a cache, only the rows in use are packed
+    elif _reads_part(info, operands[0]):  # of a cache the rows in use, of a fused QKV one of three
         copy = sch.reindex(info.ref, name)
         packed = block_info_of(sch, info.ref)
         made = block_info_of(sch, copy).outputs
@@ -49,11 +49,19 @@ def pack_operand(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None:
 
 
 def _reads_part(info: BlockInfo, load: Load) -> bool:
-    """Does an axis run over the first elements of a longer static dimension?"""
+    """Does an axis run over some elements of a longer static dimension?"""
     extents = {a.var: a.extent for a in info.block.axes}
-    pairs = zip(load.indices, load.buffer.shape)
-    read = [(extents.get(i.name), n) for i, n in pairs if isinstance(i, arith.Var)]
+    pairs = [(_axis_name(i), n) for i, n in zip(load.indices, load.buffer.shape)]
+    read = [(extents.get(name), n) for name, n in pairs if name is not None]
     return any(n != size for size, n in read if size is not None and arith.as_int(n) is not None)
+
+
+def _axis_name(index: arith.Expr) -> str | None:
+    """The axis of an index that is one, or one plus a constant."""
+    match index:
+        case arith.Var(name=name) | arith.Add(a=arith.Var(name=name), b=arith.Const()):
+            return name
+    return None
 
 
 def _panel_loads(info: BlockInfo, plan: ContractionPlan) -> list[Load]:
@@ -71,13 +79,13 @@ def _lanes(info: BlockInfo, plan: ContractionPlan) -> Axis:
 
 def panel_layout(info: BlockInfo, lanes: Axis, load: Load, width: int) -> str | None:
     """The index map d0, d1, d2 -> d0, d2 // 16, d1, d2 % 16: panels of lanes, the reduce axes
-    inside them. None where an index is not an axis."""
+    inside them. None where an index is no axis, with or without an offset."""
     axes = {a.var: a for a in info.block.axes}
     if load.mask is not None:
         return None
     outer, summed, lane = [], [], ""
     for d, index in enumerate(load.indices):
-        axis = axes.get(index.name) if isinstance(index, arith.Var) else None
+        axis = axes.get(_axis_name(index) or "")
         if axis is None and arith.as_int(index) is None:
             return None
         if axis == lanes:
