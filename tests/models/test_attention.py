@@ -290,3 +290,57 @@ def test_the_program_interpreter_agrees():
     program = pipeline.run_stages(model(case), session, stop_after="barriers")
     got = program_interp.run(program, session.store, given)
     assert_agree(got[0], onnxruntime_answers(model(case), given)[0], 1e-5)
+
+
+def fused_qkv(tokens: int = 40, heads: int = 2, key: int = 16, value: int = 32) -> onnx.ModelProto:
+    """Q, K and V as slices of one GEMM's output, as LeViT and GPT-2 have them."""
+    width = heads * (2 * key + value)
+    parts = [("q", 0, key), ("k", key, 2 * key), ("v", 2 * key, 2 * key + value)]
+    constants = {
+        "w": np.random.default_rng(0).standard_normal((24, width)).astype(np.float32) / 5,
+        "shape": np.array([1, tokens, heads, 2 * key + value]),
+        "axis": np.array([3]),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["qkv"]),
+        helper.make_node("Reshape", ["qkv", "shape"], ["split"]),
+    ]
+    for name, start, stop in parts:
+        constants |= {f"{name}0": np.array([start]), f"{name}1": np.array([stop])}
+        cut = ["split", f"{name}0", f"{name}1", "axis"]
+        nodes.append(helper.make_node("Slice", cut, [f"{name}s"]))
+        perm = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes.append(helper.make_node("Transpose", [f"{name}s"], [name], perm=perm))
+    nodes += [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"]),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "fused_qkv",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, tokens, 24])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, heads, tokens, value])],
+        [numpy_helper.from_array(a, name) for name, a in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_slices_of_one_buffer_are_packed(target: str):
+    """Else K is gathered with the stride of a token: five times as long."""
+    program = pipeline.run_stages(
+        fused_qkv(), api.make_session(target, {}, jobs=1), stop_after="schedule"
+    )
+    (kernel,) = [k for _, k in program.kernels if k.family == "attention"]
+    first, _ = [plan for _, plan in kernel.plans]
+    assert first.algorithm == "attention" and first.packing is not None
+    assert first.packing.by == "kernel"
+
+
+def test_packed_slices_agree_with_onnxruntime():
+    model = fused_qkv()
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, 40, 24)).astype(np.float32)}
+    exe = ingot.compile(model)
+    for exe.threads in (1, 2):
+        (got,), (want,) = exe.run(None, feeds), onnxruntime_answers(model, feeds)
+        assert_agree(got, want, 1e-5)

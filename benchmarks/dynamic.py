@@ -1,0 +1,106 @@
+"""Dynamic sizes versus fixed ones, one build each:  python benchmarks/dynamic.py [NAME…]
+
+    python benchmarks/dynamic.py                     BERT, MobileNet-v2, ResNet-50, an LSTM
+    python benchmarks/dynamic.py bert_base --rounds 9 --threads 1
+
+For each tuple of sizes the model is compiled with these sizes fixed; the dynamic build is one for
+all. Both run in turns in one process, and the fixed build once more against itself, for the noise.
+Columns: medians over rounds of the best call of a round, in ms; the ratio dynamic / fixed and that
+of the fixed build to itself; what the first call at these sizes costs more than a later one, in ms;
+the arena of the dynamic build over that of the fixed one. build/bench/dynamic.json has all rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import ingot  # noqa: E402  # this file is run by its path
+from benchmarks.zoo import TABLE, path_of  # noqa: E402
+from ingot.support.text import columns  # noqa: E402
+
+OUT = ROOT / "build" / "bench" / "dynamic.json"
+LENGTHS = (7, 32, 100, 128)
+MODELS: dict[str, tuple[dict[str, int], ...]] = {
+    "mobilenet_v2": ({"batch": 1}, {"batch": 8}),
+    "resnet50": ({"batch": 1}, {"batch": 8}),
+    "lstm_tagger": tuple({"batch": b, "length": n} for b in (1, 8) for n in LENGTHS),
+    "bert_base": tuple({"batch": b, "length": n} for b in (1, 8) for n in LENGTHS),
+}
+HEAD = ("model", "sizes", "dynamic ms", "fixed ms", "dynamic / fixed", "fixed / fixed",
+        "first call ms more", "arena")  # fmt: skip
+ROUND_S = 0.3  # of one executable in a round
+
+
+def best_ms(exe: Any, feeds: Mapping[str, np.ndarray]) -> float:
+    """The fastest call of a round; at least three calls."""
+    found, start = [], time.perf_counter()
+    while len(found) < 3 or time.perf_counter() - start < ROUND_S:
+        before = time.perf_counter()
+        exe.run(None, feeds)
+        found.append(1e3 * (time.perf_counter() - before))
+    return min(found)
+
+
+def arena_bytes(exe: Any, sizes: Mapping[str, int]) -> int:
+    names = {s.name for s in exe.package.symbols}
+    return exe.memory_for(**{n: v for n, v in sizes.items() if n in names})["arena main"]
+
+
+def compare(
+    name: str, dynamic: Any, sizes: dict[str, int], rounds: int, threads: int
+) -> dict[str, Any]:
+    entry = TABLE[name]
+    feeds = entry.feeds(sizes)
+    fixed = ingot.compile(path_of(entry), threads=threads, shapes=entry.shapes(sizes))
+    start = time.perf_counter()
+    dynamic.run(None, feeds)
+    first = 1e3 * (time.perf_counter() - start)
+    for exe in (dynamic, fixed):
+        best_ms(exe, feeds)
+    times = [[best_ms(exe, feeds) for exe in (dynamic, fixed, fixed)] for _ in range(rounds)]
+    arenas = [arena_bytes(exe, sizes) for exe in (dynamic, fixed)]
+    return {"name": name, "sizes": sizes, "rounds_ms": times, "first_ms": first, "arenas": arenas}
+
+
+def cells(result: dict[str, Any]) -> tuple[str, ...]:
+    dynamic, fixed, _ = (statistics.median(t) for t in zip(*result["rounds_ms"]))
+    ratio = statistics.median(d / f for d, f, _ in result["rounds_ms"])
+    noise = statistics.median(a / f for _, f, a in result["rounds_ms"])
+    sizes = " ".join(f"{n}={v}" for n, v in result["sizes"].items())
+    arena = result["arenas"][0] / max(1, result["arenas"][1])
+    more = result["first_ms"] - dynamic
+    numbers = (f"{dynamic:.3f}", f"{fixed:.3f}", f"{ratio:.2f}", f"{noise:.2f}", f"{more:.2f}")
+    return (result["name"], sizes, *numbers, f"{arena:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python benchmarks/dynamic.py")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    results = []
+    for name in given.names or MODELS:
+        dynamic = ingot.compile(path_of(TABLE[name]), threads=given.threads)
+        for sizes in MODELS[name]:
+            results.append(compare(name, dynamic, sizes, given.rounds, given.threads))
+            print("  ".join(cells(results[-1])), flush=True)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print("\n".join(columns([HEAD, *map(cells, results)])))
+
+
+if __name__ == "__main__":
+    main()
