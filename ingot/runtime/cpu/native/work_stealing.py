@@ -3,7 +3,9 @@ until chunks are done. Used by llvm_program.py.
 
 Each thread owns an equal range of 0 … extent-1, split into chunks. It runs its own chunks in order
 and then steals chunks of the other threads, so a slow or busy core does not hold up a launch. The
-result does not depend on which thread runs a chunk, to the bit.
+result does not depend on which thread runs a chunk, to the bit. Every second launch goes through
+its chunks backwards: what the launch before it wrote last is in cache, what it wrote first is not
+if the data exceed the cache.
 
 A thread's queue is one word in shared memory, `launch << QUEUE_BITS | chunks taken`. All threads
 number the launches alike. A word with an older launch number is a range that no thread has begun.
@@ -86,7 +88,12 @@ take:
 got_chunk:
   %chunk_count = mul i64 %threads, %chunks
   %before = mul i64 %victim, %chunks
-  %number = add i64 %before, %taken
+  %last = sub i64 %chunks, 1
+  %mirrored = sub i64 %last, %taken
+  %odd = and i64 %launch, 1
+  %is_odd = icmp ne i64 %odd, 0
+  %position = select i1 %is_odd, i64 %mirrored, i64 %taken
+  %number = add i64 %before, %position
   %number_next = add i64 %number, 1
   %low_scaled = mul i64 %extent, %number
   %high_scaled = mul i64 %extent, %number_next
