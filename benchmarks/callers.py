@@ -72,7 +72,7 @@ def calls_per_second(call: Callable[[], object], callers: int) -> float:
 
 def serve(runtime: str, name: str, callers: int, folder: Path) -> None:
     """The child: one round for each line that it reads."""
-    call = caller_of(runtime, models.make(name, folder))
+    call = caller_of(runtime, models.make(name, folder / runtime))  # each writes its own inputs
     call()
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -86,7 +86,8 @@ def compare(name: str, callers: int, rounds: int, folder: Path) -> tuple[str, ..
     children = [subprocess.Popen([*words, "--serve", r], **pipes) for r in RUNTIMES]  # type: ignore[call-overload]
     found: list[list[float]] = [[], []]
     for child in children:
-        assert child.stdout.readline() == "ready\n", f"{name}: a runtime failed"
+        line = child.stdout.readline()
+        assert line == "ready\n", f"{name}: a runtime failed: {line!r}"
     for _ in range(rounds):
         for child, rates in zip(children, found):
             child.stdin.write("go\n")
