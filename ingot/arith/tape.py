@@ -20,22 +20,24 @@ class Tape:
     """`steps` append to a list that starts with the leaves: constants, then variables."""
 
     def __init__(self, expr: Expr):
-        self._places: dict[object, int] = {}
-        self._leaves: list[int | str] = []
-        self._steps: list[Step] = []
-        leaves: dict[int | str, None] = {}
-        fold(expr, lambda e: leaves.setdefault(_leaf(e)), lambda e, a, b: None)
-        for leaf in leaves:
-            self._places[leaf] = len(self._leaves)
-            self._leaves.append(leaf)
-        self._result = fold(expr, lambda e: self._places[_leaf(e)], self._add)
+        # one walk over the tree, which is long: a leaf has the place ~n until all are known
+        leaves: dict[int | str, int] = {}
+        places: dict[tuple[type, int, int], int] = {}
 
-    def _add(self, e: Binary, a: int, b: int) -> int:
-        key = type(e), a, b
-        if key not in self._places:
-            self._places[key] = len(self._leaves) + len(self._steps)
-            self._steps.append((FOLD[type(e)], a, b))
-        return self._places[key]
+        def leaf(e: Expr) -> int:
+            return leaves.setdefault(_leaf(e), ~len(leaves))
+
+        def step(e: Binary, a: int, b: int) -> int:
+            return places.setdefault((type(e), a, b), len(places))
+
+        result, count = fold(expr, leaf, step), len(leaves)
+
+        def place(n: int) -> int:
+            return ~n if n < 0 else n + count
+
+        self._leaves = list(leaves)
+        self._steps: list[Step] = [(FOLD[kind], place(a), place(b)) for kind, a, b in places]
+        self._result = place(result)
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value; KeyError names an unbound variable."""
