@@ -57,16 +57,26 @@ def test_a_single_thread_gets_one_chunk(native):
 
 def test_own_chunks_come_first_and_in_order(native):
     workers = Threads(native, 2, 4)
-    assert [workers.ask(1, 1, 16) for _ in range(4)] == [(8, 10), (10, 12), (12, 14), (14, 16)]
-    assert workers.ask(0, 1, 16) == (0, 2)
+    assert [workers.ask(1, 2, 16) for _ in range(4)] == [(8, 10), (10, 12), (12, 14), (14, 16)]
+    assert workers.ask(0, 2, 16) == (0, 2)
+
+
+def test_every_second_launch_goes_backwards(native):
+    """What the launch before wrote last is in cache."""
+    workers = Threads(native, 2, 4)
+    for launch in (1, 3):
+        asked = [workers.ask(1, launch, 16) for _ in range(4)]
+        assert asked == [(14, 16), (12, 14), (10, 12), (8, 10)]
+        assert workers.ask(0, launch, 16) == (6, 8)
+        workers = Threads(native, 2, 4)
 
 
 def test_an_idle_thread_steals_what_is_left(native):
     workers = Threads(native, 2, 4)
-    slow = workers.ask(1, 1, 16)
-    quick = [workers.ask(0, 1, 16) for _ in range(8)]
+    slow = workers.ask(1, 2, 16)
+    quick = [workers.ask(0, 2, 16) for _ in range(8)]
     assert quick[-1] is None and quick[4:7] == [(10, 12), (12, 14), (14, 16)]
-    assert workers.ask(1, 1, 16) is None
+    assert workers.ask(1, 2, 16) is None
     assert_whole([slow, *quick[:-1]], 16)
 
 
