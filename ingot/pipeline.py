@@ -68,7 +68,7 @@ def _import(model: Any, s: Session) -> Graph:
     graph = importer.import_model(model, s.store, s.shapes, s.kernels, s.example)
     if s.capacity is None:
         return graph
-    # a state starts empty, and an importer assumes that no dimension is unless it is told
+    # a state starts empty, and an importer assumes that no dimension is unless it is given
     grown = dict.fromkeys(growing_dims(graph, s.state), (0, None))
     shapes = {**grown, **s.shapes}
     return importer.import_model(model, s.store, shapes, s.kernels, s.example) if grown else graph

@@ -67,6 +67,11 @@ def _check_plans(kernel: Kernel) -> None:
         if name not in axes:
             why, hint = f"{kernel.name} has no block {name!r}", f"blocks: {', '.join(axes)}"
             raise _bad_plan(f"a plan of {name!r} cannot be applied", kernel, why, hint)
+        *special, general = plan.variants
+        if special and general.rows is None:
+            why = "variants are chosen by the rows, and the general plan has none"
+            hint = "give its axes as axes=ROWS,LANES, or leave the variants out"
+            raise _bad_plan(f"the plan of {name!r} has variants, but no rows", kernel, why, hint)
         every = [p for variant in plan.variants for p in variant.choices]
         used = [i for p in every for i in (p.rows, p.lanes, *p.k) if i is not None]
         if used and max(used) >= axes[name]:

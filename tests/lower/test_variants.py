@@ -9,10 +9,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ingot
 from ingot import api, pipeline
+from ingot.backends.plan_contractions import plan_kernels
 from ingot.cost.plan import parse_plan
 from ingot.program import interp, ir
 from ingot.program.tables import walk
 from ingot.program.text import parse, show
+from ingot.schedule.table import CPU_RULES
 from ingot.support.errors import IngotError
 from tests.refusal import check
 
@@ -74,11 +76,25 @@ def test_variants_agree_with_numpy_at_every_level(rows: int):
         np.testing.assert_allclose(exe(x)[0], want, rtol=1e-5, atol=1e-5)
 
 
-def test_one_row_gives_the_same_bits_as_a_build_for_one_row():
+def test_one_row_agrees_with_a_build_for_one_row():
     """The variant is the kernel that a static size would have, but for the panel width."""
     x = np.random.default_rng(1).standard_normal((1, 48)).astype(np.float32)
     dynamic, static = (ingot.compile(model("n"), shapes=s)(x)[0] for s in ({}, {"n": 1}))
     np.testing.assert_allclose(dynamic, static, rtol=1e-6)
+
+
+def test_variants_of_a_plan_without_rows_are_refused():
+    """By an edited text: there are no rows to compare with, so the first could never be chosen."""
+    program, _ = stage("dedupe_kernels", model("n"))
+    ((name, kernel),) = program.kernels
+    ((block, _),) = kernel.plans
+    plan = parse_plan("gemm when=rows<=1 axes=0,1 tile=1x2x8 else gemm axes=-,1 tile=1x2x8")
+    edited = ir.replace(kernel, plans=((block, plan),))
+    with pytest.raises(IngotError) as caught:
+        plan_kernels(
+            ir.replace(program, kernels=((name, edited),)), api.make_session().target, CPU_RULES
+        )
+    check(caught.value, "bad-graph", "rows")
 
 
 @pytest.mark.parametrize(
