@@ -25,6 +25,7 @@ from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
+from ingot.passes.split_batch import split_batch
 from ingot.passes.use_winograd import use_winograd
 from ingot.passes.widen_weights import widen_weights
 from ingot.program import ir
@@ -131,6 +132,8 @@ def _legalize(program: ir.Program, s: Session) -> ir.Program:
 
 
 STAGES = (
+    Stage("split_batch", lambda g, s: split_batch(g, s.store, s.target), "graph", "graph",
+          "a loop over micro-batches, where the activations of a whole batch exceed the cache"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
           "contractions of f16 and bf16 in f32, with weights widened when compiling"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",

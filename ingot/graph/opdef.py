@@ -6,7 +6,7 @@ ask the definition (`defn(node).kind`), never the name. The table is here, its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,15 @@ class OpDef:
         lengths are not."""
         return ()
 
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        """The attributes of the operator on `rows` rows (along axis 0) of the operands at positions
+        `batched`, if row i of its result needs no other row of them than row i. None if it mixes
+        rows, or is not known not to. passes/split_batch.py asks."""
+        is_independent = self.kind is Kind.ELEMENTWISE and rows_align(inputs, batched)
+        return attrs if is_independent else None
+
     def may_fold(self, attrs: Attrs) -> bool:
         """Whether constant folding may run the reference."""
         return True
@@ -158,6 +167,17 @@ class OpDef:
     @property
     def has_decompose(self) -> bool:
         return type(self).decompose is not OpDef.decompose
+
+
+def rows_align(inputs: Sequence[Type | None], batched: Collection[int]) -> bool:
+    """Whether axis 0 of the batched operands is axis 0 of what all operands broadcast to, and the
+    other operands have the same value in all its rows."""
+    rank = max(type.rank for type in inputs if type is not None)
+    return rank > 0 and all(
+        type.rank == rank if i in batched else type.rank < rank or arith.is_const(type.shape[0], 1)
+        for i, type in enumerate(inputs)
+        if type is not None
+    )
 
 
 TABLE: dict[str, OpDef] = {}

@@ -7,7 +7,7 @@ by ops/__init__.py. A masked load reads no memory where its mask is false.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 
 import numpy as np
@@ -58,6 +58,13 @@ class Concat(OpDef):
         shape = list(first.shape)
         shape[axis] = sum((t.shape[axis] for t in types[1:]), shape[axis])
         return [TensorType(dtype, common.dims(shape))]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        first = common.tensor_type(self.name, inputs[0])
+        is_inside = common.normalize_axis(self.name, attrs["axis"], first.rank) > 0
+        return attrs if is_inside and len(batched) == len(inputs) else None
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         return [np.concatenate([np.asarray(x) for x in inputs], attrs["axis"])]
@@ -145,6 +152,12 @@ class Pad(OpDef):
                 raise type_error(self.name, f"mode {mode!r} cannot pad the empty axis of {x}")
         return [TensorType(x.dtype, shape)]
 
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        keeps_rows = all(arith.is_const(arith.wrap(attrs[n][0]), 0) for n in ("before", "after"))
+        return attrs if keeps_rows and set(batched) == {0} else None
+
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         out = np.asarray(inputs[0])
         value = inputs[1] if len(inputs) > 1 and inputs[1] is not None else np.zeros((), out.dtype)
@@ -196,6 +209,7 @@ class Pad(OpDef):
         rows: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
             ((3, 4), (1, 0), (0, 2)), ((3, 4), (-1, 2), (2, -1)), ((5,), (7,), (9,)), ((), (), ()),
             ((1, 3), (2, 0), (3, 0)), ((4,), (-2,), (5,)), ((4,), (3,), (-2,)),
+            ((3, 4), (0, 1), (0, 2)),
         ]  # fmt: skip
         found = []
         for mode in MODES:

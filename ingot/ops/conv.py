@@ -8,7 +8,7 @@ loads without masks. Called by graph, lower and front ends through the operator 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,11 @@ class ConvBase(OpDef):
 
     def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
         return max(1, np.asarray(inputs[1]).size)  # multiplications of an output, at most
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        return attrs if set(batched) == {0} else None
 
     def finish(
         self, b: Build, acc: Buffer, bias: Buffer | None, output: TensorType

@@ -9,14 +9,14 @@ reports it, and the formula clamps the index too, because the check may run conc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer
@@ -51,6 +51,13 @@ class Gather(OpDef):
         require_index(self.name, indices)
         axis = common.normalize_axis(self.name, attrs.get("axis", 0), x.rank)
         return [TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        x, _ = common.tensor_types(self.name, inputs, 2)
+        is_inside = common.normalize_axis(self.name, attrs.get("axis", 0), x.rank) > 0
+        return attrs if is_inside and set(batched) == {0} else None
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         x, indices = (np.asarray(v) for v in inputs)

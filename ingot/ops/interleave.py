@@ -8,7 +8,7 @@ rows of channels are contiguous. Called by ops/__init__.py; used by ops/conv_tra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -57,6 +57,11 @@ class Interleave(OpDef):
             if operand.rank != rank or any(a != b for a, b in known if None not in (a, b)):
                 raise type_error(self.name, f"operand {chosen} is {operand}, not {tuple(wanted)}")
         return [TensorType(dtype, (operands[0].shape[0], channels, *sizes))]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        return attrs if len(batched) == len(inputs) else None
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         operands, runs = [np.asarray(x) for x in inputs], attrs["runs"]

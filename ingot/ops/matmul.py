@@ -8,14 +8,23 @@ Called by graph, lower and front ends through the operator table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, SizeMismatch, register, type_error
+from ingot.graph.opdef import (
+    Attrs,
+    Kind,
+    OpDef,
+    Sample,
+    SizeMismatch,
+    register,
+    rows_align,
+    type_error,
+)
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build, identity
@@ -108,6 +117,14 @@ class MatMul(OpDef):
         if dtype.is_bool:
             raise type_error(self.name, "bool is not supported", "cast to an integer first")
         return [TensorType(result_dtype(dtype), matmul_shape(self.name, a.shape, b.shape))]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        a, b = tensor_types(self.name, inputs, 2)
+        if set(batched) == {0} and b.rank == 2:
+            return attrs if a.rank >= 2 else None  # rows of the left operand
+        return attrs if max(a.rank, b.rank) > 2 and rows_align(inputs, batched) else None
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         a, b = inputs

@@ -9,7 +9,7 @@ index tensor are in gather.py; those with masked loads in slicing.py and concat_
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -148,6 +148,15 @@ class Reshape(Move):
             raise common.run_failed(UNEQUAL)
         return [x.reshape(shape).copy()]
 
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        (x,) = common.tensor_types(self.name, inputs, 1)
+        shape = attrs["shape"]
+        if not shape or not common.same_dim(x.shape[0], shape[0]):
+            return None
+        return {**attrs, "shape": (rows, *shape[1:])}
+
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
         source: list[arith.Expr] = [arith.Const(0)] * x.rank
         for into, outof in matching_groups(x.shape, shape):
@@ -195,6 +204,11 @@ class Transpose(Move):
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         return [np.transpose(np.asarray(inputs[0]), attrs["perm"])]  # a view, copied when stored
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        return attrs if attrs["perm"][0] == 0 else None
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
         index = dict(zip(attrs["perm"], point))

@@ -9,7 +9,7 @@ table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Value
-from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
+from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, rows_align, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
@@ -146,6 +146,12 @@ class RowNorm(OpDef):
         if any(broadcast_shapes(x.shape, p.shape) != x.shape for p in params):
             raise type_error(self.name, f"scale or bias does not broadcast to {x}")
         return [TensorType(x.dtype, x.shape)]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        x = tensor_type(self.name, inputs[0])
+        return attrs if 0 not in self.axes(attrs, x.rank) and rows_align(inputs, batched) else None
 
     def axes(self, attrs: Attrs, rank: int) -> tuple[int, ...]:
         return tuple(range(normalize_axis(self.name, attrs.get("axis", -1), rank), rank))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,11 @@ class Pool(OpDef):
 
     def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
         return PYTHON_WORK * math.prod(attrs["kernel"])
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        return attrs
 
     def element(self, x: Expr, attrs: Attrs) -> Expr:
         return x

@@ -7,7 +7,7 @@ and front ends through the operator table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ingot.dtypes import DType
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Value
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr
@@ -91,6 +91,15 @@ class Quantised(OpDef):
             fits = scale.rank == x.rank and all(map(same_dim, scale.shape, want))
         if not fits:
             raise type_error(self.name, f"scale {scale} does not fit axis {axis} of {x}")
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        x, scale = (tensor_type(self.name, t) for t in inputs[:2])
+        if set(batched) != {0} or attrs.get("block", 0):
+            return None
+        is_equal = not scale.rank or normalize_axis(self.name, attrs.get("axis", 1), x.rank) > 0
+        return attrs if is_equal else None
 
 
 @register

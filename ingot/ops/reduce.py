@@ -7,7 +7,7 @@ through the operator table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -109,6 +109,12 @@ class Reduction(OpDef):
             raise type_error(self.name, "bool is not supported", "cast to an integer first")
         axes = self.axes_of(attrs, x.rank)
         return [TensorType(x.dtype, reduced_shape(x.shape, axes, attrs.get("keepdims", True)))]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        (x,) = tensor_types(self.name, inputs, 1)
+        return attrs if 0 not in self.axes_of(attrs, x.rank) else None
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         x = inputs[0]

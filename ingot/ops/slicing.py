@@ -8,7 +8,7 @@ outside the tensor is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ingot.arith import expr as arith
 from ingot.arith.bounds import prove
 from ingot.arith.interval import Interval
 from ingot.graph.opdef import Attrs, Sample, register, type_error
-from ingot.graph.types import Dim, TensorType
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr
@@ -49,6 +49,16 @@ class SliceOp(Move):
                     f"slice {bounds[:3]} is out of bounds for axis {axis} of size {extent}",
                 )
         return sizes
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        (x,) = common.tensor_types(self.name, inputs, 1)
+        start, size, step = (arith.wrap(attrs[n][0]) for n in NAMES)
+        is_whole = arith.is_const(start, 0) and arith.is_const(step, 1)
+        if not is_whole or not common.same_dim(size, x.shape[0]):
+            return None
+        return {**attrs, "sizes": (rows, *attrs["sizes"][1:])}
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         out = np.asarray(inputs[0])
@@ -89,7 +99,7 @@ class SliceOp(Move):
         rows = [
             ((3, 4), (1, 0), (2, 4), (1, 1)), ((5, 4), (4, 3), (3, 2), (-2, -3)),
             ((5, 2), (0, 1), (0, 1), (1, 1)), ((7,), (6,), (7,), (-1,)),
-            ((0, 3), (0, 1), (0, 2), (1, 1)), ((), (), (), ()),
+            ((0, 3), (0, 1), (0, 2), (1, 1)), ((), (), (), ()), ((3, 5), (0, 4), (3, 2), (1, -2)),
         ]  # fmt: skip
         found = []
         for shape, starts, sizes, steps in rows:

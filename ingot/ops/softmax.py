@@ -7,7 +7,7 @@ stays in cache), otherwise reductions and element-wise operators. Called through
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Value
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr
@@ -45,6 +45,12 @@ class RowSoftmax(OpDef):
         check_floats(self.name, x)
         normalize_axis(self.name, attrs.get("axis", -1), x.rank)
         return [TensorType(x.dtype, x.shape)]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        (x,) = tensor_types(self.name, inputs, 1)
+        return attrs if normalize_axis(self.name, attrs.get("axis", -1), x.rank) > 0 else None
 
     def row_term(self, total: Expr) -> Expr:
         """A function of the row's sum of exp(x - max), computed once for each row."""

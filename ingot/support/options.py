@@ -41,6 +41,7 @@ FEATURES: dict[str, str] = {
     "scale_weights": "scale a convolution's weights and not its input, where they are fewer",
     "sink_reshapes": "sink reshapes below element-wise operators, for epilogue fusion",
     "small_m_gemm": "read B of a small-M GEMM in place, without packing it into panels",
+    "split_batch": "a loop over micro-batches, where a batch's activations exceed the cache",
     "transpose_tiles": "transpose in tiles, in registers",
     "winograd": "3 x 3 convolutions by Winograd F(2x2, 3x3), where a gain is predicted",
 }
