@@ -28,7 +28,7 @@ from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.results import Results
-from ingot.runtime.sizes import Sizes, refuse_unknown, solve
+from ingot.runtime.sizes import Sizes, prepare, refuse_unknown, solve
 from ingot.runtime.state import State
 from ingot.runtime.versions import Versions
 from ingot.support.errors import IngotError
@@ -63,6 +63,7 @@ class Executable:
             dtype if port.device == HOST else None
             for port, dtype in zip(package.inputs, self._in_dtypes)
         ]
+        prepare(package)
         self._results = Results(package)
         self._solved: dict[tuple, Sizes] = {}  # by length of the state and shapes of the inputs
         self._measured: tuple[Mapping[str, int], list[float]] = {}, []  # sizes, µs of each launch

@@ -39,6 +39,17 @@ def refuse_unknown(package: Package, given: Iterable[str]) -> None:
         raise IngotError("bad-option", f"no dynamic dimension is called {unknown}", hint=hint)
 
 
+def prepare(package: Package) -> None:
+    """Compile the expressions that `solve` evaluates: otherwise the first call would, in some
+    milliseconds."""
+    if any(symbol.source == "input" for symbol in package.symbols):
+        definitions(package.offsets)
+        for size in (*(a.size_bytes for a in package.arenas), package.scratch_bytes):
+            tape(size)
+        if package.work_ns is not None:
+            tape(package.work_ns)
+
+
 def solve(package: Package, shapes: Sequence[Shape], length: int = 0) -> Sizes:
     """`length`: rows in use of the states before the run."""
     values = _bind(package.inputs, shapes)
