@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench bench-trained micro zoo clean long math-long aarch64
+.PHONY: demo test bench bench-trained conformance micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ bench-trained: $(VENV)/.test
 # compare every zoo model with ONNX Runtime (long); some: make zoo MODELS="magika unet"
 zoo: $(VENV)/.test
 	$(BIN)/python -m benchmarks.zoo.compare --table $(MODELS)
+
+# ONNX's own test suite through Ingot; some: make conformance CASES=resize
+conformance: $(VENV)/.test
+	$(BIN)/python -m tests.conformance.run --match "$(CASES)"
 
 # tests that are too long for every change
 long: $(VENV)/.test aarch64

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ingot.arith import expr as arith
 from ingot.frontends.onnx.registry import Importer, OnnxNode
+from ingot.graph.ir import Value
 from ingot.support.errors import IngotError
 
 
@@ -27,6 +29,22 @@ def axes_of(node: OnnxNode, axes: Sequence[int], rank: int) -> list[int]:
     if len(set(found)) != len(found):
         raise bad_model(node, f"duplicate axis in axes {list(axes)}")
     return found
+
+
+def runtime_operand(ctx: Importer, node: OnnxNode, index: int) -> Value | None:
+    """An operand whose elements are known only when the model runs; None if they are constant or
+    the operand is absent."""
+    value = ctx.optional(node, index)
+    return value if value is not None and ctx.known(node, index) is None else None
+
+
+def number_of_axes(ctx: Importer, node: OnnxNode, axes: Value) -> int:
+    """Of axes that are known when running: the rank of the result depends on their number."""
+    count = arith.as_int(axes.tensor.numel)
+    if count is None:
+        why = "the number of axes is known only when running"
+        raise ctx.unsupported(node, why, "give the operand of axes a fixed size")
+    return count
 
 
 def known_ints(ctx: Importer, node: OnnxNode, index: int, what: str) -> list[int] | None:

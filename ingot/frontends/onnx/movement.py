@@ -23,8 +23,17 @@ from ingot.frontends.common.elements import (
     scalar,
     tidy,
 )
-from ingot.frontends.onnx.common import axes_of, axis_of, bad_model, known_int, known_ints
+from ingot.frontends.onnx.common import (
+    axes_of,
+    axis_of,
+    bad_model,
+    known_int,
+    known_ints,
+    number_of_axes,
+    runtime_operand,
+)
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
+from ingot.frontends.onnx.runtime_axes import RuntimeAxes, with_named, without_named
 from ingot.graph.ir import Value
 from ingot.graph.opdef import SizeMismatch
 from ingot.ops.common import same_dim
@@ -130,7 +139,12 @@ def squeeze_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Squeeze", since=13)
 def squeeze(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [squeezed(ctx, node, known_ints(ctx, node, 1, "the axes"))]
+    axes = runtime_operand(ctx, node, 1)
+    if axes is None:
+        return [squeezed(ctx, node, known_ints(ctx, node, 1, "the axes"))]
+    x, count = ctx.value(node, 0), number_of_axes(ctx, node, axes)
+    chosen = RuntimeAxes(ctx, axes, x.tensor.rank)
+    return [without_named(ctx, x, chosen, x.tensor.rank - count)]
 
 
 def squeezed(ctx: Importer, node: OnnxNode, axes: Sequence[int] | None) -> Value:
@@ -169,7 +183,12 @@ def unsqueeze_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Unsqueeze", since=13)
 def unsqueeze(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [unsqueezed(ctx, node, known_ints(ctx, node, 1, "the axes") or [])]
+    axes = runtime_operand(ctx, node, 1)
+    if axes is None:
+        return [unsqueezed(ctx, node, known_ints(ctx, node, 1, "the axes") or [])]
+    x = ctx.value(node, 0)
+    rank = x.tensor.rank + number_of_axes(ctx, node, axes)
+    return [with_named(ctx, x, RuntimeAxes(ctx, axes, rank))]
 
 
 def unsqueezed(ctx: Importer, node: OnnxNode, axes: Sequence[int]) -> Value:

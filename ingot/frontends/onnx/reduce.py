@@ -1,18 +1,26 @@
 """ONNX converters of the reduce family: Reduce*, ArgMax, ArgMin, CumSum, TopK.
 
 In: ONNX nodes. Out: nodes of ops/reduce.py and ops/ordered.py. Called by walker. Axes are an
-attribute in old opsets, a constant operand in new ones.
+attribute in old opsets, an operand in new ones; mostly it is constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import cast
-from ingot.frontends.onnx.common import axes_of, known_int, known_ints
+from ingot.frontends.onnx.common import (
+    axes_of,
+    known_int,
+    known_ints,
+    number_of_axes,
+    runtime_operand,
+)
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
+from ingot.frontends.onnx.runtime_axes import RuntimeAxes, around_axis, split_pairs, without_named
 from ingot.graph.ir import Value
 
 # ONNX name → (operator, the opset from which axes are an operand)
@@ -39,6 +47,9 @@ def by_attribute(op: str) -> Converter:
 
 def by_operand(op: str) -> Converter:
     def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        axes = runtime_operand(ctx, node, 1)
+        if axes is not None:
+            return [reduced_at_run_time(ctx, node, op, axes)]
         return [reduced(ctx, node, op, known_ints(ctx, node, 1, "the axes"))]
 
     return convert
@@ -51,11 +62,29 @@ def reduced(ctx: Importer, node: OnnxNode, op: str, given: Sequence[int] | None)
     axes = sorted(axes_of(node, given or (), rank))
     if not axes and not node.attr("noop_with_empty_axes", 0):
         axes = list(range(rank))
-    keepdims = bool(node.attr("keepdims", 1))
-    if op in FLOAT_ONLY and not x.dtype.is_float:  # integers are cast to float and back
+    return reduction(ctx, op, x, axes, bool(node.attr("keepdims", 1)))
+
+
+def reduction(ctx: Importer, op: str, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
+    """Where the operator needs floats, integers are cast to float and back."""
+    if op in FLOAT_ONLY and not x.dtype.is_float:
         wide = ctx.g.add(op, [cast(ctx, x, FLOAT_ONLY[op])], axes=axes, keepdims=keepdims)
         return cast(ctx, wide, x.dtype)
     return ctx.g.add(op, [x], axes=axes, keepdims=keepdims)
+
+
+def reduced_at_run_time(ctx: Importer, node: OnnxNode, op: str, axes: Value) -> Value:
+    """The axes are a value: how many there are is known, and so is the rank of the result."""
+    x, count = ctx.value(node, 0), number_of_axes(ctx, node, axes)
+    if not count:
+        return reduced(ctx, node, op, ())
+    rank = x.tensor.rank
+    chosen = RuntimeAxes(ctx, axes, rank)
+    pairs = split_pairs(ctx, x, chosen)
+    made = reduction(ctx, op, pairs, tuple(range(1, 2 * rank, 2)), keepdims=False)
+    if node.attr("keepdims", 1):
+        return made
+    return without_named(ctx, made, chosen, rank - count)
 
 
 for name, (operator, since_operand) in REDUCTIONS.items():
@@ -81,10 +110,13 @@ onnx_op("ArgMin")(arg_reduction("argmin"))
 
 @onnx_op("CumSum")
 def cumsum(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    axis = known_int(ctx, node, 1, "the axis", 0)
-    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
-    x = ctx.value(node, 0)
-    return [ctx.g.add("cumsum", [x], axis=axis, exclusive=exclusive, reverse=reverse)]
+    attrs: Any = {name: bool(node.attr(name, 0)) for name in ("exclusive", "reverse")}
+    x, axis = ctx.value(node, 0), runtime_operand(ctx, node, 1)
+    if axis is None:
+        axis_number = known_int(ctx, node, 1, "the axis", 0)
+        return [ctx.g.add("cumsum", [x], axis=axis_number, **attrs)]
+    made = ctx.g.add("cumsum", [around_axis(ctx, x, axis)], axis=1, **attrs)
+    return [ctx.g.add("reshape", [made], shape=x.shape)]
 
 
 @onnx_op("TopK")

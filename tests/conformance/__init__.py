@@ -1,0 +1,1 @@
+"""ONNX's own test suite, run through Ingot: `make conformance`."""
