@@ -145,12 +145,12 @@ class _Expand:
             return x
         if narrow.is_narrow_float(source):
             return self.cast(self.widen(x), dtype, mode)
+        if narrow.is_narrow_int(source):
+            return self.cast(_byte(x), dtype, mode)
         if narrow.is_narrow_float(dtype):
             return self.to_narrow(x, dtype, mode == "saturate")
         if _is_modular(source, dtype, mode):
             return self.cast(narrow.modular_int(x), dtype, mode)
-        if narrow.is_narrow_int(source) and not dtype.is_float:
-            return self.cast(_byte(x), dtype, mode)
         if narrow.is_narrow_int(dtype):
             return self.to_narrow_int(x, dtype)
         return x.to(dtype, mode)
@@ -171,8 +171,10 @@ class _Expand:
 
 
 def _byte(x: V) -> V:
-    """A sub-byte integer as the byte that stores it."""
-    return x.to(dtypes.i8 if x.dtype.is_signed else dtypes.u8)
+    """The value of a sub-byte integer as i8 or u8. The caller's arrays leave the other bits of its
+    byte undefined (ml_dtypes has stored zeros there, and copies of the sign)."""
+    wide = dtypes.i8 if x.dtype.is_signed else dtypes.u8
+    return narrow.wrapped_int(x.to(wide), x.dtype).to(wide)
 
 
 def _is_modular(source: DType, dtype: DType, mode: str) -> bool:

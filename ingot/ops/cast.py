@@ -67,6 +67,9 @@ class Cast(OpDef):
         wide = np.array([0, 1, -1, 127, 128, 255, 256, -129, 2**31, -(2**40)])
         found += [Sample((wide,), {"to": to}) for to in targets]
         found += [Sample((common.bools(2, 3),), {"to": to}) for to in targets]
+        for kind in (dtypes.i4, dtypes.u4, dtypes.of("i2"), dtypes.of("u2")):
+            every = np.arange(1 << kind.bits).astype(np.uint8).view(kind.numpy)
+            found += [Sample((every,), {"to": to}) for to in targets]
         found.append(Sample((np.array([1.5, -2.5, 300.0, -129.0], np.float32),),
                             {"to": dtypes.i8, "mode": "wrap"}))  # fmt: skip
         found.append(Sample((common.scalar(-3.99),), {"to": dtypes.i32}))

@@ -2,7 +2,7 @@
 
     python -m tests.conformance.run                   all cases; compares with results.json
     python -m tests.conformance.run --match conv      cases whose name contains a word
-    python -m tests.conformance.run --update          writes results.json
+    python -m tests.conformance.run --gaps --update   cases that did not pass; writes results.json
 
 In: nothing. Out: a table of cases passed and gaps, and the exit code 1 where a case differs from
 what results.json says of it.
@@ -95,12 +95,16 @@ def run_all(names: list[str], show: bool = False) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--match", default="", help="only cases whose name contains this")
+    parser.add_argument("--gaps", action="store_true", help="only cases that did not pass")
     parser.add_argument("--update", action="store_true", help="write results.json")
     parser.add_argument("--show", action="store_true", help="print each case")
     args = parser.parse_args()
     from tests.conformance.cases import names
 
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     chosen = [name for name in names() if args.match in name]
+    if args.gaps:
+        chosen = [name for name in chosen if known.get(name) != "passed"]
     start = time.perf_counter()
     found = run_all(chosen, args.show)
     passed = sum(result == "passed" for result in found.values())
@@ -108,9 +112,8 @@ def main() -> int:
     for reason, count in Counter(r for r in found.values() if r != "passed").most_common(40):
         print(f"{count:5} {reason}")
     if args.update:
-        RESULTS.write_text(json.dumps(found, indent=0) + "\n")
+        RESULTS.write_text(json.dumps(dict(sorted({**known, **found}.items())), indent=0) + "\n")
         return 0
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     changed = [n for n, r in found.items() if (r == "passed") != (known.get(n) == "passed")]
     for name in changed:
         print(f"differs from results.json: {name}: {found[name]}")

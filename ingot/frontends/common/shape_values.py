@@ -29,6 +29,7 @@ from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Node, Value, make_attrs, replace
 from ingot.graph.opdef import Kind, lookup
 from ingot.graph.types import Symbol, tensor
+from ingot.support import options
 from ingot.support.errors import IngotError
 
 MAX_ELEMENTS = 1024  # elements of an integer tensor that is evaluated; heuristic
@@ -265,8 +266,9 @@ class ShapeValues:
         return elements.table.get(node.op)
 
     def _fold(self, node: Node) -> list[np.ndarray] | None:
-        """Constant folding with the operator's reference, if all operands are small constants."""
-        if any(node.subgraphs) or not node.inputs:
+        """Constant folding with the operator's reference, if all operands are small constants and
+        folding is not switched off. Sizes are then still evaluated, as expressions."""
+        if any(node.subgraphs) or not node.inputs or not options.current().fold_limit_bytes:
             return None
         operands = [None if v is None else self.numbers(v) for v in node.inputs]
         if any(v is not None and o is None for v, o in zip(node.inputs, operands)):

@@ -2,12 +2,13 @@
 
 In: a ModelProto. Out: the function body of a node, or None; one error with all missing operators.
 Called by walker. A standard operator without a converter is replaced by the function body of its
-schema, if that body is independent of types and all its operators can be imported.
+schema. Some schemas build it from the node and the types of its operands; their operators are then
+looked at when the body is walked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -25,6 +26,7 @@ from ingot.graph.ir import ConstRef
 from ingot.support.errors import IngotError
 
 Function = onnx.FunctionProto
+Types = Sequence[onnx.TypeProto]  # of operands; of an absent one without a kind
 Key = tuple[str, str, str]  # domain, name, overload
 
 SHOWN_NAMES = 5  # node names listed in an error for each missing operator
@@ -72,7 +74,13 @@ class Library:
     def local_body(self, proto: onnx.NodeProto) -> Function | None:
         return self.local.get((_standard(proto.domain), proto.op_type, proto.overload))
 
-    def body(self, proto: onnx.NodeProto, node: OnnxNode) -> Function | None:
+    def body(
+        self,
+        proto: onnx.NodeProto,
+        node: OnnxNode,
+        frame: Frame,
+        types_of: Callable[[OnnxNode], Types],
+    ) -> Function | None:
         """The function that a node calls: the model's own, or the standard's if there is no
         converter. A user's kernel takes precedence over both."""
         if self.hooks.lookup(node.domain, node.op) is not None:
@@ -80,7 +88,8 @@ class Library:
         local = self.local_body(proto)
         if local is not None or registry.lookup(node.domain, node.op, node.opset) is not None:
             return local
-        return standard_body(node.domain, node.op, node.opset)
+        found = standard_body(node.domain, node.op, node.opset)
+        return found or typed_body(with_attributes(proto, frame, node.where), node, types_of(node))
 
     def converter(self, node: OnnxNode) -> Converter | None:
         hooked = self.hooks.lookup(node.domain, node.op)
@@ -184,7 +193,13 @@ def is_importable(domain: str, op: str, opset: int) -> bool:
     """Whether an operator can be imported: by a converter, or by its importable function body."""
     if registry.lookup(domain, op, opset) is not None:
         return True
-    return standard_body(domain, op, opset) is not None
+    schema = schema_of(domain, op, opset)
+    return _is_built(schema) or standard_body(domain, op, opset) is not None
+
+
+def _is_built(schema: defs.OpSchema | None) -> bool:
+    """Does the schema build a function body from a node and its types?"""
+    return schema is not None and schema.has_context_dependent_function  # type: ignore[attr-defined]
 
 
 @cache
@@ -199,6 +214,37 @@ def standard_body(domain: str, op: str, opset: int) -> Function | None:
     if (domain, op) in inner or any(True for n in body.node for _ in graphs_of(n)):
         return None
     return body if all(is_importable(d, o, versions.get(d, 1)) for d, o in inner) else None
+
+
+def with_attributes(proto: onnx.NodeProto, frame: Frame, where: str) -> onnx.NodeProto:
+    """A node with the values of attributes that refer to those of the function's call."""
+    made = onnx.NodeProto()
+    made.CopyFrom(proto)
+    del made.attribute[:]
+    for name, attribute in attributes_of(proto, frame, where).items():
+        made.attribute.add().CopyFrom(attribute)
+        made.attribute[-1].name = name
+    return made
+
+
+def typed_body(proto: onnx.NodeProto, node: OnnxNode, types: Types) -> Function:
+    """The body that the operator's schema builds for this node, from the types of its operands."""
+    schema = schema_of(node.domain, node.op, node.opset)
+    if schema is None or not _is_built(schema):  # in a body that was built: check_all saw the rest
+        what = f"the operator {node.op}, of which this one is made, is not supported"
+        hint = how_to_hook([(node.domain, node.op)])
+        raise IngotError("unsupported-op", what, where=node.where, hint=hint)
+    make = schema.get_context_dependent_function  # type: ignore[attr-defined]
+    made = make(proto.SerializeToString(), [type.SerializeToString() for type in types])
+    body = Function.FromString(made)
+    if not body.node:
+        what = f"the standard defines no body of {node.op} for these operands"
+        raise IngotError("unsupported-op", what, where=node.where)
+    if "" not in {_standard(imported.domain) for imported in body.opset_import}:
+        is_own = not node.domain  # a body of another domain is written in today's operators
+        version = schema.since_version if is_own else defs.onnx_opset_version()
+        body.opset_import.add(domain="", version=version)
+    return body
 
 
 def _context_free_body(schema: defs.OpSchema) -> Function | None:

@@ -33,7 +33,7 @@ from ingot.frontends.onnx.node_order import (
 )
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import OnnxNode, SubGraph
-from ingot.frontends.onnx.tensors import sparse_to_array, to_array
+from ingot.frontends.onnx.tensors import sparse_to_array, to_array, type_proto
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
 from ingot.graph.types import Symbol
@@ -85,7 +85,7 @@ class Walker:
         for index in order_nodes(nodes, frame, given, self._is_in_outer_scope):
             proto = nodes[index]
             node = bare_node(proto, index, frame)
-            body = self.library.body(proto, node)
+            body = self.library.body(proto, node, frame, self._operand_types)
             if body is not None:
                 self._call(body, proto, node)
             else:
@@ -133,6 +133,11 @@ class Walker:
             self.g.nodes[start:] = [_renamed(n, renamed) for n in self.g.nodes[start:]]
         return named
 
+    def _operand_types(self, node: OnnxNode) -> list[onnx.TypeProto]:
+        """The operands' types as the standard writes them."""
+        operands = [self.optional(node, i) for i in range(len(node.inputs))]
+        return [onnx.TypeProto() if v is None else type_proto(v.type) for v in operands]
+
     def _call(self, function: Function, proto: onnx.NodeProto, node: OnnxNode) -> None:
         """Inline a function call: the body is imported in its own scope."""
         frame = self.library.call_frame(function, proto, self.scope.frame)
@@ -149,12 +154,13 @@ class Walker:
         caller, self.scope = self.scope, inside
         try:
             self._walk_nodes(nodes, list(inside.values))
-            made = [self._find(name, node) for name in function.output[: len(node.outputs)]]
+            pairs = zip(function.output, node.outputs)
+            made = [self._find(name, node) if wanted else None for name, wanted in pairs]
         finally:
             self.scope = caller
         self.g.origin = node.where
         for name, value in zip(node.outputs, made):
-            if name:
+            if value is not None:
                 caller.values[name] = value
 
     def _output(self, name: str, earlier: Sequence[Value], where: str) -> Value:

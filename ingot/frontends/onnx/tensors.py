@@ -13,9 +13,11 @@ import numpy as np
 import onnx
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.frontends.common.limits import check_rank, check_size
 from ingot.frontends.onnx.loading import Source
+from ingot.graph.types import TensorType
 from ingot.graph.types import tensor as tensor_type
 from ingot.support.errors import IngotError
 
@@ -53,6 +55,12 @@ def dtype_of(code: int, where: str) -> DType:
         where=where,
         hint="supported are integers, floats and bool" if known else "",
     )
+
+
+def type_proto(type: TensorType) -> onnx.TypeProto:
+    """A type as the standard writes it; sizes that are expressions are left open."""
+    code = next(code for code, dtype in DTYPES.items() if dtype is type.dtype)
+    return onnx.helper.make_tensor_type_proto(code, [arith.as_int(size) for size in type.shape])
 
 
 def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.ndarray:

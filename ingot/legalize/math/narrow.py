@@ -1,7 +1,7 @@
 """Narrow types without hardware arithmetic: conversion to and from f32 (or i8) by bits.
 
 bf16, float8, float4 and, without an instruction for it, f16: decoding is exact, encoding rounds
-once, to nearest even. i4, u4, i2, u2 are stored one to a byte, sign- or zero-extended.
+once, to nearest even. i4, u4, i2, u2 are stored one to a byte, whose other bits are undefined.
 """
 
 from __future__ import annotations
