@@ -23,6 +23,7 @@ LEVELS: dict[str, int] = {
     "legalize": 7, "plan": 7, "codegen": 7, "build_requests": 7,
     "backends": 8,
     "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "build_worker": 10, "": 10,
+    "onnx_backend": 11,
 }  # fmt: skip
 
 # within a level: who may look at whom, and why
