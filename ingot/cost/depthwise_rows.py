@@ -23,13 +23,17 @@ from ingot.cost.tile import Tile
 from ingot.dtypes import DType
 from ingot.target import Target
 
-MAX_UNROLL_TAPS = 16  # rows of a window that are unrolled, fewer than this; heuristic
+MAX_UNROLL_TAPS = 31  # rows of a window that are unrolled, at most; heuristic
 MAX_LANE_STRIDE = 2  # columns from lane to lane: two loads and a shuffle make such a vector
 MIN_LANES = 4  # of the narrower vectors that are tried; heuristic
 MAX_VECTORS = 4  # vectors of a tile's row, at most; heuristic
 # Copied bytes from which the first are in L1 when they are read: with fewer, loads wait for the
 # store buffer (64 stores on Zen 4). Measured: four 7 x 7 maps at a time are 10 % faster than one.
 COPIED_BYTES = 2048
+# FMAs of a map that a core overlaps with those of the next one (reorder buffers have 224 to 512
+# instructions). Measured, 7 x 7 maps, two in a tile: windows of 3 x 3 are 8 % slower (63 FMAs), of
+# 5 x 5 are 6 % faster (175).
+OVERLAPPED_FMAS = 128
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,12 @@ def decide_depthwise_rows(c: Contraction, target: Target) -> list[ContractionPla
     window, k = found
     tile = map_tile(window, c.dtype, target)
     channels = c.outer[0] if c.batch_loops == 1 else None
-    count = _channels_per_copy(window, tile, channels, c.dtype.storage_bytes, target.cores)
+    together = _maps_per_tile(window, tile, channels, target)
+    count = _maps_per_copy(window, tile, channels, c.dtype.storage_bytes, target.cores, together)
     return [
         ContractionPlan(
             "depthwise_rows", c.rows, c.lanes, k if len(k) > 1 else (), tile,
-            blocking=None if count == 1 else Blocking("channels_copied", (count,)),
+            blocking=Blocking("maps", (count, together)),
             k_unroll=window.taps[0], tail="pad",
         )
     ]  # fmt: skip
@@ -87,21 +92,24 @@ def _fits(window: MapWindow, dtype: DType, target: Target) -> bool:
     """Are windows and maps of sizes that this algorithm is for?"""
     if target.lanes(dtype) < MIN_LANES or 1 in window.sizes:
         return False
-    is_window = 1 not in window.taps and window.taps[0] < MAX_UNROLL_TAPS
-    is_window = is_window and window.strides[1] <= MAX_LANE_STRIDE
+    is_window = window.taps[0] <= MAX_UNROLL_TAPS and window.strides[1] <= MAX_LANE_STRIDE
     copied = math.prod(window.span(axis, window.sizes[axis]) for axis in (0, 1))
     room = target.caches[min(1, len(target.caches) - 1)] * cost.L2_FRACTION
     return is_window and copied * dtype.storage_bytes <= room
 
 
 def _tiles(window: MapWindow, dtype: DType, target: Target) -> Iterator[Tile]:
-    full, registers = target.lanes(dtype), target.vector_registers
-    # the weights of a window's column stay in registers, or half of the registers accumulate
-    most = max(registers - cost.RESERVED_REGISTERS - window.taps[0], registers // 2)
+    full, most = target.lanes(dtype), _most_accumulators(window, target)
     for lanes in (full // 2, full):
         for vectors in range(1, MAX_VECTORS + 1) if lanes >= MIN_LANES else ():
             for rows in range(min(most // vectors, window.sizes[0]), 0, -1):
                 yield Tile(rows, vectors, lanes)
+
+
+def _most_accumulators(window: MapWindow, target: Target) -> int:
+    """The weights of a window's column stay in registers, or half of the registers accumulate."""
+    registers = target.vector_registers
+    return max(registers - cost.RESERVED_REGISTERS - window.taps[0], registers // 2)
 
 
 def _map_cycles(window: MapWindow, tile: Tile, dtype: DType, target: Target) -> float:
@@ -148,37 +156,56 @@ def _channels_last_cycles(window: MapWindow, channels: int, dtype: DType, target
     return compute + copy + moved_bytes / target.machine.cache_bytes_per_cycle[-1]
 
 
-def _channels_per_copy(
-    window: MapWindow, tile: Tile, channels: int | None, element_bytes: int, cores: int
+def _maps_per_tile(window: MapWindow, tile: Tile, channels: int | None, target: Target) -> int:
+    """Two maps share a tile where the sums of one are too few to hide the latency of an FMA."""
+    core, sums = target.machine.core, tile.rows * tile.vectors
+    is_latency_bound = sums < core.fma_ports * core.fma_latency_cycles
+    is_latency_bound = is_latency_bound and sums * math.prod(window.taps) > OVERLAPPED_FMAS
+    fits = 2 * sums <= _most_accumulators(window, target)
+    return 2 if is_latency_bound and fits and channels is not None and channels % 2 == 0 else 1
+
+
+def _maps_per_copy(
+    window: MapWindow, tile: Tile, channels: int | None, element_bytes: int, cores: int, step: int
 ) -> int:
-    """Maps that a thread copies before it convolves them: a divisor of the channels."""
+    """Maps that a thread copies before it convolves them: a divisor of the channels, a multiple of
+    `step`."""
     rows = -(-window.sizes[0] // tile.rows) * tile.rows
     map_bytes = window.span(0, rows) * window.span(1, window.sizes[1]) * element_bytes
     if channels is None:
-        return 1
+        return step
     most = min(COPIED_BYTES // map_bytes, channels // (4 * cores))
-    return next((n for n in range(most, 1, -1) if channels % n == 0), 1)
+    counts = range(most - most % step, step, -step)
+    return next((n for n in counts if channels % n == 0), step)
 
 
 def _map_window(c: Contraction) -> tuple[MapWindow, tuple[int, ...]] | None:
     """The window over a row-major map, and the order of its reduce axes: the columns of the window,
-    then its rows. None where the contraction is none, or a size is dynamic."""
+    then its rows. None where the map is channels-last, so that the weights differ from lane to
+    lane, or where a size is dynamic."""
     if c.window is None or c.window.sliding is None or c.rows is None:
         return None
-    by_rows, by_lanes = (
-        next((dict(strides) for strides in c.window.sliding if axis in dict(strides)), {})
-        for axis in (c.rows, c.lanes)
-    )
-    extents = {axis: c.extents[axis] for axis in (*by_rows, *by_lanes, *c.k)}
-    sizes = {axis: n for axis, n in extents.items() if n is not None}
-    down, across = ([a for a in x if a in c.k and extents[a] != 1] for x in (by_rows, by_lanes))
-    if len(down) != 1 or len(across) != 1 or len(sizes) < len(extents):
-        return None  # along the lanes of a channels-last map no window slides
-    if len(by_rows) != 2 or len(by_lanes) != 2 or min(*by_rows.values(), *by_lanes.values()) < 1:
+    weights = [load for load in c.window.loads if load != c.window.sliding]
+    if any(c.lanes in dict(strides) for load in weights for strides in load):
         return None
-    window = MapWindow(
-        (sizes[c.rows], sizes[c.lanes]), (sizes[down[0]], sizes[across[0]]),
-        (by_rows[c.rows], by_lanes[c.lanes]), (by_rows[down[0]], by_lanes[across[0]]),
-    )  # fmt: skip
+    found = [_along(c, axis) for axis in (c.rows, c.lanes)]
+    rows, columns = c.extents[c.rows], c.extents[c.lanes]
+    if rows is None or columns is None or found[0] is None or found[1] is None:
+        return None
+    (taps_y, stride_y, gap_y, down), (taps_x, stride_x, gap_x, across) = found[0], found[1]
     others = tuple(axis for axis in c.k if axis not in (*down, *across))
+    window = MapWindow((rows, columns), (taps_y, taps_x), (stride_y, stride_x), (gap_y, gap_x))
     return window, (*others, *across, *down)
+
+
+def _along(c: Contraction, axis: int) -> tuple[int, int, int, tuple[int, ...]] | None:
+    """Taps, stride and dilation of the window along a spatial axis, and its reduce axis, if there
+    are several taps."""
+    assert c.window is not None and c.window.sliding is not None
+    steps = next((dict(strides) for strides in c.window.sliding if axis in dict(strides)), {})
+    inner = tuple(a for a in steps if a != axis and c.extents[a] != 1)
+    taps = c.extents[inner[0]] if inner else 1
+    is_plain = len(inner) <= 1 and all(a in c.k and steps[a] > 0 for a in inner)
+    if taps is None or not is_plain or steps.get(axis, 0) < 1:
+        return None
+    return taps, steps[axis], steps[inner[0]] if inner else 1, inner

@@ -17,8 +17,9 @@ plan that is edited in the text of a kernel is the one that is compiled.
                   @panel: panel by panel, inside the loop over panels
     blocking      the loops around the tile: panels (outermost, all rows inside), rows (outermost,
                   all panels inside), blocks:N (of N row tiles), channels:N, channels_copied:N
-                  (depthwise: blocks of N panels, or maps of depthwise_rows; with a copy of their
-                  input), columns:N, k_chunks:N (small M), tiles:HxW (Winograd)
+                  (depthwise: blocks of N panels; with a copy of their input), maps:NxM
+                  (depthwise_rows: N maps are copied at a time, a tile has M of them), columns:N,
+                  k_chunks:N (small M), tiles:HxW (Winograd)
     k_unroll      iterations of k that are unrolled
     prefetch      iterations of k between two prefetches of the next panel
     partial_sums  P:N: N iterations of k loop P make one partial sum
@@ -52,6 +53,7 @@ ORDERS = {
     "blocks": 1,
     "channels": 1,
     "channels_copied": 1,
+    "maps": 2,
     "columns": 1,
     "k_chunks": 1,
     "tiles": 2,

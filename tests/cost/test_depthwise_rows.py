@@ -8,7 +8,11 @@ import pytest
 
 from ingot import dtypes
 from ingot.cost.depthwise_rows import MapWindow, is_row_major_cheaper, map_tile
+from ingot.loops import ir
+from ingot.loops.build import Build
 from ingot.machine import of_processor
+from ingot.schedule.decide import plan_kernel
+from ingot.schedule.table import CPU_RULES
 from ingot.target import Target, parse
 
 V3, V4 = parse("x86-64-v3"), parse("x86-64-v4")
@@ -61,4 +65,30 @@ def test_row_major_unless_lanes_are_idle_or_a_map_is_too_large():
     assert not is_cheaper(window(7, 7, 7))  # half of the lanes are idle
     assert not is_cheaper(window(38, 38, 3, stride=3))  # no vector loads
     assert not is_cheaper(window(1000, 1000, 3))  # its copy exceeds L2
-    assert not is_cheaper(window(38, 38, 16))  # too long to unroll
+    assert not is_cheaper(window(38, 38, 33))  # too long to unroll
+
+
+def test_small_maps_share_a_copy_and_a_tile():
+    """Seven sums are too few for two FMAs of four cycles each, unless a map is done so soon that
+    the core begins the next."""
+
+    def blocking(size: int, taps: int, channels: int = 96) -> tuple[int, ...]:
+        kernel = row_major(channels, size, taps)
+        ((_, plan),) = plan_kernel(kernel, V3, "conv", CPU_RULES)
+        assert plan.algorithm == "depthwise_rows" and plan.blocking is not None
+        return plan.blocking.sizes
+
+    assert blocking(7, 3) == (6, 1)
+    assert blocking(7, 5) == (4, 1)  # 2 x 7 sums and the weights exceed 16 registers
+    assert blocking(4, 7) == (4, 2)
+    assert blocking(4, 7, channels=97) == (1, 1)
+    assert blocking(38, 5) == (1, 1)
+
+
+def row_major(channels: int, size: int, taps: int) -> ir.Kernel:
+    b, space = Build("rows"), size + taps - 1
+    x = b.param("X", dtypes.f32, (channels, space, space))
+    w = b.param("W", dtypes.f32, (channels, taps, taps))
+    y = b.reduce("Y", (channels, size, size), (taps, taps), "add",
+                 lambda c, i, j, u, v: x[c, i + u, j + v] * w[c, u, v])  # fmt: skip
+    return b.finish([b.compute("Z", y.shape, lambda *p: y[p])])

@@ -16,7 +16,7 @@ PLANS = [
     ContractionPlan("depthwise", 1, 2, (), Tile(4, 1, 8, is_depthwise=True), None,
                     Blocking("channels_copied", (2,)), 5),
     ContractionPlan("depthwise_rows", 2, 3, (4, 6, 5), Tile(19, 1, 8), None,
-                    Blocking("channels_copied", (4,)), 5, tail="pad"),
+                    Blocking("maps", (4, 2)), 5, tail="pad"),
     ContractionPlan("winograd_f2", 1, 2, (), Tile(6, 2, 8), None, Blocking("tiles", (1, 28))),
 ]  # fmt: skip
 

@@ -40,6 +40,7 @@ CASES = [
     Case(40, (14, 14), (3, 3), pads=SAME[3], epilogue="HardSwish"),
     Case(64, (7, 7), (3, 3), pads=SAME[3], epilogue="Relu"),
     Case(32, (15, 15), (7, 7), pads=SAME[7]),
+    Case(64, (5, 12), (5, 5), pads=SAME[5]),  # two maps in a tile
     Case(17, (19, 23), (3, 3), pads=SAME[3], prologue="Relu"),  # channels: no multiple of the lanes
     Case(33, (30, 45), (5, 3), strides=(2, 1), pads=(2, 1, 2, 1)),
     Case(24, (32, 32), (3, 3), strides=(2, 2), pads=SAME[3], epilogue="Relu"),
@@ -47,6 +48,8 @@ CASES = [
     Case(20, (33, 51), (3, 5), dilations=(2, 2), pads=(2, 4, 2, 4)),
     Case(20, (40, 21), (3, 3), dilations=(3, 1), strides=(2, 2), pads=(3, 1, 0, 0)),
     Case(32, (20, 12), (3, 3)),  # no padding: a copy of the input makes the room
+    Case(16, (20, 40), (9, 1), pads=(4, 0, 4, 0)),  # a window of one column, and of one row
+    Case(16, (20, 40), (1, 9), pads=(0, 4, 0, 4)),
     Case(16, (18, 50), (3, 4), pads=(1, 0, 1, 0)),  # rows are padded, columns are not
     Case(24, (9, 11), (3, 3), pads=SAME[3], batch=3),
     Case(24, (13, 40), (5, 5), pads=SAME[5], batch=2, is_dynamic_batch=True),

@@ -2,14 +2,14 @@
 
     for channels (parallel): copy the channel's map, with its zero padding and room for whole tiles
         for tiles of rows: for vectors of columns:
-            for columns of the window: for rows, rows of the window (unrolled): for lanes
+            for columns of the window: for maps, rows, rows of the window (unrolled): for lanes
             the epilogue
 
 With the rows of the window unrolled inside the rows of the tile, each input row is loaded once for
 the output rows that it is part of, and the weights of one column stay in registers: LLVM merges the
-equal loads. Where maps are small, a thread copies several before it convolves them. In: a depthwise
-window and its plan (cost/depthwise_rows.py). Out: the loop to parallelise; a refused step is an
-error.
+equal loads. Where maps are small, a thread copies several before it convolves them, and a tile has
+two. In: a depthwise window and its plan (cost/depthwise_rows.py). Out: the loop to parallelise; a
+refused step is an error.
 """
 
 from __future__ import annotations
@@ -91,25 +91,28 @@ def _room(info: BlockInfo, plan: ContractionPlan, load: Load) -> list[int]:
 
 def _tile(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> tuple[LoopRef, LoopRef]:
     """Split, order and unroll the block's loops; the loop over channels and the one over tiles."""
-    assert plan.tile is not None
+    assert plan.tile is not None and plan.blocking is not None
+    count, maps = plan.blocking.sizes
     rows, lanes = (loop_of(sch, info, info.block.axes[i or 0]) for i in (plan.rows, plan.lanes))
     k = [x for x in (loop_of(sch, info, a) for a in k_axes(info, plan)) if x is not None]
     if rows is None or lanes is None or not k:
         raise IngotError("bad-schedule", "depthwise_rows: an axis of the map has no loop")
     outer = [x for x in own_loops(sch, info.ref) if x not in (*k, rows, lanes)]
     outer.sort(key=lambda x: extent(sch, x) != 1)  # loops of one iteration first
-    inside: list[LoopRef] = []
-    if plan.blocking is not None:
-        *before, channels = outer
-        outermost, within = sch.split(channels, None, plan.blocking.sizes[0])
-        outer, inside = [*before, outermost], [within]
+    *outer, channels = outer
+    copies, within, together = sch.split(channels, None, count // maps, maps)
     row_tile, row = sch.split(rows, None, plan.tile.rows)
     panel, vectors, lane = sch.split(lanes, None, plan.tile.vectors, plan.tile.lanes)
-    sch.reorder(*outer, *inside, row_tile, panel, *k[:-1], row, k[-1], vectors, lane)
+    columns, taps = (k[:-1], k[-1:]) if plan.k_unroll > 1 else (k, [])
+    outer = [*outer, copies]
+    sch.reorder(
+        *outer, within, row_tile, panel, *columns, together, row, *taps, vectors, lane
+    )  # fmt: skip
     sch.vectorize(lane)
-    for loop in (row, vectors):
+    for loop in (together, row, vectors):
         sch.unroll(loop)
-    unroll_k(sch, k[-1], plan.k_unroll)
+    for loop in taps:
+        unroll_k(sch, loop, plan.k_unroll)
     return (sch.fuse(*outer) if len(outer) > 1 else outer[0]), panel
 
 
