@@ -61,8 +61,9 @@ def decide_depthwise_rows(c: Contraction, target: Target) -> list[ContractionPla
         return []
     window, k = found
     tile = map_tile(window, c.dtype, target)
-    channels = c.outer[0] if c.batch_loops == 1 else None
-    together = _maps_per_tile(window, tile, channels, target)
+    channels = c.outer[0]  # the loop over a batch: its iterations share no operand
+    together = _maps_per_tile(window, tile, target)
+    together = together if channels is not None and channels % together == 0 else 1
     count = _maps_per_copy(window, tile, channels, c.dtype.storage_bytes, target.cores, together)
     return [
         ContractionPlan(
@@ -84,7 +85,7 @@ def is_row_major_cheaper(window: MapWindow, channels: int, dtype: DType, target:
 
 
 def map_tile(window: MapWindow, dtype: DType, target: Target) -> Tile:
-    """The register tile with the fewest cycles; the narrower and simpler one of equals."""
+    """The register tile with the fewest cycles; of equals, the one with narrower vectors."""
     return min(_tiles(window, dtype, target), key=lambda t: _map_cycles(window, t, dtype, target))
 
 
@@ -92,7 +93,8 @@ def _fits(window: MapWindow, dtype: DType, target: Target) -> bool:
     """Are windows and maps of sizes that this algorithm is for?"""
     if target.lanes(dtype) < MIN_LANES or 1 in window.sizes:
         return False
-    is_window = window.taps[0] <= MAX_UNROLL_TAPS and window.strides[1] <= MAX_LANE_STRIDE
+    is_window = window.taps != (1, 1) and window.taps[0] <= MAX_UNROLL_TAPS
+    is_window = is_window and window.strides[1] <= MAX_LANE_STRIDE
     copied = math.prod(window.span(axis, window.sizes[axis]) for axis in (0, 1))
     room = target.caches[min(1, len(target.caches) - 1)] * cost.L2_FRACTION
     return is_window and copied * dtype.storage_bytes <= room
@@ -131,7 +133,10 @@ def _tile_cycles(window: MapWindow, tile: Tile, dtype: DType, target: Target) ->
     crossing = 1 + tile.lanes * dtype.storage_bytes / core.line_bytes
     loads = window.input_rows(tile.rows) * steps * window.strides[1] * crossing + taps
     fmas = tile.rows * taps * steps
-    return max(fmas / core.fma_ports, loads / core.load_ports, taps * core.fma_latency_cycles)
+    latency = taps * core.fma_latency_cycles / _maps_per_tile(window, tile, target)
+    cycles = max(fmas / core.fma_ports, loads / core.load_ports, latency)
+    # the last term breaks ties in favour of fewer instructions
+    return cycles + 0.01 * tile.rows * taps * tile.vectors
 
 
 def _passes(lanes: int, dtype: DType, target: Target) -> int:
@@ -156,13 +161,13 @@ def _channels_last_cycles(window: MapWindow, channels: int, dtype: DType, target
     return compute + copy + moved_bytes / target.machine.cache_bytes_per_cycle[-1]
 
 
-def _maps_per_tile(window: MapWindow, tile: Tile, channels: int | None, target: Target) -> int:
+def _maps_per_tile(window: MapWindow, tile: Tile, target: Target) -> int:
     """Two maps share a tile where the sums of one are too few to hide the latency of an FMA."""
     core, sums = target.machine.core, tile.rows * tile.vectors
     is_latency_bound = sums < core.fma_ports * core.fma_latency_cycles
-    is_latency_bound = is_latency_bound and sums * math.prod(window.taps) > OVERLAPPED_FMAS
+    is_long = sums * math.prod(window.taps) > OVERLAPPED_FMAS
     fits = 2 * sums <= _most_accumulators(window, target)
-    return 2 if is_latency_bound and fits and channels is not None and channels % 2 == 0 else 1
+    return 2 if is_latency_bound and is_long and fits else 1
 
 
 def _maps_per_copy(
@@ -194,6 +199,8 @@ def _map_window(c: Contraction) -> tuple[MapWindow, tuple[int, ...]] | None:
         return None
     (taps_y, stride_y, gap_y, down), (taps_x, stride_x, gap_x, across) = found[0], found[1]
     others = tuple(axis for axis in c.k if axis not in (*down, *across))
+    if any(c.extents[axis] != 1 for axis in others) or c.batch_loops != 1:
+        return None  # a sum over channels, or no loop over them
     window = MapWindow((rows, columns), (taps_y, taps_x), (stride_y, stride_x), (gap_y, gap_x))
     return window, (*others, *across, *down)
 

@@ -24,14 +24,13 @@ from ingot.schedule.rules.block_info import (
     BlockInfo,
     block_info_of,
     block_infos,
-    extent,
     loop_of,
     own_loops,
 )
 from ingot.schedule.rules.contraction import k_axes
 from ingot.schedule.rules.elementwise import vectorize_and_unroll, vectorize_loop
 from ingot.schedule.rules.micro_kernel import unroll_k
-from ingot.schedule.rules.roles import depends_on
+from ingot.schedule.rules.roles import batch_loops, depends_on
 from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
@@ -95,16 +94,15 @@ def _tile(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> tuple[LoopRe
     count, maps = plan.blocking.sizes
     rows, lanes = (loop_of(sch, info, info.block.axes[i or 0]) for i in (plan.rows, plan.lanes))
     k = [x for x in (loop_of(sch, info, a) for a in k_axes(info, plan)) if x is not None]
-    if rows is None or lanes is None or not k:
-        raise IngotError("bad-schedule", "depthwise_rows: an axis of the map has no loop")
     outer = [x for x in own_loops(sch, info.ref) if x not in (*k, rows, lanes)]
-    outer.sort(key=lambda x: extent(sch, x) != 1)  # loops of one iteration first
-    *outer, channels = outer
+    channels = next(iter(batch_loops(sch, info, outer)), None)
+    if rows is None or lanes is None or channels is None or not k:
+        raise IngotError("bad-schedule", "depthwise_rows: an axis has no loop")
     copies, within, together = sch.split(channels, None, count // maps, maps)
     row_tile, row = sch.split(rows, None, plan.tile.rows)
     panel, vectors, lane = sch.split(lanes, None, plan.tile.vectors, plan.tile.lanes)
     columns, taps = (k[:-1], k[-1:]) if plan.k_unroll > 1 else (k, [])
-    outer = [*outer, copies]
+    outer = [*(x for x in outer if x != channels), copies]
     sch.reorder(
         *outer, within, row_tile, panel, *columns, together, row, *taps, vectors, lane
     )  # fmt: skip
