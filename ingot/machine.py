@@ -24,6 +24,7 @@ class Core:
     issue_width: int  # instructions per cycle, sustained
     fma_latency_cycles: float  # 4 on all cores below; 5 % added for interference, measured
     line_bytes: int  # of a cache line
+    datapath_bits: int = 512  # of a vector that a port takes per cycle; wider ones take several
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ _COMMON_CORE = Core(
 )  # fmt: skip
 GENERIC = Machine("generic", _COMMON_CORE, 3.0, (64, 32, 16), 8.0, 20.0)
 MACHINES: tuple[tuple[str, Machine], ...] = (  # a pattern of the processor's fields → the machine
+    ("AuthenticAMD; cpu family : 25", replace(  # Zen 3 and 4, which halves vectors of 512 bits
+        GENERIC, name="zen", core=replace(_COMMON_CORE, datapath_bits=256),
+    )),
     ("AuthenticAMD", replace(GENERIC, name="zen")),
     ("GenuineIntel", replace(GENERIC, name="intel-core", cache_bytes_per_cycle=(128, 48, 16))),
     ("CPU implementer : 0x41", replace(

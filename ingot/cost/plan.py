@@ -6,9 +6,9 @@ cost/ decides plans from sizes, element type and target; a kernel carries one fo
 block (`Kernel.plans`, printed with the kernel); the schedule rules apply it and ask nothing else. A
 plan that is edited in the text of a kernel is the one that is compiled.
 
-    algorithm     which rule applies it: gemm, reduction (pooling, sums), depthwise, small_m_gemm,
-                  split_k, column_sum, attention, winograd_f2, dot (a row reduction), plain (not
-                  vectorised)
+    algorithm     which rule applies it: gemm, reduction (pooling, sums), depthwise, depthwise_rows
+                  (of a row-major map), small_m_gemm, split_k, column_sum, attention, winograd_f2,
+                  dot (a row reduction), plain (not vectorised)
     axes          the block's axes along the rows and the lanes of the tile, by position; - is none
     k             the reduce axes in the order of their loops, where there are several
     tile          register tile: rows x vectors x lanes
@@ -17,8 +17,9 @@ plan that is edited in the text of a kernel is the one that is compiled.
                   @panel: panel by panel, inside the loop over panels
     blocking      the loops around the tile: panels (outermost, all rows inside), rows (outermost,
                   all panels inside), blocks:N (of N row tiles), channels:N, channels_copied:N
-                  (depthwise: blocks of N panels; with a copy of their input), columns:N, k_chunks:N
-                  (small M), tiles:HxW (Winograd)
+                  (depthwise: blocks of N panels; with a copy of their input), maps:NxM
+                  (depthwise_rows: N maps are copied at a time, a tile has M of them), columns:N,
+                  k_chunks:N (small M), tiles:HxW (Winograd)
     k_unroll      iterations of k that are unrolled
     prefetch      iterations of k between two prefetches of the next panel
     partial_sums  P:N: N iterations of k loop P make one partial sum
@@ -43,8 +44,8 @@ from ingot.support.errors import IngotError
 from ingot.support.node import Node, node
 
 ALGORITHMS = (
-    "gemm", "reduction", "depthwise", "small_m_gemm", "split_k", "column_sum", "attention",
-    "winograd_f2", "dot", "plain",
+    "gemm", "reduction", "depthwise", "depthwise_rows", "small_m_gemm", "split_k", "column_sum",
+    "attention", "winograd_f2", "dot", "plain",
 )  # fmt: skip
 ORDERS = {
     "panels": 0,
@@ -52,6 +53,7 @@ ORDERS = {
     "blocks": 1,
     "channels": 1,
     "channels_copied": 1,
+    "maps": 2,
     "columns": 1,
     "k_chunks": 1,
     "tiles": 2,

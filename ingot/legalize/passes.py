@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ingot.legalize.capacity import check_capacities
 from ingot.legalize.context import PassContext
 from ingot.legalize.contract_fma import contract_fma
+from ingot.legalize.deinterleave import deinterleave
 from ingot.legalize.expand_calls import expand_calls
 from ingot.legalize.expand_math import expand_math
 from ingot.legalize.flatten import flatten
@@ -42,6 +43,7 @@ PASSES = (
     Pass("hoist_guards", hoist_guards),
     Pass("vectorize", vectorize),
     Pass("transpose_tiles", transpose_tiles),
+    Pass("deinterleave", deinterleave),
     Pass("contract_fma", contract_fma),
     Pass("expand_math", expand_math),
     Pass("unroll", unroll),

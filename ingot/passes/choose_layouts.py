@@ -1,7 +1,9 @@
 """Layout selection: channels-last values, constant GEMM operands packed into panels.
 
     conv(x, w)    → the output, and operators that keep its axes, are stored channels-last;
-                    a constant w is packed into panels of output channels for the register tile
+                    a constant w is packed into panels of output channels for the register tile;
+                    a depthwise one between row-major values may stay row-major
+                    (row_major_depthwise.py)
     matmul(x, w)  → a constant w is packed into panels of columns
 
 Reshapes and transposes that split or merge only contiguous axes are views. Inputs and outputs of
@@ -27,6 +29,7 @@ from ingot.ops.matmul import accumulator
 from ingot.ops.views import layout_of_view, reshape_as_view
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
+from ingot.passes.row_major_depthwise import RowMajorDepthwise
 from ingot.support import options
 from ingot.support.stack import segmented
 from ingot.target import Target
@@ -43,6 +46,7 @@ def choose_layouts(
     edit = Editor(graph, store)
     preferred = PreferredLayouts(edit)
     operands = OperandLayouts(edit, target)
+    row_major = RowMajorDepthwise(edit, target)
 
     def inside(sub: Graph) -> Graph:
         return choose_layouts(sub, store, target, likely)
@@ -50,6 +54,9 @@ def choose_layouts(
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), inside)
         edit.g.origin = node.origin
+        if row_major.keeps(node):
+            edit.keep(node)
+            continue
         packed = _packed(edit, operands.applied(node), target, likely)
         _keep(edit, packed, _layout(packed) or _preferred_by_readers(packed, preferred))
     _restore_outputs(edit)

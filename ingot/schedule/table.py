@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ingot.cost.depthwise import decide_depthwise
+from ingot.cost.depthwise_rows import decide_depthwise_rows
 from ingot.cost.gemm import decide_gemm, decide_reduction
 from ingot.cost.small_m_gemm import decide_column_sum, decide_small_m_gemm, decide_split_k
 from ingot.schedule.decide.attention import plan_attention
@@ -22,6 +23,7 @@ from ingot.schedule.decide.winograd import plan_winograd
 from ingot.schedule.rules.attention import apply_attention, prepare_attention
 from ingot.schedule.rules.base import Algorithm, FamilyRule, Rules
 from ingot.schedule.rules.contraction import apply_register_tile
+from ingot.schedule.rules.depthwise_rows import apply_depthwise_rows
 from ingot.schedule.rules.families import (
     apply_by_structure,
     apply_contractions,
@@ -55,6 +57,7 @@ CPU_RULES = Rules(
         Algorithm("split_k", decide_split_k, apply_split_k),
         Algorithm("small_m_gemm", decide_small_m_gemm, apply_column_blocks),
         Algorithm("column_sum", decide_column_sum, apply_split_k),
+        Algorithm("depthwise_rows", decide_depthwise_rows, apply_depthwise_rows),
         Algorithm("depthwise", decide_depthwise, apply_register_tile),
         Algorithm("gemm", decide_gemm, apply_register_tile),
         Algorithm("reduction", decide_reduction, apply_register_tile),

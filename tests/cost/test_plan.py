@@ -15,6 +15,8 @@ PLANS = [
     ContractionPlan("gemm", None, 3, (5, 4), Tile(1, 1, 8), Packing("kernel", 8, per_panel=True)),
     ContractionPlan("depthwise", 1, 2, (), Tile(4, 1, 8, is_depthwise=True), None,
                     Blocking("channels_copied", (2,)), 5),
+    ContractionPlan("depthwise_rows", 2, 3, (4, 6, 5), Tile(19, 1, 8), None,
+                    Blocking("maps", (4, 2)), 5, tail="pad"),
     ContractionPlan("winograd_f2", 1, 2, (), Tile(6, 2, 8), None, Blocking("tiles", (1, 28))),
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.loops import interp, ir, visit
 from ingot.loops.build import Build
-from ingot.schedule import Schedule
+from ingot.schedule import Schedule, guards
 from ingot.schedule.analyzer import Analyzer
 from ingot.schedule.index_map import IndexMap, InvertedMap
 from tests.refusal import refused
@@ -225,6 +225,41 @@ def test_padded_rows_read_the_last_one_again(multiples):
     ]
     sch.reorder(j, k, i)
     assert_everywhere(kernel, sch)
+
+
+def bordered(sides: tuple[int, int]) -> ir.Kernel:
+    """A map with a border of zeros, whose columns are shifted; rows have one only if padded."""
+    b = Build("bordered")
+    x = b.param("X", f32, (5, 6))
+
+    def value(i: arith.Expr, j: arith.Expr) -> ir.Expr:
+        at = [p - side for p, side in zip((i, j), sides)]
+        terms = [
+            term
+            for p, side, size in zip(at, sides, (5, 6))
+            if side
+            for term in (guards.nonnegative(p), guards.less(p, arith.Const(size)))
+        ]
+        return ir.Load(x, tuple(at), mask=guards.conjunction(terms), other=ir.Lit(0.0, f32))
+
+    made = b.compute("P", tuple(n + 2 * side for n, side in zip((5, 6), sides)), value)
+    return b.finish([b.compute("Z", (5, 6), lambda i, j: made[i, j] + 1.0)])
+
+
+@pytest.mark.parametrize("sides", [(1, 2), (0, 1), (2, 0)])
+def test_a_copy_with_a_border_of_zeros_is_padded_further(sides):
+    """Its own mask keeps it in bounds along a padded axis; where it has none, one is added."""
+    sch = Schedule(kernel := bordered(sides))
+    sch.pad(sch.block("P"), 16, 16, beyond="zero")
+    assert extents(sch, "P") == [16, 16] and shape(sch, "P") == ["16", "16"]
+    (load,) = visit.loads(sch.at_block(sch.block("P")).body)
+    assert len(guards.conjuncts(load.mask)) == (4 if all(sides) else 3)
+    assert_everywhere(kernel, sch)
+
+
+def test_a_mask_that_does_not_bound_the_padded_axis_is_refused():
+    error = refusal(sch := Schedule(bordered((0, 1))), "pad", sch.block("P"), 16, 1)
+    check_step(error, "pad(P, 16, 1)", "X", "guarded", hint="reindex")
 
 
 @pytest.mark.parametrize("multiples", [(1, 8, 1), (4, 8, 1)])

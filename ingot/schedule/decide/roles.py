@@ -13,7 +13,14 @@ from ingot.cost import contraction as cost
 from ingot.cost.gemm import MIN_ROWS_TO_PACK
 from ingot.loops.ir import Axis, Load
 from ingot.schedule.rules.block_info import BlockInfo
-from ingot.schedule.rules.roles import Panels, depends_on, find_lanes, is_contiguous, vector_loads
+from ingot.schedule.rules.roles import (
+    Panels,
+    depends_on,
+    find_lanes,
+    is_contiguous,
+    is_depthwise,
+    vector_loads,
+)
 from ingot.schedule.schedule import Schedule
 
 
@@ -44,6 +51,8 @@ def is_dot_product(sch: Schedule, info: BlockInfo, panels: Panels) -> bool:
     """Are all operands contiguous along the reduce axis, with too few rows to pack one?"""
     last, roles = info.reduced[-1], find_roles(sch, info, panels)
     rows = None if roles is None else roles.rows
+    if roles is not None and rows is not None and is_depthwise(info, roles.lanes, rows):
+        return False  # a window: neighbouring outputs share most of what they read
     if rows is not None and _size_of(sch, rows) >= MIN_ROWS_TO_PACK:
         return False
     return len(info.loads) > 1 and all(is_contiguous(info, x, last) for x in info.loads)

@@ -8,14 +8,16 @@ Legal for a block in its own plain nest that writes intermediates. An intermedia
 element-wise producer (such as the stage of cache_read) is padded with the block, if it is indexed
 by the axes directly. What is read of any other buffer for the padding does not matter, since
 nothing reads the result: the index is clamped to the axis' last old point, or unchanged where the
-buffer has room (a packed operand ends with a whole panel).
+buffer has room (a packed operand ends with a whole panel) or a mask keeps the load in bounds (the
+copy of a zero-padded map). `beyond="zero"` masks loads instead of clamping them, so that vectors of
+them stay vectors.
 A padded reduce axis must contribute nothing, so it needs padded operands: a product of zeros is
 zero in a sum; otherwise the identity of the reduction is selected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ingot.arith import expr as arith
 from ingot.loops import dependences, ir, visit
@@ -141,8 +143,13 @@ def _clamped(
         if _may_grow(kernel, e, sizes) or _has_room(kernel, block, e, sizes):
             return e
         used = {v: i for v, i in last.items() if any(v in visit.index_vars(i) for i in e.indices)}
-        is_plain = e.mask is None and not any(visit.opaque_values(i) for i in e.indices)
-        if not used or not is_plain:
+        is_gathered = any(visit.opaque_values(i) for i in e.indices)
+        if inside and e.mask is not None and not is_gathered:
+            free = [
+                inside[v] for v in used if not _is_masked_in_range(kernel, block, e, sizes, {v})
+            ]
+            return ir.replace(e, mask=guards.conjunction([*guards.conjuncts(e.mask), *free]))
+        if not used or e.mask is not None or is_gathered:
             return e
         if inside:
             return zero_where_false(e, guards.conjunction(inside[v] for v in used))
@@ -217,12 +224,36 @@ def _grow_input(
 
 
 def _is_safe(kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes) -> bool:
-    """Is the load, over padded spatial axes, within its buffer or masked by their conditions?"""
+    """Is the load, over padded spatial axes, within its buffer, masked by their conditions, or
+    masked by conditions of its own that keep it in its buffer, as a zero-padded copy's is?"""
     used = {v for i in load.indices for v in visit.index_vars(i)}
     if any(a.var in used & sizes.keys() for a in block.axes if a.kind is AxisKind.REDUCE):
         return False
     stops = [c for v, c in _inside(block, sizes).items() if v in used]
-    return load.mask == guards.conjunction(stops) or _has_room(kernel, block, load, sizes)
+    if load.mask == guards.conjunction(stops) or _has_room(kernel, block, load, sizes):
+        return True
+    return load.mask is not None and _is_masked_in_range(kernel, block, load, sizes, sizes)
+
+
+def _is_masked_in_range(
+    kernel: Kernel, block: Block, load: ir.Load, sizes: Sizes, axes: Collection[str]
+) -> bool:
+    """Does the mask keep every index that depends on one of the `axes` within the buffer, over the
+    padded domain?"""
+    analyzer, terms = Analyzer(kernel), guards.conjuncts(load.mask)
+    for axis in block.axes:
+        extent = sizes.get(axis.var, axis.extent)
+        analyzer.add(ir.For(axis.var, arith.Const(0), extent, ir.Seq(())))
+    moved = [
+        (index, size)
+        for index, size in zip(load.indices, load.buffer.shape)
+        if not visit.index_vars(index).isdisjoint(axes)
+    ]
+    return all(
+        any(guards.keeps_below(t, i, n, analyzer) for t in terms)
+        and (analyzer.at_most(0, i) or any(guards.keeps_nonnegative(t, i) for t in terms))
+        for i, n in moved
+    )
 
 
 def _producer(kernel: Kernel, name: str) -> Block | None:
