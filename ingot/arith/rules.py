@@ -203,8 +203,9 @@ def _dominates(kind: type[Expr], a: Expr, b: Expr, facts: RangeAnalysis) -> bool
     return facts.at_most(a, b) if kind is ir.Min else facts.at_most(b, a)
 
 
-def _is_positive(z: Expr, facts: RangeAnalysis) -> bool:
-    return facts.at_least(facts.normal(z), 1)
+def _is_positive(divisor: Expr, facts: RangeAnalysis) -> bool:
+    """Is a divisor, which is not zero, positive?"""
+    return facts.at_least(facts.normal(divisor), 0)
 
 
 # fmt: off
