@@ -23,6 +23,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 from ingot.lower.abstract_sizes import Sizes, abstract_sizes
+from ingot.lower.shift_sizes import shift_sizes
 from ingot.lower.size_atoms import name_quotients
 from ingot.program.ir import Launch, Program
 from ingot.program.tables import map_launches
@@ -47,9 +48,12 @@ def merge_program_axes(program: Program) -> Program:
 
 def simplify_axes(kernel: Kernel) -> tuple[Kernel, Sizes]:
     """The kernel with merged axes and sizes of its own, and their values."""
-    merged, quotients = name_quotients(merge_axes(kernel))
-    made, sizes = abstract_sizes(merged)
-    values = tuple((name, arith.substitute(e, dict(quotients))) for name, e in sizes)
+    made = merge_axes(kernel)
+    values: Sizes = tuple((size.name, arith.Var(size.name)) for size in kernel.sizes)
+    for name_sizes in (name_quotients, abstract_sizes, shift_sizes):
+        made, sizes = name_sizes(made)
+        known = dict(values)
+        values = tuple((name, arith.substitute(e, known)) for name, e in sizes)
     return _with_facts(made, kernel), values
 
 
