@@ -7,12 +7,15 @@
 Otherwise loops with a partial last tile test every statement, and accumulators cannot stay in
 registers between the tests. A legalize pass; in: flat kernel, its VECTOR and UNROLL loops not
 expanded yet. A guard is hoisted only over a loop that it does not depend on: else nothing is saved.
+Where sizes are dynamic, the masks of all points of an unrolled tile become one test, too.
 """
 
 from __future__ import annotations
 
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.legalize import terms
+from ingot.legalize.conditions import as_index
 from ingot.legalize.context import PassContext
 from ingot.legalize.copies import copy_stmt
 from ingot.legalize.ranges import Ranges
@@ -34,7 +37,7 @@ def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
     ranges = Ranges(kernel)
 
     def on_stmt(s: Stmt) -> Stmt:
-        if not isinstance(s, For) or s.kind is not LoopKind.SERIAL:
+        if not isinstance(s, For) or s.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
             return s
         return _versioned(s, ranges, ctx)
 
@@ -43,11 +46,12 @@ def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
 
 def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
     found = dict.fromkeys(_guards(loop.body, loop.var, ()))
-    strongest = {c: _for_all(c, loop, ranges) for c in found}
+    is_dynamic = any(terms.value_vars(c) & ranges.sizes for c in found)
+    strongest = {c: _strongest(c, loop, ranges, is_dynamic) for c in found}
     known = {c: is_full for c, is_full in strongest.items() if is_full is not None}
     if not known or _count(loop.body) > MAX_STMTS:
         return loop
-    is_full = visit.conjoin(dict.fromkeys(known.values()))
+    is_full = visit.conjoin(dict.fromkeys(c for x in known.values() for c in visit.conjuncts(x)))
     assert is_full is not None
     unguarded = _without(loop.body, set(known))
     rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
@@ -87,6 +91,13 @@ def _is_hoistable(cond: ir.Expr, var: str, inside: tuple[For, ...]) -> bool:
     return var in used and bool(others) and all(f.kind in EXPANDED_KINDS for f in own)
 
 
+def _strongest(cond: ir.Expr, loop: For, ranges: Ranges, is_dynamic: bool) -> ir.Expr | None:
+    """A condition under which `cond` holds in all iterations of the inner loops, if one is found.
+    Most conditions on static sizes are decided when loops are unrolled, and need no copy."""
+    found = _for_all(cond, loop, ranges) if loop.kind is LoopKind.SERIAL else None
+    return _for_all_unrolled(cond, loop, ranges) if found is None and is_dynamic else found
+
+
 def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     """The condition at the last iteration of the inner loops: if it holds, it holds in all."""
     if not isinstance(cond, ir.Compare) or cond.op != "lt":
@@ -108,6 +119,43 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     if terms.index_vars(index) & {inner.var for inner in _loops(loop.body)}:
         return None  # the stop of one loop depends on another
     return ir.Compare("lt", ir.Index(ranges.simplify(index)), cond.b)
+
+
+def _for_all_unrolled(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
+    """The same for an index that is not affine in loops that are unrolled: the condition for each
+    value of theirs, without those that follow from another."""
+    if not isinstance(cond, ir.Compare) or cond.op not in ("lt", "ge"):
+        return None
+    index, limit = as_index(cond.a), as_index(cond.b)
+    if index is None or limit is None or arith.opaques(index) or arith.opaques(limit):
+        return None
+    used = terms.index_vars(index) | terms.index_vars(limit)
+    inner = [x for x in _loops(loop.body) if x.var in used]
+    if any(x.kind is not LoopKind.UNROLL for x in inner):
+        return None
+    gap = index - limit if cond.op == "ge" else limit - index - 1  # holds where it is >= 0
+    gaps = list(dict.fromkeys(_unrolled([gap], inner, ranges)))
+    least = [g for g in gaps if not any(_follows(g, h, gaps, ranges) for h in gaps if h is not g)]
+    return visit.conjoin(
+        ir.Compare("ge", ir.Index(g), ir.Lit(0, dtypes.i64))
+        for g in least
+        if not ranges.at_least(g, 0)
+    )
+
+
+def _unrolled(gaps: list[arith.Expr], loops: list[For], ranges: Ranges) -> list[arith.Expr]:
+    for loop in loops:
+        values = range(arith.as_int(loop.extent) or 0)
+        gaps = [arith.substitute(g, {loop.var: n}) for g in gaps for n in values]
+    return [ranges.simplify(g) for g in gaps]
+
+
+def _follows(gap: arith.Expr, other: arith.Expr, order: list[arith.Expr], ranges: Ranges) -> bool:
+    """Is `gap` at least `other`? Of two that are always equal, the first is kept."""
+    is_equal = ranges.at_least(other - gap, 0)
+    return ranges.at_least(gap - other, 0) and not (
+        is_equal and order.index(gap) < order.index(other)
+    )
 
 
 def _loops(s: Stmt) -> list[For]:
