@@ -327,8 +327,29 @@ def join_digits(total: Sum, facts: RangeAnalysis) -> Sum | None:
     return None
 
 
+def cancel_ceiling(total: Sum, facts: RangeAnalysis) -> Sum | None:
+    """(a + d - 1) // d + (-a) // d  →  0   for a number d > 0: the ceiling of a / d, negated"""
+    quotients = _factors(total, ir.FloorDiv)
+    for i, (first, rest, weight) in enumerate(quotients):
+        size = as_int(first.b)
+        for second, other, same in quotients[i + 1 :]:
+            if size is None or size <= 0 or (second.b, other, same) != (first.b, rest, weight):
+                continue
+            left = sums.plus(facts.normal(first.a), facts.normal(second.a))
+            number = left.get(ONE, 0) if left.keys() <= {ONE} else None
+            if number is None or (number + 1) % size:
+                continue
+            better = dict(total)
+            for atom in (first, second):
+                sums.add_to(better, {sums.join((atom,), rest): weight}, -1)
+            sums.add_to(better, {rest: weight * ((number + 1) // size - 1)})
+            return better
+    return None
+
+
 SUM_RULES = (
     SumRule("join_div_and_mod", join_div_and_mod),
     SumRule("remainder_from_div", remainder_from_div),
     SumRule("join_digits", join_digits),
+    SumRule("cancel_ceiling", cancel_ceiling),
 )

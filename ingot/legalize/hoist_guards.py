@@ -7,7 +7,8 @@
 Otherwise loops with a partial last tile test every statement, and accumulators cannot stay in
 registers between the tests. A legalize pass; in: flat kernel, its VECTOR and UNROLL loops not
 expanded yet. A guard is hoisted only over a loop that it does not depend on: else nothing is saved.
-Where sizes are dynamic, the masks of all points of an unrolled tile become one test, too.
+Where sizes are dynamic, the masks of all points of a tile or of a window become one test, too, in
+the loop over tiles or in the parallel loop.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from ingot.support import options
 from ingot.support.stack import segmented
 
 MAX_STMTS = 128  # statements of a body that is duplicated, after unrolling; heuristic
-EXPANDED_KINDS = (LoopKind.VECTOR, LoopKind.UNROLL)
+Kinds = tuple[LoopKind, ...]
+EXPANDED_KINDS: Kinds = (LoopKind.VECTOR, LoopKind.UNROLL)
+TESTED_KINDS: Kinds = (LoopKind.SERIAL, *EXPANDED_KINDS)  # by one test of a parallel iteration
 
 
 def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
@@ -34,18 +37,29 @@ def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
     is_guarded = any(isinstance(s, If) for s in visit.walk_stmts(kernel.body))
     if not is_guarded and all(x.mask is None for x in visit.loads(kernel.body)):
         return kernel
+    for kind in (LoopKind.PARALLEL, LoopKind.SERIAL):
+        kernel = _hoisted(kernel, kind, ctx)
+    return kernel
+
+
+def _hoisted(kernel: Kernel, kind: LoopKind, ctx: PassContext) -> Kernel:
     ranges = Ranges(kernel)
 
     def on_stmt(s: Stmt) -> Stmt:
-        if not isinstance(s, For) or s.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
-            return s
-        return _versioned(s, ranges, ctx)
+        is_loop = isinstance(s, For) and s.kind is kind
+        return _versioned(s, ranges, ctx) if is_loop else s
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
 
 
 def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
-    found = dict.fromkeys(_guards(loop.body, loop.var, ()))
+    is_outer = loop.kind is LoopKind.PARALLEL
+    kinds = TESTED_KINDS if is_outer else EXPANDED_KINDS
+    found = dict.fromkeys(_guards(loop.body, loop.var, (), kinds))
+    if is_outer:  # guards of stores are tested once for many terms
+        masks = [x.mask for x in visit.loads(loop.body) if x.mask is not None]
+        in_masks = {c for mask in masks for c in visit.conjuncts(mask)}
+        found = {c: None for c in found if c in in_masks}
     is_dynamic = any(terms.value_vars(c) & ranges.sizes for c in found)
     strongest = {c: _strongest(c, loop, ranges, is_dynamic) for c in found}
     known = {c: is_full for c, is_full in strongest.items() if is_full is not None}
@@ -67,34 +81,36 @@ def _masked(s: Stmt) -> Stmt:
 
 
 @segmented
-def _guards(s: Stmt, var: str, inside: tuple[For, ...]) -> list[ir.Expr]:
+def _guards(s: Stmt, var: str, inside: tuple[For, ...], kinds: Kinds) -> list[ir.Expr]:
     """Conjuncts that depend on `var` and not on some loop in between; of the inner loops, they
-    depend on VECTOR and UNROLL loops only."""
+    depend on loops of these kinds only."""
     match s:
         case For(body=body):
-            return _guards(body, var, (*inside, s))
+            return _guards(body, var, (*inside, s), kinds)
         case If(cond=cond, then=then, orelse=None):
-            own = [c for c in visit.conjuncts(cond) if _is_hoistable(c, var, inside)]
-            return own + _guards(then, var, inside)
+            own = [c for c in visit.conjuncts(cond) if _is_hoistable(c, var, inside, kinds)]
+            return own + _guards(then, var, inside, kinds)
         case ir.Store():
             masks = [x.mask for x in visit.loads(s) if x.mask is not None]
             conjuncts = [c for mask in masks for c in visit.conjuncts(mask)]
-            return [c for c in conjuncts if _is_hoistable(c, var, inside)]
+            return [c for c in conjuncts if _is_hoistable(c, var, inside, kinds)]
         case _:
-            return [c for x in visit.sub_stmts(s) for c in _guards(x, var, inside)]
+            return [c for x in visit.sub_stmts(s) for c in _guards(x, var, inside, kinds)]
 
 
-def _is_hoistable(cond: ir.Expr, var: str, inside: tuple[For, ...]) -> bool:
+def _is_hoistable(cond: ir.Expr, var: str, inside: tuple[For, ...], kinds: Kinds) -> bool:
     used = terms.value_vars(cond)
     own = [f for f in inside if f.var in used]
     others = [f for f in inside if f.var not in used]
-    return var in used and bool(others) and all(f.kind in EXPANDED_KINDS for f in own)
+    return var in used and bool(others) and all(f.kind in kinds for f in own)
 
 
 def _strongest(cond: ir.Expr, loop: For, ranges: Ranges, is_dynamic: bool) -> ir.Expr | None:
     """A condition under which `cond` holds in all iterations of the inner loops, if one is found.
     Most conditions on static sizes are decided when loops are unrolled, and need no copy."""
-    found = _for_all(cond, loop, ranges) if loop.kind is LoopKind.SERIAL else None
+    if loop.kind is LoopKind.PARALLEL and not is_dynamic:
+        return None
+    found = _for_all(cond, loop, ranges)
     return _for_all_unrolled(cond, loop, ranges) if found is None and is_dynamic else found
 
 

@@ -58,11 +58,31 @@ def _offsets(kernel: Kernel) -> dict[str, int]:
 
 
 def _size_and_offset(extent: arith.Expr) -> tuple[str | None, int]:
-    names = arith.free_vars(extent)
-    if len(names) != 1 or arith.opaques(extent):
+    """(H, c) for an extent H + c; (H, q·c) for a quotient (H + p) // q + c: (H + q·c + p) // q"""
+    match extent:
+        case arith.Sub(a=arith.FloorDiv() as quotient, b=arith.Const(value=less)):
+            name, divisor = _quotient(quotient)
+            return name, -less * divisor
+        case arith.Add(a=arith.FloorDiv() as quotient, b=arith.Const(value=more)):
+            name, divisor = _quotient(quotient)
+            return name, more * divisor
+        case arith.FloorDiv():
+            return _quotient(extent)[0], 0
+    return _linear(extent)
+
+
+def _quotient(e: arith.FloorDiv) -> tuple[str | None, int]:
+    """(H, q) for (H + p) // q"""
+    (name, _), divisor = _linear(e.a), arith.as_int(e.b) or 0
+    return (name, divisor) if divisor > 0 else (None, 0)
+
+
+def _linear(e: arith.Expr) -> tuple[str | None, int]:
+    names = arith.free_vars(e)
+    if len(names) != 1 or arith.opaques(e):
         return None, 0
     (name,) = names
-    stride, offset = coefficient(extent, name), arith.as_int(simplify(extent - arith.Var(name)))
+    stride, offset = coefficient(e, name), arith.as_int(simplify(e - arith.Var(name)))
     is_shift = stride is not None and arith.is_const(stride, 1) and offset is not None
     return (name, offset or 0) if is_shift else (None, 0)
 

@@ -108,7 +108,7 @@ def test_a_large_body_is_not_duplicated():
     assert not any("k_0" in show(b.cond) for b in branches(hoisted(sch)))
 
 
-def bordered(size: arith.Expr | int) -> ir.Kernel:
+def bordered(size: arith.Expr | int, is_parallel: bool = False) -> ir.Kernel:
     """Three neighbours of each row in an order that is not affine, zero outside of x."""
     b = Build("bordered")
     x = b.param("x", dtypes.f32, (size, 8))
@@ -127,16 +127,19 @@ def bordered(size: arith.Expr | int) -> ir.Kernel:
     sch.reorder(row, point, lane)
     sch.unroll(point)
     sch.vectorize(lane)
+    if is_parallel:
+        sch.parallel(row)
     return sch.kernel
 
 
-def test_masks_of_unrolled_points_are_tested_once_for_all_where_sizes_are_dynamic():
-    (inside,) = branches(hoisted(Schedule(bordered(arith.Var("n")))))
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_masks_of_unrolled_points_are_tested_once_for_all_where_sizes_are_dynamic(is_parallel):
+    (inside,) = branches(hoisted(Schedule(bordered(arith.Var("n"), is_parallel))))
     assert inside.orelse is not None
     assert [x.mask for x in visit.loads(inside.then)] == [None]
     assert all(x.mask is not None for x in visit.loads(inside.orelse))
     assert len(visit.conjuncts(inside.cond)) == 2  # the first and the last neighbour
-    assert not branches(hoisted(Schedule(bordered(9))))
+    assert not branches(hoisted(Schedule(bordered(9, is_parallel))))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])

@@ -49,3 +49,13 @@ def test_sizes_that_would_be_negative_or_lose_a_divisor_stay(case):
 def test_launches_pass_the_extents():
     _, values = simplify_axes(windows())
     assert [value for _, value in values] == [H + -2, W + -2]
+
+
+def test_the_offset_of_a_quotient_is_absorbed():
+    b = Build("halves")
+    x = b.param("x", f32, (H - 2,))
+    kernel = b.finish([b.compute("y", ((H + 1) // 2 - 1,), lambda i: x[i])], [ir.Size("H", 9)])
+    made, values = shift_sizes(kernel)
+    verify(made)
+    assert values == (("m0", H + -2),)
+    assert [p.shape for p in made.params] == [(Var("m0"),), ((Var("m0") + 1) // 2,)]
