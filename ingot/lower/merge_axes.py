@@ -73,9 +73,35 @@ def _with_facts(made: Kernel, kernel: Kernel) -> Kernel:
 
 @lru_cache(maxsize=1024)
 def _merged_fully(kernel: Kernel) -> Kernel:
+    if kernel.sizes:
+        kernel = _without_single_taps(kernel)
     while (pairs := _find(kernel)) is not None:
         kernel = _merged(kernel, pairs)
     return kernel
+
+
+def _without_single_taps(kernel: Kernel) -> Kernel:
+    """Indices without reduce axes of one point: x[n, y + t, x + u, c] of a 1 x 1 convolution is
+    indexed by axes alone, so that dynamic ones merge without a division. (Merging static axes
+    simplifies the indices anyway.)"""
+
+    def on_stmt(s: Stmt) -> Stmt:
+        if not isinstance(s, Block):
+            return s
+        reduced = (a for a in s.axes if a.kind is AxisKind.REDUCE)
+        zeros = {a.var: arith.Const(0) for a in reduced if arith.is_const(a.extent, 1)}
+        return ir.replace(s, body=_substituted(s.body, zeros)) if zeros else s
+
+    return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
+
+
+def _substituted(s: Stmt, values: dict[str, arith.Const]) -> Stmt:
+    def on_expr(e: ir.Expr) -> ir.Expr:
+        if not isinstance(e, ir.Load):
+            return e
+        return ir.replace(e, indices=tuple(arith.substitute(i, values) for i in e.indices))
+
+    return visit.map_stmt(s, lambda x: x, on_expr)
 
 
 def _find(kernel: Kernel) -> set[Pair] | None:
