@@ -15,6 +15,8 @@ from onnx import helper, numpy_helper
 import ingot
 from ingot import api, pipeline
 from ingot.arith import expr as arith
+from ingot.loops import visit
+from ingot.loops.ir import For, LoopKind
 from ingot.program import ir, tables
 from tests.ops.test_winograd import nests
 
@@ -102,3 +104,16 @@ def test_a_convolution_without_padding_is_parallel():
     launches = [s for s in tables.walk(program.body) if isinstance(s, ir.Launch)]
     (conv,) = [s for s in launches if s.kernel.startswith("conv")]
     assert arith.free_vars(conv.extent) == {"n", "height", "width"}
+
+
+def test_a_padded_copy_divides_once_per_row():
+    """Its parallel loop is over rows; the loop along a row is inside, with one test per point."""
+    session = api.make_session(target="x86-64-v3")
+    model = model_of(16, 16, 5, (2, 2, 2, 2))
+    program = pipeline.run_stages(model, session, stop_after="schedule")
+    loops = [s for _, k in program.kernels for s in visit.walk_stmts(k.body)]
+    copies = [s for s in loops if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+    (copy,) = [s for s in copies if any(b.name == "padded" for b in visit.blocks(s.body))]
+    assert len(arith.free_vars(copy.extent)) == 2  # images and rows
+    inside = [s for s in visit.walk_stmts(copy.body) if isinstance(s, For)]
+    assert any(len(arith.free_vars(s.extent)) == 1 for s in inside)  # columns

@@ -5,6 +5,7 @@ In: a nest whose axes are all spatial. Out: parallel outside, vectors inside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ingot.arith import expr as arith
@@ -36,6 +37,7 @@ MATH_WEIGHT = 8  # cost of one Math call in plain operations; heuristic
 MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuristic
 UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic
 CHUNKS_PER_CORE = 32  # iterations of the parallel loop per core; docs/performance.md, "Transposes"
+MIN_ROWS_PER_CORE = 4  # of a padded copy whose loop along a row stays serial; heuristic
 MATH_INTERLEAVE = (
     2  # vector registers per operation with Math calls; measured on gelu, erf, sigmoid
 )
@@ -56,7 +58,8 @@ def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None
         return
     flat = flat_suffix(info.block, list(info.block.axes))
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
-    outer = _outermost(sch, target, loops[: min(flat, len(loops) - 1)])
+    around = _around_masked_row(sch, target, info, loops[: min(flat, len(loops) - 1)])
+    outer = _outermost(sch, target, around)
     pieces = vectorize_loop(sch, target, info, inner, interleave_factor(sch, target, info, inner))
     if not is_big:
         return
@@ -74,6 +77,23 @@ def _outermost(sch: Schedule, target: Target, loops: list[LoopRef]) -> LoopRef |
         iterations *= extent(sch, loops[taken]) or 1  # a dynamic extent may be 1
         taken += 1
     return sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
+
+
+def _around_masked_row(
+    sch: Schedule, target: Target, info: BlockInfo, loops: list[LoopRef]
+) -> list[LoopRef]:
+    """Without the last loop, if it is dynamic and masks depend on it, as in a padded copy: its
+    masks are then tested point by point without a division, and those of other loops row by row.
+    Not where too few rows would be left for the threads; dynamic sizes count as large."""
+    rows = [extent(sch, loop) for loop in loops[:-1]]
+    if not rows or extent(sch, loops[-1]) is not None:
+        return loops
+    is_short = (
+        None not in rows and math.prod(n or 1 for n in rows) < MIN_ROWS_PER_CORE * target.cores
+    )
+    masks = [x.mask for x in info.loads if x.mask is not None]
+    row = {a.var for a in info.block.axes if loops[-1].name in arith.free_vars(a.binding)}
+    return loops if is_short or not any(value_vars(m) & row for m in masks) else loops[:-1]
 
 
 def _peel_last_panel(sch: Schedule, info: BlockInfo) -> None:
