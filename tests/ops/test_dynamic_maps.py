@@ -117,3 +117,17 @@ def test_a_padded_copy_divides_once_per_row():
     assert len(arith.free_vars(copy.extent)) == 2  # images and rows
     inside = [s for s in visit.walk_stmts(copy.body) if isinstance(s, For)]
     assert any(len(arith.free_vars(s.extent)) == 1 for s in inside)  # columns
+
+
+def test_a_padded_copy_of_one_row_is_parallel_along_it():
+    """A batch is probably 1: rows of a map of one row would be one iteration."""
+    session = api.make_session(target="x86-64-v3")
+    model = model_of(16, 16, 5, (2, 2, 2, 2), height=1)
+    program = pipeline.run_stages(model, session, stop_after="schedule")
+    extents = [
+        s.extent
+        for _, k in program.kernels
+        for s in visit.walk_stmts(k.body)
+        if isinstance(s, For) and s.kind is LoopKind.PARALLEL
+    ]
+    assert extents and all(len(arith.free_vars(extent)) == 2 for extent in extents)
