@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.arith.affine import coefficient
-from ingot.cost.contraction import ASSUMED_EXTENT
 from ingot.cost.shape import PARALLEL_WORK
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
@@ -39,6 +38,7 @@ MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuri
 UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic
 CHUNKS_PER_CORE = 32  # iterations of the parallel loop per core; docs/performance.md, "Transposes"
 MIN_ROWS_PER_CORE = 4  # of a nest whose loop along a row stays serial; heuristic
+LONG_EXTENT = 256  # iterations of a dynamic loop of which nothing is known; heuristic
 MAX_ELEMENTS_TO_DIVIDE = 16  # work that takes no longer than three divisions; heuristic
 MATH_INTERLEAVE = (
     2  # vector registers per operation with Math calls; measured on gelu, erf, sigmoid
@@ -102,7 +102,7 @@ def _around_rows(
 
 def _likely_extent(sch: Schedule, loop: LoopRef) -> int:
     likely = {size.name: size.likely for size in sch.kernel.sizes if size.likely is not None}
-    return arith.assumed(sch.at_loop(loop).extent, likely) or ASSUMED_EXTENT
+    return arith.assumed(sch.at_loop(loop).extent, likely) or LONG_EXTENT
 
 
 def _peel_last_panel(sch: Schedule, info: BlockInfo) -> None:
