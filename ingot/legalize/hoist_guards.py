@@ -46,8 +46,7 @@ def _hoisted(kernel: Kernel, kind: LoopKind, ctx: PassContext) -> Kernel:
     ranges = Ranges(kernel)
 
     def on_stmt(s: Stmt) -> Stmt:
-        is_loop = isinstance(s, For) and s.kind is kind
-        return _versioned(s, ranges, ctx) if is_loop else s
+        return _versioned(s, ranges, ctx) if isinstance(s, For) and s.kind is kind else s
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
 
