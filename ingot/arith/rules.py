@@ -203,8 +203,9 @@ def _dominates(kind: type[Expr], a: Expr, b: Expr, facts: RangeAnalysis) -> bool
     return facts.at_most(a, b) if kind is ir.Min else facts.at_most(b, a)
 
 
-def _is_positive(z: Expr, facts: RangeAnalysis) -> bool:
-    return facts.at_least(facts.normal(z), 1)
+def _is_positive(divisor: Expr, facts: RangeAnalysis) -> bool:
+    """Is a divisor, which is not zero, positive?"""
+    return facts.at_least(facts.normal(divisor), 0)
 
 
 # fmt: off
@@ -326,8 +327,29 @@ def join_digits(total: Sum, facts: RangeAnalysis) -> Sum | None:
     return None
 
 
+def cancel_ceiling(total: Sum, facts: RangeAnalysis) -> Sum | None:
+    """(a + d - 1) // d + (-a) // d  →  0   for a number d > 0: the ceiling of a / d, negated"""
+    quotients = _factors(total, ir.FloorDiv)
+    for i, (first, rest, weight) in enumerate(quotients):
+        size = as_int(first.b)
+        for second, other, same in quotients[i + 1 :]:
+            if size is None or size <= 0 or (second.b, other, same) != (first.b, rest, weight):
+                continue
+            left = sums.plus(facts.normal(first.a), facts.normal(second.a))
+            number = left.get(ONE, 0) if left.keys() <= {ONE} else None
+            if number is None or (number + 1) % size:
+                continue
+            better = dict(total)
+            for atom in (first, second):
+                sums.add_to(better, {sums.join((atom,), rest): weight}, -1)
+            sums.add_to(better, {rest: weight * ((number + 1) // size - 1)})
+            return better
+    return None
+
+
 SUM_RULES = (
     SumRule("join_div_and_mod", join_div_and_mod),
     SumRule("remainder_from_div", remainder_from_div),
     SumRule("join_digits", join_digits),
+    SumRule("cancel_ceiling", cancel_ceiling),
 )

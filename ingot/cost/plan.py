@@ -19,7 +19,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
                   all panels inside), blocks:N (of N row tiles), channels:N, channels_copied:N
                   (depthwise: blocks of N panels; with a copy of their input), maps:NxM
                   (depthwise_rows: N maps are copied at a time, a tile has M of them), columns:N,
-                  k_chunks:N (small M), tiles:HxW (Winograd)
+                  k_chunks:N (small M), tiles:HxW (Winograd), flat_tiles:N (Winograd, N
+                  consecutive tiles)
     k_unroll      iterations of k that are unrolled
     prefetch      iterations of k between two prefetches of the next panel
     partial_sums  P:N: N iterations of k loop P make one partial sum
@@ -57,6 +58,7 @@ ORDERS = {
     "columns": 1,
     "k_chunks": 1,
     "tiles": 2,
+    "flat_tiles": 1,
 }  # fmt: skip  (loop order → how many sizes it takes)
 
 

@@ -20,7 +20,9 @@ class Given:
     """What graph passes have decided for a kernel, from the types and attributes of its group."""
 
     panels: tuple[tuple[str, int], ...] = ()  # parameters that are packed, with their panel width
-    tile_block: tuple[int, int] | None = None  # rows and columns of a block of Winograd tiles
+    tile_block: tuple[int, ...] | None = (
+        None  # Winograd tiles of a block: rows, columns; or a count
+    )
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ again:
 The intermediates between the stages are 64 bytes per tile and channel in f32. Where they exceed a
 fraction of the last-level cache, each thread takes one block of tiles through all stages before the
 next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks and puts
-both on the operator; `decide_winograd` makes the plan that schedule/rules/winograd.py applies.
+both on the operator; a block of a dynamic grid is a number of consecutive tiles.
+`decide_winograd` makes the plan that schedule/rules/winograd.py applies.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ingot.cost import contraction as cost
@@ -35,19 +37,21 @@ MIN_SPEEDUP = 1.1  # predicted, over the direct convolution: pays for 16/9 of th
 LLC_INTERMEDIATE_FRACTION = 1 / 8  # of the last-level cache, for the intermediates; heuristic
 # Tiles of a block, which reads all weights once. Measured at 64 to 256 channels: 28 tiles are best,
 # 84 to 112 take 6 to 18 % longer (docs/performance.md).
-MIN_BLOCK_TILES, MAX_BLOCK_TILES = 20, 40
+MIN_BLOCK_TILES, BEST_BLOCK_TILES, MAX_BLOCK_TILES = 20, 28, 40
 MAX_SLOWDOWN = 1.08  # of a register tile with fewer rows, relative to the best tile; heuristic
 
 
 @dataclass(frozen=True)
 class ConvShape:
-    """The sizes of a convolution; a dynamic batch (None) counts as one image."""
+    """The sizes of a convolution; a dynamic batch (None) counts as one image, and a dynamic map has
+    the assumed height and width."""
 
     batch: int | None
     channels: int
     outputs: int
     height: int
     width: int
+    is_dynamic: bool = False  # the height or the width
 
     @property
     def min_grid(self) -> tuple[int, int]:
@@ -58,11 +62,12 @@ class ConvShape:
 @dataclass(frozen=True)
 class Grid:
     """Rows and columns of tiles of an image, padding included; `block`: the rows and columns of a
-    block, None without blocking."""
+    block, or how many consecutive tiles of all images; None without blocking."""
 
     rows: int
     columns: int
-    block: tuple[int, int] | None = None
+    block: tuple[int, ...] | None = None
+    is_dynamic: bool = False  # the grid is as large as a run needs; rows and columns are assumed
 
     @property
     def blocks(self) -> int:
@@ -107,17 +112,18 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
     weights = TRANSFORM_POINTS * conv.channels * conv.outputs * dtype.storage_bytes
     exceeds_cache = len(target.caches) < 2 or weights > target.caches[-1] * cost.LLC_PANELS_FRACTION
     if exceeds_cache or total <= target.caches[-1] * LLC_INTERMEDIATE_FRACTION:
-        return Grid(rows, columns)
+        return Grid(rows, columns, is_dynamic=conv.is_dynamic)
     best = register_tile(conv, target, dtype)
     core = target.machine.core
     heights = tile_rows(best, core)
+    if conv.is_dynamic:
+        return Grid(rows, columns, (_consecutive_tiles(heights),), is_dynamic=True)
     blocks = [
         *_row_segments(rows, columns, heights), *_row_bands(rows, columns, heights)
     ]  # fmt: skip
 
     def cycles(found: Grid) -> float:
-        high, wide = found.block or (1, 1)
-        height = rows_dividing(best, high * wide, target.machine.core) or 1
+        height = rows_dividing(best, math.prod(found.block or (1,)), target.machine.core) or 1
         return (
             found.rows
             * found.columns
@@ -130,7 +136,7 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
 
 
 def decide_winograd(
-    gemm: Contraction, block: tuple[int, int], panel: int, target: Target
+    gemm: Contraction, block: tuple[int, ...], panel: int, target: Target
 ) -> list[ContractionPlan]:
     """The plan of the GEMMs with all stages fused over blocks of tiles, rows x columns; `panel` is
     the panel width of the weights."""
@@ -143,10 +149,20 @@ def decide_winograd(
         panel,
         core=core,
     )
-    tile = replace(best, rows=rows_dividing(best, block[0] * block[1], core) or 1)
-    packing, blocking = Packing("given", panel), Blocking("tiles", block)
+    tile = replace(best, rows=rows_dividing(best, math.prod(block), core) or 1)
+    packing, blocking = (
+        Packing("given", panel),
+        Blocking("tiles" if len(block) == 2 else "flat_tiles", block),
+    )
     unroll = k_unroll(tile.rows, gemm.k_extents[-1])
     return [ContractionPlan("winograd_f2", 1, 2, (), tile, packing, blocking, unroll, tail="pad")]
+
+
+def _consecutive_tiles(heights: list[int]) -> int:
+    """Tiles of a block of whole register tiles, about BEST_BLOCK_TILES. Blocks of one row would pad
+    each row of a grid whose width is dynamic; blocks of consecutive tiles pad the last block."""
+    counts = (height * max(1, round(BEST_BLOCK_TILES / height)) for height in heights)
+    return min(counts, key=lambda count: abs(count - BEST_BLOCK_TILES))
 
 
 def _is_balanced(blocks: int, cores: int) -> bool:

@@ -23,6 +23,7 @@ from ingot.loops import ir, visit
 from ingot.loops.build import nest
 from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 from ingot.lower.abstract_sizes import Sizes, abstract_sizes
+from ingot.lower.shift_sizes import shift_sizes
 from ingot.lower.size_atoms import name_quotients
 from ingot.program.ir import Launch, Program
 from ingot.program.tables import map_launches
@@ -47,9 +48,12 @@ def merge_program_axes(program: Program) -> Program:
 
 def simplify_axes(kernel: Kernel) -> tuple[Kernel, Sizes]:
     """The kernel with merged axes and sizes of its own, and their values."""
-    merged, quotients = name_quotients(merge_axes(kernel))
-    made, sizes = abstract_sizes(merged)
-    values = tuple((name, arith.substitute(e, dict(quotients))) for name, e in sizes)
+    made = merge_axes(kernel)
+    values: Sizes = tuple((size.name, arith.Var(size.name)) for size in kernel.sizes)
+    for name_sizes in (name_quotients, abstract_sizes, shift_sizes):
+        made, sizes = name_sizes(made)
+        known = dict(values)
+        values = tuple((name, arith.substitute(e, known)) for name, e in sizes)
     return _with_facts(made, kernel), values
 
 
@@ -69,9 +73,35 @@ def _with_facts(made: Kernel, kernel: Kernel) -> Kernel:
 
 @lru_cache(maxsize=1024)
 def _merged_fully(kernel: Kernel) -> Kernel:
+    if kernel.sizes:
+        kernel = _without_single_taps(kernel)
     while (pairs := _find(kernel)) is not None:
         kernel = _merged(kernel, pairs)
     return kernel
+
+
+def _without_single_taps(kernel: Kernel) -> Kernel:
+    """Indices without reduce axes of one point: x[n, y + t, x + u, c] of a 1 x 1 convolution is
+    indexed by axes alone, so that dynamic ones merge without a division. (Merging static axes
+    simplifies the indices anyway.)"""
+
+    def on_stmt(s: Stmt) -> Stmt:
+        if not isinstance(s, Block):
+            return s
+        reduced = (a for a in s.axes if a.kind is AxisKind.REDUCE)
+        zeros = {a.var: arith.Const(0) for a in reduced if arith.is_const(a.extent, 1)}
+        return ir.replace(s, body=_substituted(s.body, zeros)) if zeros else s
+
+    return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
+
+
+def _substituted(s: Stmt, values: dict[str, arith.Const]) -> Stmt:
+    def on_expr(e: ir.Expr) -> ir.Expr:
+        if not isinstance(e, ir.Load):
+            return e
+        return ir.replace(e, indices=tuple(arith.substitute(i, values) for i in e.indices))
+
+    return visit.map_stmt(s, lambda x: x, on_expr)
 
 
 def _find(kernel: Kernel) -> set[Pair] | None:

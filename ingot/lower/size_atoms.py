@@ -50,8 +50,8 @@ def name_quotients(kernel: Kernel) -> tuple[Kernel, Sizes]:
     finest = _finest(kernel)
     if not finest:
         return kernel, tuple((size.name, arith.Var(size.name)) for size in kernel.sizes)
-    names = dict(zip(finest, _fresh_names(kernel)))
-    made = _Rewriter(kernel, {size: (names[size], q) for size, q in finest.items()}).kernel()
+    names = dict(zip(finest, fresh_names(kernel, "q")))
+    made = _Quotients(kernel, {size: (names[size], q) for size, q in finest.items()}).kernel()
     sizes = tuple(
         _size(kernel, names[s.name], finest[s.name].expr) if s.name in finest else s
         for s in kernel.sizes
@@ -130,11 +130,11 @@ def _buffers(kernel: Kernel) -> list[Buffer]:
     return [*kernel.params, *inside]
 
 
-def _fresh_names(kernel: Kernel) -> Iterator[str]:
+def fresh_names(kernel: Kernel, letter: str) -> Iterator[str]:
     taken = {size.name for size in kernel.sizes} | {b.name for b in _buffers(kernel)}
     taken |= {s.var for s in visit.walk_stmts(kernel.body) if isinstance(s, ir.For)}
     taken |= {a.var for b in visit.blocks(kernel.body) for a in b.axes}
-    return (name for i in itertools.count() if (name := f"q{i}") not in taken)
+    return (name for i in itertools.count() if (name := f"{letter}{i}") not in taken)
 
 
 def _size(kernel: Kernel, name: str, value: arith.Expr) -> ir.Size:
@@ -144,11 +144,11 @@ def _size(kernel: Kernel, name: str, value: arith.Expr) -> ir.Size:
     return ir.Size(name, max(0, found.low or 0), found.high, 1, arith.assumed(value, likely))
 
 
-class _Rewriter:
-    """Quotients replaced in all indices of a kernel, values inside indices included."""
+class IndexRewriter:
+    """A kernel with other indices, in the values inside indices too. A subclass says which."""
 
-    def __init__(self, kernel: Kernel, named: Mapping[str, tuple[str, Quotient]]):
-        self.source, self.named = kernel, named
+    def __init__(self, kernel: Kernel):
+        self.source = kernel
         self.buffers = {
             b.name: ir.replace(b, shape=tuple(map(self.index, b.shape))) for b in _buffers(kernel)
         }
@@ -165,6 +165,17 @@ class _Rewriter:
         if isinstance(n, Stmt):
             return visit.rebuild_stmt(n, self.node, self.node, self.index)
         return visit.rebuild_expr(n, self.node, self.index)
+
+    def index(self, e: arith.Expr) -> arith.Expr:
+        raise NotImplementedError
+
+
+class _Quotients(IndexRewriter):
+    """Quotients replaced by names."""
+
+    def __init__(self, kernel: Kernel, named: Mapping[str, tuple[str, Quotient]]):
+        self.named = named
+        super().__init__(kernel)
 
     @segmented
     def index(self, e: arith.Expr) -> arith.Expr:

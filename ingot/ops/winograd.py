@@ -49,7 +49,8 @@ def transform_weights(weights: np.ndarray) -> np.ndarray:
 class WinogradConv(ConvBase):
     """conv(x, w, bias) with strides and dilations of 1, given u = transform_weights(w). `grid` is
     the number of tiles (rows, columns) of an image, if it is to be larger than needed;
-    `tile_block`, which divides it, those that a thread takes through all stages at once."""
+    `tile_block`, which divides it, those that a thread takes through all stages at once. Without a
+    grid, `tile_block` is a number of consecutive tiles of all images; the last block is padded."""
 
     name = "winograd_conv"
     family = "winograd"
@@ -71,7 +72,8 @@ class WinogradConv(ConvBase):
 
     def check_tile_block(self, block: Sequence[int] | None, grid: Sequence[int]) -> None:
         is_whole = len(grid) == 2 and all(n > 0 and g % n == 0 for g, n in zip(grid, block or ()))
-        if block is not None and not (len(block) == 2 and is_whole):
+        is_consecutive = not grid and len(block or ()) == 1 and min(block or (0,)) > 0
+        if block is not None and not is_consecutive and not (len(block) == 2 and is_whole):
             what = f"blocks of {tuple(block)} tiles do not divide a grid of {tuple(grid)}"
             raise type_error(self.name, what, "give a grid of whole blocks, or no tile_block")
 
@@ -95,6 +97,13 @@ class WinogradConv(ConvBase):
         """The number of tiles (rows, columns) of an image."""
         least = [simplify(arith.ceildiv(n, arith.Const(OUTPUT_TILE))) for n in space]
         return tuple(arith.wrap(n) for n in attrs.get("grid") or least)
+
+    def padded_tiles(self, count: Dim, attrs: Attrs) -> Dim:
+        """The number of tiles of all images, padded to whole blocks of consecutive tiles."""
+        block: Sequence[int] = attrs.get("tile_block") or ()
+        if len(block) != 1:
+            return count
+        return simplify(arith.ceildiv(count, arith.Const(block[0])) * block[0])
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         x, u, bias = (*inputs, None)[:3]
@@ -129,7 +138,8 @@ class WinogradConv(ConvBase):
         x, u, bias = (*inputs, None)[:3]
         assert x is not None and u is not None
         counts = self.grid(outputs[0].shape[2:], attrs)
-        tiles = simplify(x.shape[0] * counts[0] * counts[1])
+        count = simplify(x.shape[0] * counts[0] * counts[1])
+        tiles = self.padded_tiles(count, attrs)
         v = self.input_transform(b, x, self.window(attrs), counts, tiles)
 
         def term(t, p, o, c) -> Expr:
@@ -146,16 +156,18 @@ class WinogradConv(ConvBase):
     ) -> Buffer:
         """Bᵀ d B for every tile and channel; masked loads give zero outside the image."""
         rows, columns = counts
+        count = simplify(x.shape[0] * rows * columns)
 
         def value(t, p, c) -> Expr:
             image, row, column = p // (rows * columns), p // columns % rows, p % columns
+            is_tile = [] if tiles == count else [ir.Compare("lt", ir.Index(p), ir.Index(count))]
 
             def pixel(i: arith.Expr, j: arith.Expr) -> Expr:
                 at = [
                     OUTPUT_TILE * t + k - lo
                     for t, k, lo in zip((row, column), (i, j), slide.begins)
                 ]
-                within = all_of([inside(k, n) for k, n in zip(at, x.shape[2:])])
+                within = all_of([*is_tile, *(inside(k, n) for k, n in zip(at, x.shape[2:]))])
                 return ir.Load(x, (image, c, *at), mask=within, other=ir.value_of(0, x.dtype))
 
             def along_row(j: arith.Expr) -> Expr:

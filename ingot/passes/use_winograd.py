@@ -2,18 +2,22 @@
 
     conv(x, w)  →  winograd_conv(x, transform_weights(w))
 
-Conditions: strides and dilations are 1, one group, constant f32 weights, and static sizes except
-the batch. cost/winograd.py decides where it pays. Called by the pipeline before choose_layouts;
+Conditions: strides and dilations are 1, one group, constant f32 weights, and static channels.
+cost/winograd.py decides where it pays; of a dynamic map it takes the likely size, else one that is
+assumed, and the code is right for every size. Called by the pipeline before choose_layouts;
 INGOT_OFF=winograd switches it off.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.cost import winograd as winograd_cost
+from ingot.cost.contraction import ASSUMED_EXTENT
 from ingot.cost.winograd import ConvShape, Grid
 from ingot.graph.ir import Graph, Node, make_attrs, replace
 from ingot.graph.store import ConstantStore
@@ -22,20 +26,22 @@ from ingot.passes.edit import Editor, map_subgraphs
 from ingot.support import options
 from ingot.target import Target
 
+Likely = Mapping[str, int | None]  # the likely values of dynamic sizes
+
 
 def use_winograd(graph: Graph, store: ConstantStore, target: Target) -> Graph:
     if not options.current().has("winograd") or not options.current().has("layouts"):
         return graph
-    edit = Editor(graph, store)
+    edit, likely = Editor(graph, store), {s.name: s.likely for s in graph.symbols}
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: use_winograd(g, store, target))
         edit.g.origin = node.origin
-        edit.keep(_as_winograd(edit, node, target) or node)
+        edit.keep(_as_winograd(edit, node, likely, target) or node)
     return edit.finish()
 
 
-def _as_winograd(edit: Editor, node: Node, target: Target) -> Node | None:
-    sizes = _sizes(node) if node.op == "conv" and _is_applicable(node) else None
+def _as_winograd(edit: Editor, node: Node, likely: Likely, target: Target) -> Node | None:
+    sizes = _sizes(node, likely) if node.op == "conv" and _is_applicable(node) else None
     weights = edit.constant(node.inputs[1]) if sizes is not None else None
     if sizes is None or weights is None:
         return None
@@ -57,18 +63,27 @@ def _is_applicable(conv: Node) -> bool:
     return is_plain and taps == [KERNEL, KERNEL] and weights.dtype is dtypes.f32
 
 
-def _sizes(conv: Node) -> ConvShape | None:
-    """The sizes, if all but the batch are static."""
+def _sizes(conv: Node, likely: Likely) -> ConvShape | None:
+    """The sizes, of a dynamic map the assumed ones; None if the channels are dynamic."""
     x, (out,) = conv.inputs[0], conv.outputs
     assert x is not None
-    batch, *sizes = (arith.as_int(n) for n in (out.shape[0], x.shape[1], *out.shape[1:]))
-    known = [n for n in sizes if n is not None]
-    return ConvShape(batch, *known) if len(known) == len(sizes) and 0 not in known else None
+    batch, ins, outs = (arith.as_int(n) for n in (out.shape[0], x.shape[1], out.shape[1]))
+    height, width = (_assumed(n, likely) for n in out.shape[2:])
+    if not ins or not outs or min(height, width) < 1:
+        return None
+    is_dynamic = any(arith.as_int(n) is None for n in out.shape[2:])
+    return ConvShape(batch, ins, outs, height, width, is_dynamic)
+
+
+def _assumed(size: arith.Expr, likely: Likely) -> int:
+    sizes = {name: likely.get(name) or ASSUMED_EXTENT for name in arith.free_vars(size)}
+    return arith.assumed(size, sizes) or 0
 
 
 def _winograd_conv(edit: Editor, conv: Node, weights: np.ndarray, grid: Grid) -> Node:
     x, _, *bias = conv.inputs
-    attrs = {"pads": conv.attr("pads", None), "grid": (grid.rows, grid.columns)}
+    attrs = {"pads": conv.attr("pads", None)}
+    attrs |= {} if grid.is_dynamic else {"grid": (grid.rows, grid.columns)}
     attrs |= {} if grid.block is None else {"tile_block": grid.block}
     inputs = (x, edit.g.constant(weights), *bias)
     return replace(conv, op="winograd_conv", inputs=inputs, attrs=make_attrs(attrs))

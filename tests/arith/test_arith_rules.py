@@ -97,8 +97,10 @@ def a_sum(rnd) -> Expr:
     d = Const(r.choice((2, 3, 5)))
     k, m = r.choice((1, 1, 2, -1)), r.choice((Const(1), Const(1), Var("k")))
     parts = [a, a // b * b, a % b, a // b % d * b, a // b // d * (b * d), Var("j")]
+    if r.random() < 0.3:  # a ceiling, and quotients that may cancel it
+        parts = [a // d, (r.choice((-1, 0, 1, 2)) - a) // d, Var("j")]
     total: Expr = Const(r.randint(-3, 3))
-    for part in r.sample(parts, r.randint(2, 4)):
+    for part in r.sample(parts, r.randint(2, min(4, len(parts)))):
         total = total + part * r.choice((k, k, -k, 1)) * m
     return total
 

@@ -61,6 +61,18 @@ def test_few_tiles_are_not_blocked():
         assert winograd_cost.grid(conv, dtypes.f32, TARGET) == Grid(*conv.min_grid)
 
 
+@pytest.mark.parametrize("target", [TARGET, WIDE], ids=["v3", "v4"])
+@pytest.mark.parametrize("outputs", [16, 24, 48, 64, 100, 256])
+def test_blocks_of_a_dynamic_grid_are_whole_register_tiles(outputs, target):
+    conv = ConvShape(1, 64, outputs, 258, 258, is_dynamic=True)
+    found = winograd_cost.grid(conv, dtypes.f32, target)
+    assert found.is_dynamic and found.block is not None
+    (count,) = found.block
+    best = winograd_cost.register_tile(conv, target, dtypes.f32)
+    assert winograd_cost.rows_dividing(best, count, CORE) is not None
+    assert winograd_cost.MIN_BLOCK_TILES <= count <= winograd_cost.MAX_BLOCK_TILES
+
+
 def test_register_tiles_follow_the_features():
     narrow, wide = (
         winograd_cost.register_tile(ConvShape(1, 64, 64, 56, 56), target, dtypes.f32)

@@ -106,3 +106,42 @@ def test_a_large_body_is_not_duplicated():
     k_outer = sch.loops(update)[0]
     sch.unroll(k_outer)
     assert not any("k_0" in show(b.cond) for b in branches(hoisted(sch)))
+
+
+def bordered(size: arith.Expr | int, is_parallel: bool = False) -> ir.Kernel:
+    """Three neighbours of each row in an order that is not affine, zero outside of x."""
+    b = Build("bordered")
+    x = b.param("x", dtypes.f32, (size, 8))
+
+    def value(t: arith.Expr, i: arith.Expr, j: arith.Expr) -> ir.Expr:
+        row = ir.Index(i + t // 2 - 1)
+        inside = ir.Compare("ge", row, ir.Lit(0, dtypes.i64)) & ir.Compare(
+            "lt", row, ir.Index(arith.wrap(size))
+        )
+        return ir.Load(x, (row.expr, j), mask=inside, other=ir.value_of(0, dtypes.f32))
+
+    y = b.compute("y", (6, size, 8), value)
+    kernel = b.finish([y], [ir.Size("n", 1)] if isinstance(size, arith.Var) else [])
+    sch = Schedule(kernel)
+    point, row, lane = sch.loops(sch.block("y"))
+    sch.reorder(row, point, lane)
+    sch.unroll(point)
+    sch.vectorize(lane)
+    if is_parallel:
+        sch.parallel(row)
+    return sch.kernel
+
+
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_masks_of_unrolled_points_are_tested_once_for_all_where_sizes_are_dynamic(is_parallel):
+    (inside,) = branches(hoisted(Schedule(bordered(arith.Var("n"), is_parallel))))
+    assert inside.orelse is not None
+    assert [x.mask for x in visit.loads(inside.then)] == [None]
+    assert all(x.mask is not None for x in visit.loads(inside.orelse))
+    assert len(visit.conjuncts(inside.cond)) == 2  # the first and the last neighbour
+    assert not branches(hoisted(Schedule(bordered(9, is_parallel))))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_results_of_masked_points_stay(rows):
+    check(bordered(arith.Var("n")), {"n": rows})

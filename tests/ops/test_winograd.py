@@ -130,6 +130,14 @@ def test_blocks_of_tiles_divide_the_grid(grid, block):
     with refused("bad-type", str(block), where="winograd_conv", hint="grid"):
         lookup("winograd_conv").infer(types, {"grid": grid, "tile_block": block})
     lookup("winograd_conv").infer(types, {"grid": (4, 5), "tile_block": (2, 5)})
+    lookup("winograd_conv").infer(types, {"tile_block": (3,)})  # consecutive tiles
+
+
+@pytest.mark.parametrize("block", [(0,), (-4,), ()])
+def test_blocks_of_consecutive_tiles_are_not_empty(block):
+    types = [tensor(dtypes.f32, 1, 8, 9, 9), tensor(dtypes.f32, 8, 8, 16)]
+    with refused("bad-type", str(block), where="winograd_conv", hint="grid"):
+        lookup("winograd_conv").infer(types, {"tile_block": block})
 
 
 def test_batches():

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.interp import run as interpret
 from ingot.graph.ir import Graph
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import tensor
+from ingot.graph.types import Symbol, tensor
 from ingot.graph.verify import verify
 from ingot.passes.use_winograd import use_winograd
 from ingot.support import options
@@ -32,6 +33,18 @@ def convolution(
     w = g.constant(numbers(*shape)) if is_constant else g.input("w", tensor(dtype, *shape))
     bias = [g.constant(numbers(outs))] if biased else []
     return g.finish([g.add("conv", [x, w, *bias], group=group, **attrs)]), store
+
+
+def dynamic_convolution(
+    channels: int, outs: int, height: int | arith.Expr, **symbol
+) -> tuple[Graph, ConstantStore]:
+    """A map of dynamic width, and of dynamic height if it is given as a variable."""
+    g = GraphBuilder("dynamic", store := ConstantStore())
+    for name in ("h", "w"):
+        g.symbols[name] = Symbol(name, 1, **symbol)
+    x = g.input("x", tensor(dtypes.f32, 1, channels, height, arith.Var("w")))
+    w = g.constant(RNG.standard_normal((outs, channels, 3, 3)).astype(np.float32))
+    return g.finish([g.add("conv", [x, w], pads=(1, 1, 1, 1))]), store
 
 
 def applied(graph: Graph, store: ConstantStore) -> Graph:
@@ -85,3 +98,26 @@ def test_infinite_weights_stay():
     x = g.input("x", tensor(dtypes.f32, 1, 32, 15, 15))
     infinite = g.finish([g.add("conv", [x, g.constant(weights)])])
     assert operators(applied(infinite, store)) == ["conv"]
+
+
+@pytest.mark.parametrize("height", [arith.Var("h"), 14])
+def test_of_dynamic_maps_nothing_is_assumed_but_that_they_are_long(height):
+    """Their blocks are consecutive tiles of a grid that a run computes."""
+    graph, store = dynamic_convolution(48, 56, height)
+    made = applied(graph, store)
+    assert operators(made) == ["winograd_conv"]
+    attrs = made.nodes[-1].attr_map
+    assert "grid" not in attrs and len(attrs["tile_block"]) == 1
+    for size in (1, 2, 9):
+        x = RNG.standard_normal((1, 48, 14, size)).astype(np.float32)
+        (got,), (want,) = (interpret(g, store, [x]) for g in (made, graph))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outs", "height", "likely"),
+    [(3, 64, 14, None), (64, 3, 14, None), (64, 64, 1, None), (512, 512, 4, 4)],
+)
+def test_other_dynamic_maps_stay(channels, outs, height, likely):
+    graph, store = dynamic_convolution(channels, outs, height, likely=likely)
+    assert operators(applied(graph, store)) == ["conv"]

@@ -5,6 +5,7 @@ In: a nest whose axes are all spatial. Out: parallel outside, vectors inside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ingot.arith import expr as arith
@@ -36,6 +37,9 @@ MATH_WEIGHT = 8  # cost of one Math call in plain operations; heuristic
 MIN_PANELS_TO_PEEL = 4  # panels from which the masked last one is peeled; heuristic
 UNROLL = 4  # vectors per iteration of a small element-wise loop; heuristic
 CHUNKS_PER_CORE = 32  # iterations of the parallel loop per core; docs/performance.md, "Transposes"
+MIN_ROWS_PER_CORE = 4  # of a nest whose loop along a row stays serial; heuristic
+LONG_EXTENT = 256  # iterations of a dynamic loop of which nothing is known; heuristic
+MAX_ELEMENTS_TO_DIVIDE = 16  # work that takes no longer than three divisions; heuristic
 MATH_INTERLEAVE = (
     2  # vector registers per operation with Math calls; measured on gelu, erf, sigmoid
 )
@@ -56,7 +60,8 @@ def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None
         return
     flat = flat_suffix(info.block, list(info.block.axes))
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
-    outer = _outermost(sch, target, loops[: min(flat, len(loops) - 1)])
+    first = min(flat, len(loops) - 1)
+    outer = _outermost(sch, target, _around_rows(sch, target, info, loops[:first], inner))
     pieces = vectorize_loop(sch, target, info, inner, interleave_factor(sch, target, info, inner))
     if not is_big:
         return
@@ -74,6 +79,30 @@ def _outermost(sch: Schedule, target: Target, loops: list[LoopRef]) -> LoopRef |
         iterations *= extent(sch, loops[taken]) or 1  # a dynamic extent may be 1
         taken += 1
     return sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
+
+
+def _around_rows(
+    sch: Schedule, target: Target, info: BlockInfo, loops: list[LoopRef], inner: LoopRef
+) -> list[LoopRef]:
+    """Without the last loop, if it is long and dynamic, and finding its index again by division
+    would cost more than the work inside: few elements, or masks that depend on it, as in a padded
+    copy, of which other loops' masks are then tested once per row. Not where too few rows would be
+    left for the threads."""
+    if not loops or extent(sch, loops[-1]) is not None:
+        return loops
+    rows = math.prod(_likely_extent(sch, loop) for loop in loops[:-1])
+    if rows < MIN_ROWS_PER_CORE * target.cores:
+        return loops
+    masks = [x.mask for x in info.loads if x.mask is not None]
+    own = {a.var for a in info.block.axes if loops[-1].name in arith.free_vars(a.binding)}
+    is_masked = any(value_vars(mask) & own for mask in masks)
+    is_short = _likely_extent(sch, inner) <= MAX_ELEMENTS_TO_DIVIDE
+    return loops[:-1] if is_masked or is_short else loops
+
+
+def _likely_extent(sch: Schedule, loop: LoopRef) -> int:
+    likely = {size.name: size.likely for size in sch.kernel.sizes if size.likely is not None}
+    return arith.assumed(sch.at_loop(loop).extent, likely) or LONG_EXTENT
 
 
 def _peel_last_panel(sch: Schedule, info: BlockInfo) -> None:

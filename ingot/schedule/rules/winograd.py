@@ -71,10 +71,7 @@ def _fused(sch: Schedule, target: Target, blocks: WinogradBlocks, plan: Contract
     """One parallel nest over blocks of tiles."""
     assert plan.tile is not None and plan.blocking is not None
     image, row, column = _output_transform_tiles(sch, target, blocks.output_transform)
-    high, row = sch.split(row, None, plan.blocking.sizes[0])
-    wide, column = sch.split(column, None, plan.blocking.sizes[1])
-    sch.reorder(image, high, wide, row, column)
-    parallel_loop = sch.fuse(image, high, wide)
+    parallel_loop = _block_loop(sch, plan.blocking.sizes, image, row, column)
     sch.pad(blocks.gemm, 1, 1, plan.tile.columns, 1)  # whole panels
     results = sch.cache_write(blocks.gemm)
     sch.compute_at(results, parallel_loop)
@@ -84,6 +81,18 @@ def _fused(sch: Schedule, target: Target, blocks: WinogradBlocks, plan: Contract
     for ref in (blocks.input_transform, results, blocks.gemm):
         sch.set_scope(ref, ir.THREAD)
     sch.parallel(parallel_loop)
+
+
+def _block_loop(
+    sch: Schedule, block: tuple[int, ...], image: LoopRef, row: LoopRef, column: LoopRef
+) -> LoopRef:
+    """The loop over blocks of rows and columns of tiles, or of consecutive tiles."""
+    if len(block) == 1:
+        return sch.split(sch.fuse(image, row, column), None, block[0])[0]
+    high, row = sch.split(row, None, block[0])
+    wide, column = sch.split(column, None, block[1])
+    sch.reorder(image, high, wide, row, column)
+    return sch.fuse(image, high, wide)
 
 
 def _gemm_tiles(
