@@ -98,9 +98,10 @@ class LoopCounters:
         if counter.has_remainder or counter.counts or isinstance(counter.value, arith.FloorDiv):
             return None
         for (value, divisor), other in self._counters.items():
-            if isinstance(value, arith.FloorDiv) and value.a == counter.value:
-                if arith.is_const(simplify(value.b * divisor - counter.divisor), 0):
-                    return other
+            match value:
+                case arith.FloorDiv(a=counter.value, b=inner):
+                    if arith.is_const(simplify(inner * divisor - counter.divisor), 0):
+                        return other
         return None
 
     def _raise(self, root: Counter) -> dict[str, str]:
