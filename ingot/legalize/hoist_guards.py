@@ -43,18 +43,18 @@ def hoist_guards(kernel: Kernel, ctx: PassContext) -> Kernel:
 
 def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
     found = dict.fromkeys(_guards(loop.body, loop.var, ()))
-    strongest = {c: _for_all(c, loop, ranges) for c in found}
+    strongest = {c: in_all_iterations(c, loop, ranges) for c in found}
     known = {c: is_full for c, is_full in strongest.items() if is_full is not None}
-    if not known or _count(loop.body) > MAX_STMTS:
+    if not known or count_unrolled(loop.body) > MAX_STMTS:
         return loop
     is_full = visit.conjoin(dict.fromkeys(known.values()))
     assert is_full is not None
-    unguarded = _without(loop.body, set(known))
-    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
+    unguarded = without(loop.body, set(known))
+    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), masked)
     return ir.replace(loop, body=If(is_full, unguarded, rest))
 
 
-def _masked(s: Stmt) -> Stmt:
+def masked(s: Stmt) -> Stmt:
     """Vector loops of a partial tile use masks and no branches: there are few of them, and without
     branches the accumulators stay in registers."""
     if not isinstance(s, For) or s.kind is not LoopKind.VECTOR or ir.MASKED in s.annotations:
@@ -87,7 +87,7 @@ def _is_hoistable(cond: ir.Expr, var: str, inside: tuple[For, ...]) -> bool:
     return var in used and bool(others) and all(f.kind in EXPANDED_KINDS for f in own)
 
 
-def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
+def in_all_iterations(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     """The condition at the last iteration of the inner loops: if it holds, it holds in all."""
     if not isinstance(cond, ir.Compare) or cond.op != "lt":
         return None
@@ -96,7 +96,7 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     index = cond.a.expr
     if arith.opaques(index) or arith.opaques(cond.b.expr):
         return None  # the loop may write the loaded data
-    for inner in _loops(loop.body):
+    for inner in inner_loops(loop.body):
         if inner.var in terms.index_vars(cond.b.expr):
             return None
         if inner.var not in terms.index_vars(index):
@@ -105,16 +105,16 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
         if form is None or not ranges.at_least(form[0], 0):
             return None
         index = form[0] * (inner.stop - 1) + form[1]
-    if terms.index_vars(index) & {inner.var for inner in _loops(loop.body)}:
+    if terms.index_vars(index) & {inner.var for inner in inner_loops(loop.body)}:
         return None  # the stop of one loop depends on another
     return ir.Compare("lt", ir.Index(ranges.simplify(index)), cond.b)
 
 
-def _loops(s: Stmt) -> list[For]:
+def inner_loops(s: Stmt) -> list[For]:
     return [x for x in visit.walk_stmts(s) if isinstance(x, For)]
 
 
-def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
+def without(s: Stmt, known: set[ir.Expr]) -> Stmt:
     """The statement, simplified where all of those conditions hold."""
 
     def rest(cond: ir.Expr) -> ir.Expr | None:
@@ -135,15 +135,15 @@ def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
 
 
 @segmented
-def _count(s: Stmt) -> int:
+def count_unrolled(s: Stmt) -> int:
     """The number of statements after unrolling."""
     match s:
         case For(kind=LoopKind.UNROLL, body=body):
-            return (arith.as_int(s.extent) or MAX_STMTS) * _count(body)
+            return (arith.as_int(s.extent) or MAX_STMTS) * count_unrolled(body)
         case For(body=body) | ir.Alloc(body=body) | ir.Let(body=body):
-            return 1 + _count(body)
+            return 1 + count_unrolled(body)
         case If(then=then, orelse=orelse):
-            return 1 + _count(then) + (0 if orelse is None else _count(orelse))
+            return 1 + count_unrolled(then) + (0 if orelse is None else count_unrolled(orelse))
         case ir.Seq(stmts=stmts):
-            return sum(map(_count, stmts))
+            return sum(map(count_unrolled, stmts))
     return 1
