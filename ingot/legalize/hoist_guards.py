@@ -50,11 +50,11 @@ def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
     is_full = visit.conjoin(dict.fromkeys(known.values()))
     assert is_full is not None
     unguarded = without(loop.body, set(known))
-    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), masked)
+    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
     return ir.replace(loop, body=If(is_full, unguarded, rest))
 
 
-def masked(s: Stmt) -> Stmt:
+def _masked(s: Stmt) -> Stmt:
     """Vector loops of a partial tile use masks and no branches: there are few of them, and without
     branches the accumulators stay in registers."""
     if not isinstance(s, For) or s.kind is not LoopKind.VECTOR or ir.MASKED in s.annotations:

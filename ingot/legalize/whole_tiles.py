@@ -26,7 +26,6 @@ from ingot.legalize.hoist_guards import (
     count_unrolled,
     in_all_iterations,
     inner_loops,
-    masked,
     without,
 )
 from ingot.legalize.ranges import Ranges
@@ -47,15 +46,15 @@ def whole_tiles(kernel: Kernel, ctx: PassContext) -> Kernel:
     ranges = Ranges(kernel)
 
     def on_stmt(s: Stmt) -> Stmt:
-        is_tile = isinstance(s, For) and s.kind is LoopKind.PARALLEL and _is_short_sum(s.body)
-        return _versioned(s, ranges, ctx) if is_tile else s  # type: ignore[arg-type]
+        if not isinstance(s, For) or s.kind is not LoopKind.PARALLEL or not _is_short(s.body):
+            return s
+        return _versioned(s, ranges, ctx)
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
 
 
-def _is_short_sum(body: Stmt) -> bool:
-    has_sum = any(f.kind is LoopKind.SERIAL for f in inner_loops(body))
-    return has_sum and count_unrolled(body) <= MAX_STMTS and _work(body) <= MAX_TILE_WORK
+def _is_short(body: Stmt) -> bool:
+    return count_unrolled(body) <= MAX_STMTS and _work(body) <= MAX_TILE_WORK
 
 
 @segmented
@@ -79,11 +78,12 @@ def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
         full = in_all_iterations(_less(row, bound), loop, ranges)
         if full is not None:
             clamps[clamp], inside[_less(row, bound)] = row, full
+    has_sum = clamps or any(f.kind is LoopKind.SERIAL for f in inner_loops(loop.body))
     is_whole = visit.conjoin(dict.fromkeys(inside.values()))
-    if is_whole is None:
+    if is_whole is None or not has_sum:
         return loop
     whole = _unclamped(without(loop.body, set(inside)), clamps, ranges)
-    rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), masked)
+    rest = copy_stmt(loop.body, {}, ctx.names)
     return ir.replace(loop, body=ir.If(is_whole, whole, rest))
 
 
