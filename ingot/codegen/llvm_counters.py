@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.codegen.llvm_text import Function
+from ingot.support.stack import segmented
 
 # Of the branch where a remainder returns to 0: weights that keep LLVM from making it a select.
 RARELY = '!{!"branch_weights", i32 1, i32 1000}'
@@ -52,6 +53,7 @@ class LoopCounters:
         """The loop's head is here, after its own phi."""
         self._phis = self._fn.area()
 
+    @segmented
     def find(
         self, value: arith.Expr, divisor: arith.Expr, index: Callable[[arith.Expr], str]
     ) -> Counter | None:
@@ -123,6 +125,7 @@ class LoopCounters:
         values[root.remainder] = fn.op(f"phi i64 [{raised}, %{before}], [0, %{wrap}]")
         return values
 
+    @segmented
     def _add(self, counter: Counter, by: str) -> dict[str, str]:
         """Count `by` quotients of another counter, 0 or 1."""
         fn = self._fn
