@@ -101,3 +101,9 @@ def test_one_output_channel_has_vectors_along_the_signal():
     assert dict(conv.plans)["conv"].rows is None
     widths = [s.value.lanes for s in visit.stores(conv.body) if s.buffer.name.endswith("out")]
     assert widths and min(widths) > 1
+
+
+def test_channels_of_a_dynamic_signal_are_made_contiguous_first():
+    """In tiles, in registers; a copy into the padded buffer would read with the signal's stride."""
+    (first, _), *_ = launches(model(32, 32, 3, 1, (1, 1), 32))
+    assert first.kernel.startswith("relayout")
