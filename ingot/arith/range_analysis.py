@@ -135,9 +135,9 @@ class RangeAnalysis:
             case ir.Max(a=a, b=b) if not upper:
                 yield sums.of(a)
                 yield sums.of(b)
-            case ir.Mod(b=b) if self.is_positive(b):
+            case ir.Mod(b=b) if self.is_divisor(b):
                 yield sums.plus(sums.of(b), sums.constant(-1)) if upper else {}
-            case ir.FloorDiv(a=a, b=b) if self.is_positive(b):
+            case ir.FloorDiv(a=a, b=b) if self.is_divisor(b):
                 for bound in self._one_step(sums.of(a), upper):
                     yield _plain_quotient(bound, b, sums.of(b))
 
@@ -156,9 +156,11 @@ class RangeAnalysis:
         if moved is not total:
             yield moved
 
-    def is_positive(self, expr: Expr) -> bool:
-        low = self.range(expr).low
-        return low is not None and low >= 1
+    def is_divisor(self, expr: Expr) -> bool:
+        """Is the divisor positive? None is 0 (simplify.py), so it is if it is not negative: loops
+        that were fused run no iteration where the size that they are divided by is 0."""
+        low, high = self.range(expr)
+        return low is not None and low >= 0 and high != 0
 
 
 def _has_sign(range_: Interval, sign: int) -> bool:
@@ -232,7 +234,7 @@ class _Search:
 
     def _by_floor(self, total: Sum, atom: Expr, factor: Sum, sign: Interval, depth: int) -> End:
         """b·(a // b) is at most a and at least a - b + 1, for b > 0; factor = multiple·b."""
-        if not isinstance(atom, ir.FloorDiv) or not self.facts.is_positive(atom.b):
+        if not isinstance(atom, ir.FloorDiv) or not self.facts.is_divisor(atom.b):
             return -INF
         divisor = sums.of(atom.b)
         multiple, left = sums.take_out_multiples(factor, divisor) or ({}, factor)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
+from ingot.codegen.llvm_counters import LoopCounters
 from ingot.codegen.llvm_text import Function, splat, vector
 from ingot.loops import ir
 from ingot.support.stack import segmented
@@ -36,15 +37,19 @@ class IndexPrinter:
         self.pointers: dict[str, str] = {}
         self.loops: list[str] = []  # variables of the loops around, outermost first
         self.sizes: set[str] = set()  # the dynamic dimensions
+        self._counters: list[LoopCounters] = []  # of the loops around
         self._areas = [Area(fn.area())]  # of the function, then of each loop around
 
     @contextmanager
-    def body_of(self, loop: str) -> Iterator[None]:
+    def body_of(self, loop: str, counters: LoopCounters) -> Iterator[None]:
         """Around the statements of a loop; the first of them starts here."""
         self.loops.append(loop)
+        self._counters.append(counters)
         self._areas.append(Area(self.fn.area()))
         yield
+        counters.count()
         self.loops.pop()
+        self._counters.pop()
         self._areas.pop()
 
     def value(self, e: ir.Expr) -> str:
@@ -60,6 +65,8 @@ class IndexPrinter:
             return self._new_index(e)
         if arith.opaques(e):
             return self._new_index(e)
+        if isinstance(e, arith.FloorDiv | arith.Mod) and (counted := self._counted(e)):
+            return counted
         names = arith.free_vars(e)
         level = max((i + 1 for i, loop in enumerate(self.loops) if loop in names), default=0)
         area = self._areas[level]
@@ -87,6 +94,34 @@ class IndexPrinter:
                 flag = "" if arith.opaques(e) else " nsw"
                 return self.fn.op(f"{op}{flag} i64 {self.index(a)}, {self.index(b)}")
         raise TypeError(f"not an integer expression: {e!r}")
+
+    def _counted(self, e: arith.FloorDiv | arith.Mod) -> str | None:
+        """The value of a quotient or remainder that a loop around counts."""
+        if not self._may_count(e):
+            return None
+        for counters in reversed(self._counters):
+            if (counter := counters.find(e.a, e.b, self._divisor)) is not None:
+                if isinstance(e, arith.FloorDiv):
+                    return counter.quotient
+                counter.has_remainder = True
+                return counter.remainder
+        return None
+
+    def _may_count(self, e: arith.FloorDiv | arith.Mod) -> bool:
+        """Are the divisors natural, and known where the kernel starts? Is a loop divided?"""
+        value: arith.Expr = e
+        while isinstance(value, arith.FloorDiv | arith.Mod):
+            if not arith.free_vars(value.b) <= self.sizes or arith.opaques(value.b):
+                return False
+            if not _is_natural(bounds_of(value.b, self.ranges)):
+                return False
+            value = value.a
+        return isinstance(value, arith.Var) and _is_natural(self.ranges[value.name])
+
+    def _divisor(self, e: arith.Expr) -> str:
+        """A natural divisor before a loop, which runs no iteration where it is 0."""
+        is_positive = (bounds_of(e, self.ranges).low or 0) > 0
+        return self.index(e if is_positive else arith.maximum(e, 1))
 
     def _divide_index(self, e: arith.FloorDiv | arith.Mod) -> str:
         a, b = self.index(e.a), self.index(e.b)
@@ -120,3 +155,7 @@ class IndexPrinter:
             return fn.op(f"select {mask} {is_minus}, {type} {negated}, {type} {floored}")
         shifted = fn.op(f"add {type} {rest}, {safe}")
         return fn.op(f"select {mask} {fix}, {type} {shifted}, {type} {rest}")
+
+
+def _is_natural(range_: Interval) -> bool:
+    return range_.low is not None and range_.low >= 0

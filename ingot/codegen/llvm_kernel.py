@@ -11,6 +11,7 @@ from typing import assert_never
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
+from ingot.codegen.llvm_counters import LoopCounters
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import ValuePrinter
@@ -104,16 +105,18 @@ class _Printer:
             start, stop = values.index(s.start), values.index(s.stop)
         before, head, body, done = fn.block, fn.label("head"), fn.label("body"), fn.label("done")
         var, step = fn.fresh(), fn.fresh()
+        counters = LoopCounters(fn, s.var, start)
         fn.branch(head)
         fn.start(head)
         slot = len(fn.lines)
         fn.do("phi")  # filled in below, when the last block of the body is known
+        counters.at_head()
         more = fn.op(f"icmp slt i64 {var}, {stop}")
         fn.branch_if(more, body, done)
         fn.start(body)
         self.bind_range(s)
         values.variables[s.var] = var
-        with values.body_of(s.var):
+        with values.body_of(s.var, counters):
             self.stmt(s.body)
         fn.do(f"{step} = add nsw i64 {var}, 1")
         fn.lines[slot] = f"  {var} = phi i64 [{start}, %{before}], [{step}, %{fn.block}]"

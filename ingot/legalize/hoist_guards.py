@@ -62,11 +62,11 @@ def _versioned(loop: For, ranges: Ranges, ctx: PassContext) -> Stmt:
     is_dynamic = any(terms.value_vars(c) & ranges.sizes for c in found)
     strongest = {c: _strongest(c, loop, ranges, is_dynamic) for c in found}
     known = {c: is_full for c, is_full in strongest.items() if is_full is not None}
-    if not known or _count(loop.body) > MAX_STMTS:
+    if not known or count_unrolled(loop.body) > MAX_STMTS:
         return loop
     is_full = visit.conjoin(dict.fromkeys(c for x in known.values() for c in visit.conjuncts(x)))
     assert is_full is not None
-    unguarded = _without(loop.body, set(known))
+    unguarded = without(loop.body, set(known))
     rest = visit.map_stmt(copy_stmt(loop.body, {}, ctx.names), _masked)
     return ir.replace(loop, body=If(is_full, unguarded, rest))
 
@@ -109,11 +109,11 @@ def _strongest(cond: ir.Expr, loop: For, ranges: Ranges, is_dynamic: bool) -> ir
     Most conditions on static sizes are decided when loops are unrolled, and need no copy."""
     if loop.kind is LoopKind.PARALLEL and not is_dynamic:
         return None
-    found = _for_all(cond, loop, ranges)
+    found = in_all_iterations(cond, loop, ranges)
     return _for_all_unrolled(cond, loop, ranges) if found is None and is_dynamic else found
 
 
-def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
+def in_all_iterations(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     """The condition at the last iteration of the inner loops: if it holds, it holds in all."""
     if not isinstance(cond, ir.Compare) or cond.op != "lt":
         return None
@@ -122,7 +122,7 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
     index = cond.a.expr
     if arith.opaques(index) or arith.opaques(cond.b.expr):
         return None  # the loop may write the loaded data
-    for inner in _loops(loop.body):
+    for inner in inner_loops(loop.body):
         if inner.var in terms.index_vars(cond.b.expr):
             return None
         if inner.var not in terms.index_vars(index):
@@ -131,7 +131,7 @@ def _for_all(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | None:
         if form is None or not ranges.at_least(form[0], 0):
             return None
         index = form[0] * (inner.stop - 1) + form[1]
-    if terms.index_vars(index) & {inner.var for inner in _loops(loop.body)}:
+    if terms.index_vars(index) & {inner.var for inner in inner_loops(loop.body)}:
         return None  # the stop of one loop depends on another
     return ir.Compare("lt", ir.Index(ranges.simplify(index)), cond.b)
 
@@ -145,7 +145,7 @@ def _for_all_unrolled(cond: ir.Expr, loop: For, ranges: Ranges) -> ir.Expr | Non
     if index is None or limit is None or arith.opaques(index) or arith.opaques(limit):
         return None
     used = terms.index_vars(index) | terms.index_vars(limit)
-    inner = [x for x in _loops(loop.body) if x.var in used]
+    inner = [x for x in inner_loops(loop.body) if x.var in used]
     if any(x.kind is not LoopKind.UNROLL for x in inner):
         return None
     gap = index - limit if cond.op == "ge" else limit - index - 1  # holds where it is >= 0
@@ -173,11 +173,11 @@ def _follows(gap: arith.Expr, other: arith.Expr, order: list[arith.Expr], ranges
     )
 
 
-def _loops(s: Stmt) -> list[For]:
+def inner_loops(s: Stmt) -> list[For]:
     return [x for x in visit.walk_stmts(s) if isinstance(x, For)]
 
 
-def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
+def without(s: Stmt, known: set[ir.Expr]) -> Stmt:
     """The statement, simplified where all of those conditions hold."""
 
     def rest(cond: ir.Expr) -> ir.Expr | None:
@@ -198,15 +198,15 @@ def _without(s: Stmt, known: set[ir.Expr]) -> Stmt:
 
 
 @segmented
-def _count(s: Stmt) -> int:
+def count_unrolled(s: Stmt) -> int:
     """The number of statements after unrolling."""
     match s:
         case For(kind=LoopKind.UNROLL, body=body):
-            return (arith.as_int(s.extent) or MAX_STMTS) * _count(body)
+            return (arith.as_int(s.extent) or MAX_STMTS) * count_unrolled(body)
         case For(body=body) | ir.Alloc(body=body) | ir.Let(body=body):
-            return 1 + _count(body)
+            return 1 + count_unrolled(body)
         case If(then=then, orelse=orelse):
-            return 1 + _count(then) + (0 if orelse is None else _count(orelse))
+            return 1 + count_unrolled(then) + (0 if orelse is None else count_unrolled(orelse))
         case ir.Seq(stmts=stmts):
-            return sum(map(_count, stmts))
+            return sum(map(count_unrolled, stmts))
     return 1

@@ -25,6 +25,7 @@ from ingot.legalize.simplify_stmts import simplify_stmts
 from ingot.legalize.transpose_tiles import transpose_tiles
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
+from ingot.legalize.whole_tiles import whole_tiles
 from ingot.loops.ir import Kernel, replace
 from ingot.target import Target
 
@@ -41,6 +42,7 @@ PASSES = (
     Pass("place_allocs", place_allocs),
     Pass("flatten", flatten),
     Pass("hoist_guards", hoist_guards),
+    Pass("whole_tiles", whole_tiles),
     Pass("vectorize", vectorize),
     Pass("transpose_tiles", transpose_tiles),
     Pass("deinterleave", deinterleave),

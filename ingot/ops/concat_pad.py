@@ -228,10 +228,14 @@ class Pad(OpDef):
 def _border(
     i: arith.Expr, extent: Dim, low: arith.IntLike, high: arith.IntLike, mode: str
 ) -> arith.Expr:
-    """The source index of output index `i`: crop first, then mirror, clamp or wrap."""
+    """The source index of output index `i`: crop first, then mirror, clamp or wrap. An axis that is
+    not padded, the batch for instance, has no border."""
     crop = _cropped(low)
     size = extent - crop - _cropped(high)
     j = i - arith.maximum(low, 0)
+    amounts = [arith.as_int(amount) for amount in (low, high)]
+    if all(amount is not None and amount <= 0 for amount in amounts):
+        return crop + j
     if mode == "edge":
         return crop + arith.maximum(arith.minimum(j, size - 1), 0)
     if mode == "wrap":

@@ -74,7 +74,7 @@ class OperandLayouts:
         anyway, and for a grouped one, which reads channels as vectors. Otherwise if each element
         is reused for many outputs."""
         channels = arith.as_int(x.shape[1])
-        if x.layout is not None or arith.as_int(x.numel) is None or channels is None:
+        if x.layout is not None or channels is None:
             return False
         if channels < self.target.lanes(x.dtype):
             return False

@@ -59,6 +59,8 @@ def test_opaque_leaves_have_the_range_a_callback_gives():
         ("lt", (i * m + j) * 4 + 3, n * m * 4, {"i": n, "j": m}),
         ("lt", f // m, n, {"f": n * m}),
         ("lt", f % m, m, {}),
+        ("lt", f // (k * 7), n, {"f": n * k * 7}),  # k may be 0, but no divisor is
+        ("lt", f % k, k, {}),
         ("lt", 16 * i + j, n, {"j": minimum(16, n - 16 * i)}),
         ("lt", 4 * i + j, n, {"i": n // 4, "j": 4 + n * 0}),
         ("lt", i, j, {"i": k, "k": j + 1}),

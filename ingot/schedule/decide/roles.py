@@ -62,10 +62,12 @@ def _rows_axis(
     sch: Schedule, others: list[Axis], loads: list[Load], vectors: list[Load]
 ) -> Axis | None:
     """The axis along which a loaded vector is reused; else one along which a scalar is; else the
-    last axis that some vector load does not depend on."""
+    last axis that some vector load does not depend on. Along a batch that is likely 1 no scalar is
+    reused."""
     scalar_loads = [x for x in loads if x not in vectors]
-    for group in (vectors, scalar_loads):
-        free = [a for a in others if group and not any(depends_on(x, a) for x in group)]
+    longer = [a for a in others if likely_extent(sch, a) != 1]
+    for group, axes in ((vectors, others), (scalar_loads, longer)):
+        free = [a for a in axes if group and not any(depends_on(x, a) for x in group)]
         if free:
             return max(
                 free, key=lambda a: (_rows_filled(sch, a), _size_of(sch, a), others.index(a))

@@ -101,6 +101,12 @@ def extent(sch: Schedule, loop: LoopRef) -> int | None:
     return arith.as_int(sch.at_loop(loop).extent)
 
 
+def likely_extent(sch: Schedule, loop: LoopRef) -> int | None:
+    """The extent, or the likely one of dynamic sizes; None where nothing is known of one."""
+    likely = {size.name: size.likely for size in sch.kernel.sizes if size.likely is not None}
+    return arith.assumed(sch.at_loop(loop).extent, likely)
+
+
 def loop_of(sch: Schedule, info: BlockInfo, axis: Axis) -> LoopRef | None:
     """The loop that the axis is bound to, if it is bound to one variable."""
     loops = {loop.name: loop for loop in sch.loops(info.ref)}

@@ -22,6 +22,7 @@ from ingot.schedule.rules.block_info import (
     elements,
     extent,
     index_vars,
+    likely_extent,
     loop_of,
     math_ops,
     own_loops,
@@ -130,10 +131,11 @@ def _bounds_panel(mask: ir.Expr, axis: Axis) -> bool:
 def _parallel_loop(
     sch: Schedule, target: Target, outer: LoopRef | None, pieces: list[LoopRef]
 ) -> LoopRef:
-    """The outer loop, fused with the next one if it is too short for the threads."""
+    """The outer loop, fused with the next one if it is too short for the threads, or likely is: a
+    dynamic batch."""
     if outer is None:
         return pieces[0]
-    count = extent(sch, outer)
+    count = likely_extent(sch, outer)
     if count is not None and count < 4 * target.cores and len(pieces) > 1:
         return sch.fuse(outer, pieces[0])
     return outer
@@ -269,13 +271,14 @@ def vector_width(count: int | None, lanes: int) -> int:
 def vectorize_and_unroll(
     sch: Schedule, target: Target, ref: BlockRef, is_short: bool = True
 ) -> None:
-    """Vectorise an element-wise block along its last loop and unroll its short loops; unless
-    `is_short`, only those that came from the last one."""
+    """Vectorise an element-wise block along its last loop that has several iterations and unroll
+    its short loops; unless `is_short`, only those that came from the last one."""
     loops = own_loops(sch, ref)
     if not loops:
         return
-    made = vectorize_loop(sch, target, block_info_of(sch, ref), loops[-1])
-    for loop in [*loops[:-1], *made] if is_short else made:
+    last = next((x for x in reversed(loops) if extent(sch, x) != 1), loops[-1])
+    made = vectorize_loop(sch, target, block_info_of(sch, ref), last)
+    for loop in [*(x for x in loops if x != last), *made] if is_short else made:
         node = sch.at_loop(loop)
         count = arith.as_int(node.extent)
         if node.kind.value == "serial" and count is not None and count <= MAX_UNROLL:

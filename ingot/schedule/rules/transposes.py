@@ -134,8 +134,11 @@ def _tile_nest(
     too_few = is_big and _known_iterations(sch, outer) < 4 * target.cores
     must_peel_lanes = width is None or (too_few and width % tile.side != 0)
     tail = "peel" if must_peel_lanes else "shift"
+    around = outer if too_few and must_peel_lanes else []
+    if around:  # peel outside of them: their nest, which becomes one parallel loop, stays perfect
+        sch.reorder(tile.lanes, *around, *strips, row)
     lane_tiles, lane = sch.split(tile.lanes, None, tile.side, tail=tail)[-2:]
-    sch.reorder(*strips, row, lane)
+    sch.reorder(*around, *([lane_tiles] if around else []), *strips, row, lane)
     sch.unroll(row)
     sch.vectorize(lane)
     if is_big:
