@@ -21,6 +21,8 @@ class Given:
 
     panels: tuple[tuple[str, int], ...] = ()  # parameters that are packed, with their panel width
     tile_block: tuple[int, int] | None = None  # rows and columns of a block of Winograd tiles
+    is_sequence: bool = False  # rows are the steps of one sequence: there may be few
+    max_rows: int | None = None  # the plan is a variant for at most so many rows
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,13 @@ class Contraction:
     is_gemm: bool  # two operands, indexed by plain axes, B contiguous along the lanes
     is_float_sum: bool
     is_column_sum: bool = False  # one array reduced to one row
+    max_rows: int | None = None  # it is planned for at most so many rows of a dynamic number
 
     @property
     def row_count(self) -> int | None:
         """The rows, or how many are likely; None where nothing is known."""
+        if self.max_rows is not None:
+            return self.max_rows
         return 1 if self.rows is None else self.likely[self.rows]
 
     @property
