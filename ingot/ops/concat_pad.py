@@ -215,6 +215,8 @@ def _border(
     i: arith.Expr, extent: Dim, low: arith.IntLike, high: arith.IntLike, mode: str
 ) -> arith.Expr:
     """The source index of output index `i`: crop first, then mirror, clamp or wrap."""
+    if arith.is_const(low, 0) and arith.is_const(high, 0):
+        return i
     crop = _cropped(low)
     size = extent - crop - _cropped(high)
     j = i - arith.maximum(low, 0)
@@ -222,6 +224,8 @@ def _border(
         return crop + arith.maximum(arith.minimum(j, size - 1), 0)
     if mode == "wrap":
         return crop + j % arith.maximum(size, 1)  # an empty axis is refused
+    if not arith.is_const(arith.maximum(low, 0), 0):  # the mirror image is even: no negative index
+        j = arith.maximum(arith.maximum(j, -j), 0)
     period = arith.maximum((size - 1) * 2, 1)
     return crop + arith.minimum(j % period, period - j % period)
 
