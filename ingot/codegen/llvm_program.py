@@ -230,6 +230,8 @@ class _Entry:
             self.when(self.fn.op(f"icmp sgt i64 {extent}, 0"), whole)
 
         def alone() -> None:
+            if not is_alone:  # every second launch goes backwards: not by the sizes of a call
+                self.add_to(self.begun, "1")
             self.on_first_thread(whole if arith.as_int(s.extent) else if_any)
 
         def together() -> None:
