@@ -6,6 +6,8 @@ Package. Tables, ports, sizes and constants are made alike for every device.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ingot.arith import expr as arith
@@ -67,7 +69,7 @@ def package(
         scratch_bytes=scratch_bytes(program, options.current().stack_limit_bytes),
         launches=tuple(_launch(program, s) for s in table.launches),
         max_threads=_useful_threads(program, table),
-        work_ns=work_ns(rows, machine),
+        work_ns=work_ns(program, rows, machine),
         maybe_negative_sizes=_maybe_negative_sizes(program),
         memory_bounds=tuple((b.buffer, b.expr) for b in checked_per_call(program)),
         offsets=program.offsets,
@@ -86,13 +88,25 @@ def _maybe_negative_sizes(program: ir.Program) -> tuple[tuple[str, arith.Expr], 
     env = {s.name: Interval(s.low, s.high) for s in program.symbols}
     given = {s.name for s in program.symbols if s.source != "node"}
     found: dict[arith.Expr, str] = {}
-    stmts = program.body.stmts if isinstance(program.body, ir.Seq) else (program.body,)
-    always = {name for s in stmts if isinstance(s, ir.Launch) for name in s.args}
+    always = {name for s in _unconditional(program.body) for name in s.args}
     for buffer in (b for b in program.buffers if b.name in always):
         for dim in buffer.shape:
             if arith.free_vars(dim) <= given and not prove("ge", dim, 0, env):
                 found.setdefault(dim, buffer.name)
     return tuple((name, dim) for dim, name in found.items())
+
+
+def _unconditional(s: ir.Stmt) -> Iterator[ir.Launch]:
+    """The launches outside of branches and loops; of variants, the general one."""
+    todo = [s]
+    while todo:
+        match todo.pop():
+            case ir.Launch() as launch:
+                yield launch
+            case ir.Seq(stmts=stmts):
+                todo.extend(stmts)
+            case ir.IfSize(orelse=orelse):
+                todo.append(orelse)
 
 
 def _port(program: ir.Program, table: Tables, name: str, label: str) -> Port:

@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ingot.arith import expr as arith
-from ingot.cost.plan import by_sizes
+from ingot.arith.bounds import Interval, bounds_of
+from ingot.cost.contraction import is_faster
+from ingot.cost.plan import ContractionPlan, by_sizes
 from ingot.cost.shape import Given
 from ingot.graph.ir import Graph, Node, make_attrs, replace
 from ingot.graph.layouts import blocks_of
@@ -57,7 +59,15 @@ def given_by(body: Graph) -> Given:
     layouts = ((v.name, v.tensor.layout) for v in body.inputs)
     panels = ((name, w) for name, x in layouts if x is not None for w in blocks_of(x).values())
     blocks = (block for n in body.nodes if (block := n.attr("tile_block", None)) is not None)
-    return Given(tuple(panels), next(blocks, None))
+    return Given(tuple(panels), next(blocks, None), any(map(_is_over_sequence, body.nodes)))
+
+
+def _is_over_sequence(node: Node) -> bool:
+    """Is it a convolution along one axis? A map has many pixels, a sequence may be short."""
+    if not defn(node).channels_last:
+        return False
+    _, _, *space = node.outputs[0].shape
+    return sum(n != 1 for n in space) == 1
 
 
 def _check_plans(kernel: Kernel) -> None:
@@ -116,9 +126,15 @@ class _Planner:
     def plans(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
         key = family, kernel, given
         if key not in self.known:
-            variants = self.variants if self.rules.has_variants(family) else self.plan
-            self.known[key] = variants(kernel, family, given)
+            self.known[key] = self.decided(kernel, family, given)
         return self.known[key]
+
+    def decided(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
+        if self.rules.has_variants(family):
+            return self.variants(kernel, family, given)
+        if given is not None and given.is_sequence and self.rules.has_short_variants(family):
+            return self.short_variants(kernel, family, given)
+        return self.plan(kernel, family, given)
 
     def plan(self, kernel: Kernel, family: str, given: Given | None) -> Plans:
         return plan_kernel(kernel, self.target, family, self.rules, given)
@@ -138,6 +154,31 @@ class _Planner:
         if general.rows is None or general.tile is None or general.tile.rows == 1:
             return many
         return ((block, by_sizes([replace(special, max_rows=1), general])),)
+
+    def short_variants(self, kernel: Kernel, family: str, given: Given) -> Plans:
+        """Plans for half, a quarter … of the rows of the general tile and the general one, where
+        the rows are dynamic and may be so few; else one plan."""
+        plans = self.plan(kernel, family, given)
+        if [plan.algorithm for _, plan in plans] != ["gemm"]:
+            return plans
+        ((block, general),) = plans
+        made = [general]
+        for rows in _fewer_rows(kernel, block, general):
+            found = dict(self.plan(kernel, family, replace(given, max_rows=rows))).get(block)
+            if found is not None and is_faster(found.tile, made[0].tile, self.target.machine.core):
+                made.insert(0, replace(found, max_rows=rows))
+        return ((block, by_sizes(made)),)
+
+
+def _fewer_rows(kernel: Kernel, block: str, plan: ContractionPlan) -> list[int]:
+    """Half, a quarter … of the rows of a plan's tile, if a call may have so few."""
+    rows = rows_of(kernel, block, plan)
+    if rows is None or plan.tile is None or arith.as_int(rows) is not None:
+        return []
+    least = bounds_of(rows, {s.name: Interval(s.low, s.high) for s in kernel.sizes}).low
+    tile_rows = plan.tile.rows
+    halves = (tile_rows >> n for n in range(1, tile_rows.bit_length()))
+    return [n for n in halves if least is None or least <= n]
 
 
 def _rows_size(kernel: Kernel, plans: Plans) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from ingot.arith import expr as arith
 from ingot.loops import ir, visit
@@ -17,8 +18,9 @@ from ingot.loops.work import NestedStmt, nested_stmts
 from ingot.machine import Machine
 from ingot.program import ir as program_ir
 from ingot.program.estimate import LaunchWork, launch_work, total_ns
-from ingot.program.tables import tables
+from ingot.program.tables import children, tables
 from ingot.runtime.report import LaunchRow
+from ingot.support.stack import segmented
 
 MAX_REASONS = 2  # of one kernel, in a cell of the report
 AS_WRITTEN = "as written: no rule scheduled it"
@@ -81,9 +83,27 @@ def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str
     return " -> ".join(lists).strip()
 
 
-def work_ns(rows: Sequence[LaunchRow], machine: Machine) -> arith.Expr | None:
-    """Estimated single-thread time of all launches; None if one of them cannot be estimated."""
-    return total_ns([LaunchWork(row.flops, row.arg_bytes) for row in rows], machine)
+def work_ns(
+    program: program_ir.Program, rows: Sequence[LaunchRow], machine: Machine
+) -> arith.Expr | None:
+    """Estimated single-thread time of all launches; None if one of them cannot be estimated. Of the
+    variants of a kernel, a run launches the one that takes the least."""
+    launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
+    times: dict[int, arith.Expr] = {}
+    for s, row in zip(launches, rows):
+        time = total_ns([LaunchWork(row.flops, row.arg_bytes)], machine)
+        if time is None:
+            return None
+        times[id(s)] = time
+    return _total(program.body, times)
+
+
+@segmented
+def _total(s: program_ir.Stmt, times: Mapping[int, arith.Expr]) -> arith.Expr:
+    inside = [_total(each, times) for each in children(s)]
+    if isinstance(s, program_ir.IfSize):
+        return arith.minimum(*inside)
+    return reduce(arith.add, inside, times.get(id(s), arith.Const(0)))
 
 
 def summarize_kernel(kernel: ir.Kernel) -> KernelSummary:

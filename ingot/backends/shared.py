@@ -11,6 +11,7 @@ from dataclasses import replace
 from ingot.backends.base import Stage
 from ingot.legalize.program import dedupe_kernels, split_kernels
 from ingot.lower import control as _control
+from ingot.lower.long_sizes import split_long_sizes
 from ingot.lower.lower import lower
 from ingot.lower.merge_axes import merge_program_axes
 from ingot.lower.variants import split_variants
@@ -55,7 +56,7 @@ DEDUPE_KERNELS = Stage(
     "merge kernels that are equal up to names",
 )  # fmt: skip
 SPLIT_VARIANTS = Stage(
-    "split_variants", lambda p, s: split_variants(p), "program", "program",
+    "split_variants", lambda p, s: split_long_sizes(split_variants(p)), "program", "program",
     "a kernel for each variant of a plan over dynamic sizes; a run chooses by its sizes",
 )  # fmt: skip
 SPLIT_KERNELS = Stage(

@@ -14,9 +14,8 @@ from functools import partial
 from typing import assert_never
 
 from ingot.arith import expr as arith
-from ingot.arith.bounds import Interval
+from ingot.codegen.llvm_sizes import SizePrinter
 from ingot.codegen.llvm_text import Function
-from ingot.codegen.llvm_values import ValuePrinter
 from ingot.program import ir
 from ingot.program.tables import CONSTANTS, Tables, tables, walk
 from ingot.program.waits import Waits
@@ -33,7 +32,6 @@ from ingot.support.abi import (
     SERVICES,
 )
 from ingot.support.errors import IngotError
-from ingot.support.stack import segmented
 
 # Launches from which LLVM does not optimise the entry, only its helpers: a launch is a dozen loads
 # and a call, and LLVM takes 2 to 7 ms to optimise each of many. A speech model of 343 launches, 144
@@ -58,46 +56,6 @@ def print_entry(
     return "\n".join([printer.fn.text(head), *helpers, declares, ""])
 
 
-class _Index(ValuePrinter):
-    """Index arithmetic over symbols. What depends only on sizes known before the run (`sizes`) is
-    computed once, where the printer was made: offsets and sizes are long formulas that most
-    launches have in common. A size bound during the run is read where it is used."""
-
-    def __init__(self, fn: Function, program: ir.Program, symbol: Callable[[str], str]):
-        super().__init__(fn)
-        bound = {s.symbol for s in walk(program.body) if isinstance(s, ir.Bind)}
-        self.symbol = symbol
-        self.sizes = {s.name for s in program.symbols} - bound | dict(program.offsets).keys()
-        self.ranges = {s.name: Interval(s.low, s.high) for s in program.symbols}
-        self.overflows: list[str] | None = None  # flags of checked operations; None: no checks
-
-    @segmented
-    def index(self, e: arith.Expr) -> str:
-        if self.overflows is not None and isinstance(e, arith.Add | arith.Sub | arith.Mul):
-            return self._checked_operation(e, self.overflows)
-        if self.overflows is None and arith.free_vars(e) <= self.sizes:
-            return super().index(e)
-        return self._new_index(e)
-
-    def _new_index(self, e: arith.Expr) -> str:
-        return self.symbol(e.name) if isinstance(e, arith.Var) else super()._new_index(e)
-
-    def checked(self, e: arith.Expr) -> str:
-        """The value of `e`, or -1 if an operation in it overflows 64 bits."""
-        self.overflows = []
-        value, flags, self.overflows = self.index(e), self.overflows, None
-        for flag in flags:
-            value = self.fn.op(f"select i1 {flag}, i64 -1, i64 {value}")
-        return value
-
-    def _checked_operation(self, e: arith.Binary, flags: list[str]) -> str:
-        name = {"+": "sadd", "-": "ssub", "*": "smul"}[e.symbol]
-        args = [("i64", self.index(e.a)), ("i64", self.index(e.b))]
-        pair = self.fn.call("{i64, i1}", f"llvm.{name}.with.overflow.i64", args)
-        flags.append(self.fn.op(f"extractvalue {{i64, i1}} {pair}, 1"))
-        return self.fn.op(f"extractvalue {{i64, i1}} {pair}, 0")
-
-
 class _Entry:
     def __init__(self, program: ir.Program, profile: bool):
         self.profile, self.latest = profile, 0  # the number of the launch last printed
@@ -112,6 +70,15 @@ class _Entry:
         self.chunk = self.fn.alloca(STATE, 1, 8)
         self.waits = Waits(program)
         self.for_all = self.waits.everywhere  # do barriers wait for every thread here?
+        self.is_lazy = any(map(self.may_be_alone, walk(program.body)))
+        self.is_shared = self.fn.alloca("i8", 1, 1)  # have other threads run since a barrier?
+        self.is_due = self.fn.alloca("i8", 1, 1)  # is a barrier due before other threads run?
+
+    def may_be_alone(self, s: ir.Stmt) -> bool:
+        """Do the sizes of a call decide whether other threads take part?"""
+        if isinstance(s, ir.Copy):
+            return arith.as_int(self.buffers[s.dst].size_bytes) is None
+        return isinstance(s, ir.Launch) and arith.as_int(s.chunks) is None
 
     # --- building blocks ----------------------------------------------------------------------
 
@@ -120,9 +87,10 @@ class _Entry:
             address = self.fn.op(f"getelementptr i8, ptr %ctx, i64 {offset}")
             type = "i64" if name in ("thread", "threads", "arena_count") else "ptr"
             self.fields[name] = self.fn.op(f"load {type}, ptr {address}, align 8")
-        self.index = _Index(self.fn, self.program, self.read_symbol)
+        self.index = SizePrinter(self.fn, self.program, self.read_symbol)
         for counter in (self.begun, self.wanted, self.chunk_field(UNPUBLISHED)):
             self.fn.do(f"store i64 0, ptr {counter}, align 8")
+        self.set_flags(is_shared=0, is_due=0)
 
     def define_offsets(self) -> None:
         """The offsets of a dynamic memory plan, computed once."""
@@ -218,10 +186,11 @@ class _Entry:
             case ir.Launch():
                 self.launch(s)
             case ir.Barrier():
-                self.barrier()
+                self.barrier_if_shared()
             case ir.Copy(dst=dst, src=src):
                 self.copy(dst, src)
             case ir.If(flag=flag, then=then, orelse=orelse):
+                self.let_others_run()
                 self.choose(
                     self.read_flag(flag), partial(self.stmt, then), partial(self.stmt, orelse)
                 )
@@ -244,9 +213,15 @@ class _Entry:
                 assert_never(s)  # type: ignore[arg-type]
 
     def launch(self, s: ir.Launch) -> None:
-        callee = self.arguments(s)
         extent = self.index.index(s.extent)
         chunks = self.index.index(s.chunks)
+        is_split = self.fn.op(f"icmp sgt i64 {chunks}, 0")
+        is_alone = arith.is_const(s.extent, 1) or arith.is_const(s.chunks, 0)
+        if not is_alone and arith.as_int(s.chunks) is not None:
+            self.let_others_run()
+        elif not is_alone:
+            self.when(is_split, self.let_others_run)
+        callee = self.arguments(s)
 
         def whole() -> None:
             self.call_kernel(s, callee, "0", extent)
@@ -255,17 +230,19 @@ class _Entry:
             self.when(self.fn.op(f"icmp sgt i64 {extent}, 0"), whole)
 
         def alone() -> None:
+            if not is_alone:  # every second launch goes backwards: not by the sizes of a call
+                self.add_to(self.begun, "1")
             self.on_first_thread(whole if arith.as_int(s.extent) else if_any)
 
         def together() -> None:
             self.in_chunks(extent, chunks, lambda ends: self.call_kernel(s, callee, *ends))
 
-        if arith.is_const(s.extent, 1) or arith.is_const(s.chunks, 0):
+        if is_alone:
             alone()
         elif arith.as_int(s.chunks) is not None:
             together()
         else:  # sizes are the same on all threads, so all take the same branch
-            self.choose(self.fn.op(f"icmp sgt i64 {chunks}, 0"), together, alone)
+            self.choose(is_split, together, alone)
 
     def on_first_thread(self, do: Callable[[], None]) -> None:
         """`do` on thread 0, as one chunk that the next barrier waits for."""
@@ -314,8 +291,31 @@ class _Entry:
             code = fn.op(f"call i32 {kernel}({', '.join([*args, *last])})")
         self.fail_if(fn.op(f"icmp ne i32 {code}, 0"), self.numbers[id(s)], None)
 
+    def barrier_if_shared(self) -> None:
+        """A barrier between launches. With dynamic sizes, thread 0 may have run alone before it,
+        and may go on alone: it is passed only where other threads run on either side. Launches of
+        thread 0 are in order without it, and it comes before and after all others."""
+        if not self.is_lazy or self.for_all:
+            self.barrier()
+            return
+        self.choose(self.flag(self.is_shared), self.barrier, lambda: self.set_flags(is_due=1))
+
+    def let_others_run(self) -> None:
+        """Before a statement that every thread takes part in, or reads memory for."""
+        if self.is_lazy:
+            self.when(self.flag(self.is_due), self.barrier)
+            self.set_flags(is_shared=1)
+
+    def flag(self, place: str) -> str:
+        return self.fn.op(f"trunc i8 {self.fn.op(f'load i8, ptr {place}, align 1')} to i1")
+
+    def set_flags(self, **flags: int) -> None:
+        for name, value in flags.items() if self.is_lazy else ():
+            self.fn.do(f"store i8 {value}, ptr {getattr(self, name)}, align 1")
+
     def barrier(self) -> None:
         fn = self.fn
+        self.set_flags(is_shared=0, is_due=0)
         sync, threads, services = (self.fields[n] for n in ("sync", "threads", "services"))
         if self.for_all:
             self.add_to(self.wanted, threads)
@@ -335,11 +335,24 @@ class _Entry:
         fn.start(stay)
 
     def copy(self, dst: str, src: str) -> None:
-        def do(ends: tuple[str, str]) -> None:
-            self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 {ends[0]}, i64 {ends[1]})")
+        def do(low: str, high: str) -> None:
+            to, source = self.pointer(dst), self.pointer(src)
+            self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 {low}, i64 {high})")
 
-        to, source = self.pointer(dst), self.pointer(src)
-        self.in_chunks(self.index.index(self.buffers[dst].size_bytes), "1", do)
+        def alone() -> None:
+            self.on_first_thread(lambda: do("0", size))
+
+        def together() -> None:
+            self.let_others_run()
+            self.in_chunks(size, "1", lambda ends: do(*ends))
+
+        number = arith.as_int(self.buffers[dst].size_bytes)
+        size = self.index.index(self.buffers[dst].size_bytes)
+        if number is None:
+            is_short = self.fn.op(f"icmp sle i64 {size}, {ir.SHORT_COPY_BYTES}")
+            self.choose(is_short, alone, together)
+        else:
+            (alone if number <= ir.SHORT_COPY_BYTES else together)()
 
     def read_flag(self, name: str) -> str:
         value = self.fn.op(f"load i8, ptr {self.pointer(name)}, align 1")
@@ -398,6 +411,7 @@ class _Entry:
 
     def bind(self, s: ir.Bind) -> None:
         fn = self.fn
+        self.let_others_run()
         address = fn.op(f"getelementptr i64, ptr {self.pointer(s.buffer)}, i64 {s.index}")
         value = fn.op(f"load i64, ptr {address}, align 8")
         symbol = next(x for x in self.program.symbols if x.name == s.symbol)

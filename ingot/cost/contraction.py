@@ -26,6 +26,7 @@ RESERVED_REGISTERS = 1  # vector registers left to LLVM's register allocator, wh
 TILE_OVERHEAD = 0.3  # of a tile (shared loads, prologue, epilogue) over one of its rows; heuristic
 MAX_TILE_ROWS = 14  # rows of the largest tile that is tried; heuristic
 MAX_TILE_VECTORS = 6  # vectors of the largest tile that is tried; heuristic
+MAX_SHORT_TILE_TIME = 0.8  # of a variant for fewer rows, relative to the next larger; heuristic
 ASSUMED_EXTENT = 6 * 43  # elements of a dynamic dimension: many, with few divisors; heuristic
 # Elements of a dynamic dimension over which the padding of a tile is averaged; heuristic.
 SAMPLED_EXTENTS = (7, 16, 32, 50, 64, 100, 128, 200, 256, 384, 512)
@@ -89,6 +90,28 @@ def register_tile(
         if cycles < best_cycles:
             best, best_cycles = tile, cycles
     return best
+
+
+def short_tile(
+    rows: int, columns: int, lanes: int, registers: int, panel: int, core: Core = GENERIC.core
+) -> Tile:
+    """The tile with the fewest cycles for at most `rows` rows of a packed operand. A tile of few
+    rows has few accumulators and waits for each of them: it may span several panels, if these are
+    a multiple of them."""
+    panels = -(-columns // panel)
+    counts = (n for n in range(1, panels + 1) if panels % n == 0)
+    widths = [n * panel // lanes for n in counts if n * panel <= MAX_TILE_VECTORS * lanes]
+    tiles = [Tile(rows, vectors, lanes) for vectors in widths or [panel // lanes]]
+    fitting = [tile for tile in tiles if _fits(rows, tile.vectors, registers)]
+    return min(fitting or tiles[:1], key=lambda tile: _cycles(tile, rows, columns, core))
+
+
+def is_faster(few: Tile | None, many: Tile | None, core: Core) -> bool:
+    """Does a tile for few rows take so much less time per column that it is worth a kernel?"""
+    if few is None or many is None:
+        return False
+    per_column = [tile.cycles_per_k(core) / tile.columns for tile in (few, many)]
+    return per_column[0] <= MAX_SHORT_TILE_TIME * per_column[1]
 
 
 def shared_panel_width(

@@ -61,6 +61,11 @@ def tile_of(c: Contraction, target: Target, panel: int | None) -> Tile:
     if panel is None and c.columns is not None and c.columns < lanes:
         lanes = max(c.columns, 1)
     no_reuse = c.window is not None
+    is_plain = not no_reuse and not c.is_grouped
+    if c.max_rows is not None and panel is not None and c.columns is not None and is_plain:
+        return cost.short_tile(
+            c.max_rows, c.columns, lanes, target.vector_registers, panel, target.machine.core
+        )
     return cost.register_tile(
         c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, target.machine.core
     )

@@ -23,6 +23,8 @@ class Given:
     tile_block: tuple[int, ...] | None = (
         None  # Winograd tiles of a block: rows, columns; or a count
     )
+    is_sequence: bool = False  # rows are the steps of one sequence: there may be few
+    max_rows: int | None = None  # the plan is a variant for at most so many rows
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,13 @@ class Contraction:
     is_gemm: bool  # two operands, indexed by plain axes, B contiguous along the lanes
     is_float_sum: bool
     is_column_sum: bool = False  # one array reduced to one row
+    max_rows: int | None = None  # it is planned for at most so many rows of a dynamic number
 
     @property
     def row_count(self) -> int | None:
         """The rows, or how many are likely; None where nothing is known."""
+        if self.max_rows is not None:
+            return self.max_rows
         return 1 if self.rows is None else self.likely[self.rows]
 
     @property

@@ -7,9 +7,10 @@
 
 A tile of eight rows computes seven for nothing where a call has one row, and a tile of one row
 reads the weights eight times where it has eight. The plan names the sizes that each variant is for
-(cost/plan.py); a run compares its sizes, which are the same on all threads. The kernel for one row
-has that size as a constant. In: a program whose kernels have plans. Out: the same with `IfSize`
-statements, and one plan for each block. A stage of back ends that plan contractions.
+(cost/plan.py): one row, or few steps of a sequence. A run compares its sizes, which are the same on
+all threads. The kernel for one row has that size as a constant. In: a program whose kernels have
+plans. Out: the same with `IfSize` statements, and one plan for each block. A stage of back ends
+that plan contractions.
 """
 
 from __future__ import annotations

@@ -240,6 +240,8 @@ def _border(
         return crop + arith.maximum(arith.minimum(j, size - 1), 0)
     if mode == "wrap":
         return crop + j % arith.maximum(size, 1)  # an empty axis is refused
+    if not arith.is_const(arith.maximum(low, 0), 0):  # the mirror image is even: no negative index
+        j = arith.maximum(arith.maximum(j, -j), 0)
     period = arith.maximum((size - 1) * 2, 1)
     return crop + arith.minimum(j % period, period - j % period)
 

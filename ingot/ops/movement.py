@@ -119,6 +119,21 @@ def _groups(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[list[int], list[in
     return [*found, rest] if rest[0] or rest[1] else found
 
 
+def kept_axes(a: Sequence[Dim], b: Sequence[Dim]) -> list[int | None] | None:
+    """For each axis of shape `a` the axis of `b` that it becomes, where the others are 1 or must be
+    1 at run time, as in a squeeze of a dynamic axis. None: it is another reshape."""
+    found: list[int | None] = []
+    rest = [axis for axis, size in enumerate(b) if not arith.is_const(size, 1)]
+    for size in a:
+        if rest and common.same_dim(size, b[rest[0]]):
+            found.append(rest.pop(0))
+        elif arith.as_int(size) in (None, 1):
+            found.append(None)
+        else:
+            return None
+    return None if rest else found
+
+
 def is_within(shape: Sequence[Dim], whole: Sequence[Dim]) -> bool:
     """Whether `shape` provably has no more elements than `whole`."""
     sizes = [arith.product(list(dims)) for dims in (shape, whole)]
@@ -159,6 +174,13 @@ class Reshape(Move):
 
     def value(self, x: Buffer, point: Point, shape: tuple[Dim, ...], attrs: Attrs) -> Expr:
         source: list[arith.Expr] = [arith.Const(0)] * x.rank
+        kept = kept_axes(x.shape, shape)
+        dropped = [d for d, axis in zip(x.shape, kept or ()) if axis is None and d != 1]
+        if kept is not None and dropped:  # no division by a size that is 1
+            zero, none = arith.Const(0), ir.value_of(0, x.dtype)
+            at = tuple(zero if axis is None else point[axis] for axis in kept)
+            product = ir.Index(arith.product([*dropped]))
+            return ir.Load(x, at, mask=ir.Compare("gt", product, ir.Index(zero)), other=none)
         for into, outof in matching_groups(x.shape, shape):
             position = ravel([point[axis] for axis in outof], [shape[axis] for axis in outof])
             for axis, i in zip(into, unravel(position, [x.shape[axis] for axis in into])):

@@ -40,7 +40,9 @@ def _chunks(extent: arith.Expr, estimate: arith.Expr | None) -> arith.IntLike:
     most = options.current().chunks  # the barrier waits for the last chunk
     most = most if iterations is None else min(most, iterations)
     if time_ns is None and estimate is not None:
-        return arith.minimum((estimate + CHUNK_NS) // (2 * CHUNK_NS), min(DYNAMIC_CHUNKS, most))
+        chunks = arith.minimum((estimate + CHUNK_NS) // (2 * CHUNK_NS), min(DYNAMIC_CHUNKS, most))
+        # one iteration is not split, and no chunk is empty
+        return chunks if iterations is not None else arith.minimum(chunks, extent - 1)
     if time_ns is None:
         return min(DYNAMIC_CHUNKS, most)
     return max(1, min(most, time_ns // (2 * CHUNK_NS)))

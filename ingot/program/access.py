@@ -67,7 +67,9 @@ class AccessAnalysis:
                 found = [self.access(args[i], False, threads) for i in sorted(reads)]
                 return found + [self.access(args[i], True, threads) for i in sorted(writes)]
             case ir.Copy(dst=dst, src=src):
-                return self.copy(dst, src, Threads.SPLIT)
+                size = arith.as_int(self.buffers[dst].size_bytes)
+                is_short = size is not None and size <= ir.SHORT_COPY_BYTES
+                return self.copy(dst, src, Threads.FIRST if is_short else Threads.SPLIT)
             case ir.Append(dst=dst, src=src):
                 return self.copy(dst, src, Threads.FIRST)
             case ir.If(flag=flag):

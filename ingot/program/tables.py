@@ -51,10 +51,10 @@ def walk(s: ir.Stmt) -> Iterator[ir.Stmt]:
     while todo:
         stmt = todo.pop()
         yield stmt
-        todo.extend(reversed(_children(stmt)))
+        todo.extend(reversed(children(stmt)))
 
 
-def _children(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
+def children(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
     match s:
         case ir.Seq(stmts=stmts):
             return stmts

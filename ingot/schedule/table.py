@@ -41,7 +41,7 @@ _generic = FamilyRule(inline_elementwise, plan_generic, schedule_generic)
 CPU_RULES = Rules(
     families={
         "matmul": replace(_contractions, has_variants=True),
-        "conv": _contractions,
+        "conv": replace(_contractions, has_short_variants=True),
         "attention": FamilyRule(prepare_attention, plan_attention, apply_attention),
         "winograd": FamilyRule(prepare_winograd, plan_winograd, apply_winograd),
         "pool": _generic,

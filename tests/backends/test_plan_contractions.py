@@ -9,6 +9,7 @@ import pytest
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 from onnx.numpy_helper import from_array
 
+import ingot
 from ingot import api, dtypes, pipeline
 from ingot.backends.plan_contractions import given_by, plan_contractions
 from ingot.cost.plan import Blocking, ContractionPlan, Packing
@@ -89,6 +90,24 @@ def test_blocks_of_winograd_tiles_are_those_of_the_attribute():
     assert (other.algorithm, other.blocking) == ("winograd_f2", Blocking("tiles", (2, 28)))
     (apart,) = plans(plan_contractions(with_tile_block(graph, None), AVX2, CPU_RULES))
     assert apart.algorithm == "gemm"
+
+
+@pytest.mark.parametrize("batch", ["batch", 40])
+def test_a_pointwise_convolution_to_one_channel_is_a_dot_product(batch: int | str):
+    """Lanes along the batch would be strided loads, and all but one idle where the batch is 1."""
+    graph = make_graph(
+        [make_node("Conv", ["x", "w"], ["y"])], "conv",
+        [make_tensor_value_info("x", 1, [batch, 128, 1])],
+        [make_tensor_value_info("y", 1, [batch, 1, 1])],
+        [from_array(np.ones((1, 128, 1), np.float32), "w")],
+    )  # fmt: skip
+    model = make_model(graph, ir_version=9)
+    session = api.make_session("x86-64-v3", jobs=1)
+    (plan,) = plans(pipeline.run_stages(model, session, stop_after="plan_contractions"))
+    assert plan.algorithm == "dot"
+    x = np.random.default_rng(0).standard_normal((40, 128, 1)).astype(np.float32)
+    got = ingot.compile(model)(x)[0]
+    np.testing.assert_allclose(got, x.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
 
 
 def test_stages_that_cannot_be_fused_are_a_remark():

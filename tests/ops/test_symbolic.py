@@ -16,6 +16,7 @@ from ingot.graph.opdef import TABLE, OpDef, Sample
 from ingot.graph.types import TensorType
 from ingot.loops import interp, ir
 from ingot.loops.build import Build
+from ingot.loops.script_print import show
 from ingot.ops.common import floats
 from ingot.ops.pointwise import Pointwise
 from ingot.support.errors import IngotError
@@ -27,6 +28,7 @@ MOVES = [
     "where", "clip", "cast", "identity", "transpose", "concat", "pad", "tile", "trilu", "gather",
     "gather_elements", "gather_nd", "scatter_nd", "scatter_elements", "reverse_sequence", "one_hot",
 ]  # fmt: skip
+B, D = arith.Var("b"), arith.Var("d")
 KNOWN = {"gather_nd": 1, "scatter_nd": 1, "one_hot": 1}  # operand whose last axis stays static
 
 
@@ -130,6 +132,30 @@ def _numbers(value: object, sizes: dict[str, int]) -> object:
     if isinstance(value, tuple):
         return tuple(_numbers(v, sizes) for v in value)
     return arith.evaluate(value, sizes) if isinstance(value, arith.Expr) else value
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "wanted"),
+    [
+        ((B, 6, D), (3, 6, 1), (1, B, 6)),
+        ((D, B, 6), (1, 3, 6), (B, 6)),
+        ((B, D, 1, D), (3, 1, 1, 1), (B, 1)),
+    ],
+)
+def test_a_squeeze_of_a_symbol_divides_by_nothing(shape, sizes, wanted) -> None:
+    """The dropped axis must be 1, which is checked; the others are copied as they are."""
+    op, x = TABLE["reshape"], floats(*sizes)
+    type = TensorType(dtypes.f32, tuple(map(arith.wrap, shape)))
+    b = Build("squeeze")
+    operand = b.param("x", type.dtype, type.shape)
+    (out,) = op.infer([type], {"shape": wanted})
+    kernel = b.finish(op.compute(b, [operand], [out], {"shape": wanted}), (ir.Size("b"),))
+    assert not any("%" in text or "//" in text for text in show(kernel).splitlines()[2:])
+    (got,) = run_symbolic(op, [x], [type], {"shape": wanted})
+    np.testing.assert_array_equal(got, x.reshape(got.shape))
+    longer = floats(*(n + 1 if d == D else n for n, d in zip(sizes, shape)))
+    with refused("run-failed", "elements", hint=False):
+        run_symbolic(op, [longer], [type], {"shape": wanted})
 
 
 def test_sizes_that_may_differ_do_not_broadcast() -> None:

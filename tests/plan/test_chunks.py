@@ -58,6 +58,18 @@ def test_the_chunks_of_dynamic_launches_follow_from_the_sizes_of_the_call():
     assert parse(show(program)) == program
 
 
+def test_one_iteration_is_not_split_however_long_it_is():
+    """The rows of a dynamic GEMM may be one tile: thread 0 runs it, and no queue is asked."""
+    program = chunked(matmul("n", 4096, 16))
+    launches = [s for s in tables(program).launches if isinstance(s, ir.Launch)]
+    dynamic = [s for s in launches if arith.free_vars(s.extent)]
+    assert dynamic
+    for n in (1, 2, 8, 9, 1000):
+        for s in dynamic:
+            chunks, extent = (arith.evaluate(e, {"n": n}) for e in (s.chunks, s.extent))
+            assert chunks < max(1, extent)
+
+
 def test_chunks_that_may_exceed_the_counter_are_refused():
     program = chunked(matmul("n"))
     (first, *_) = [s for s in tables(program).launches if isinstance(s, ir.Launch)]

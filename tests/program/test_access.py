@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.types import Symbol
+from ingot.plan.barriers import insert_barriers
 from ingot.plan.memory import plan_memory
 from ingot.program import ir
 from ingot.program.access import AccessAnalysis, Threads
+from ingot.program.tables import walk
 
 N, M = arith.Var("n"), arith.Var("m")
 SIZES = [N * ((M + 3) // 8) * 60, M * ((N + 1) // 2), (M + 1) // 2 * N * 7, M + N, N * M * 3]
@@ -42,3 +46,20 @@ def test_an_allocation_that_overlaps_the_next_is_found() -> None:
     accesses = AccessAnalysis(ir.replace(placed, buffers=others))
     a, b = (accesses.access(name, True, Threads.FIRST) for name in (wide.name, second.name))
     assert accesses.may_overlap(a, b)
+
+
+def copied(elements: arith.IntLike) -> ir.Program:
+    """Thread 0 makes a value, a copy follows, thread 0 reads the copy."""
+    names = ("a", "b")
+    buffers = tuple(
+        ir.Buffer(n, dtypes.f32, (arith.wrap(elements),), ir.Storage.TEMP) for n in names
+    )
+    steps = (ir.HostStep("make", ("a",)), ir.Copy("b", "a"), ir.HostStep("read", ("b",)))
+    symbols = (Symbol("n", 1), Symbol("m", 1))
+    return ir.Program("p", symbols, buffers, (), ir.seq(*steps), (), (), ())
+
+
+@pytest.mark.parametrize(("elements", "barriers"), [(96, 0), (1024, 0), (1025, 2), (N, 2)])
+def test_a_short_copy_is_made_by_thread_0_and_needs_no_barrier(elements, barriers) -> None:
+    placed = insert_barriers(plan_memory(copied(elements)))
+    assert sum(isinstance(s, ir.Barrier) for s in walk(placed.body)) == barriers

@@ -68,7 +68,7 @@ def test_allocations_are_real_memory():
         for b in program.buffers
     )
     wrong = ir.replace(program, buffers=buffers)
-    with refused("bad-program", "barrier", where=("'s'", "'u'"), hint=False):
+    with refused("bad-program", "'s'", "'u'", hint=False):
         verify(wrong)
     small = interp.run(hand(BODY.replace("barrier()\n    copy('s', 'u')", "barrier()")),
                        ConstantStore(), {"x": X, "n": np.array(3)})  # fmt: skip

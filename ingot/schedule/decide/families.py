@@ -6,6 +6,8 @@ schedule/rules/families.py applies the plans.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ingot.cost.plan import PLAIN, ContractionPlan, preferred
 from ingot.cost.shape import PARALLEL_WORK, Given
 from ingot.schedule.decide.analysis import column_sum_of, contraction_of
@@ -63,6 +65,8 @@ def plan_reduction(
     """The preferred plan and its alternatives. `eager` vectorises even where no load is
     contiguous."""
     shape = contraction_of(sch, info, eager, dict(given.panels))
+    if shape is not None and shape.rows is not None:
+        shape = replace(shape, max_rows=given.max_rows)
     return preferred([*rules.decide(shape, target)] or [PLAIN])
 
 

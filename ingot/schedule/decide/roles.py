@@ -49,7 +49,8 @@ def likely_extent(sch: Schedule, axis: Axis) -> int | None:
 
 def is_dot_product(sch: Schedule, info: BlockInfo, panels: Panels) -> bool:
     """Are all operands contiguous along the reduce axis, with too few rows to pack one?"""
-    last, roles = info.reduced[-1], find_roles(sch, info, panels)
+    summed = [a for a in info.reduced if a.extent != 1] or info.reduced  # 1: a pointwise window
+    last, roles = summed[-1], find_roles(sch, info, panels)
     rows = None if roles is None else roles.rows
     if roles is not None and rows is not None and is_depthwise(info, roles.lanes, rows):
         return False  # a window: neighbouring outputs share most of what they read

@@ -42,6 +42,7 @@ class FamilyRule:
     plan: Callable[[Schedule, Target, Rules, Given], None]
     apply: Callable[[Schedule, Target, Rules], None]
     has_variants: bool = False  # where rows are dynamic, one row has a plan of its own
+    has_short_variants: bool = False  # so do few steps of a dynamic sequence
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Rules:
 
     def has_variants(self, family: str) -> bool:
         return family in self.families and self.families[family].has_variants
+
+    def has_short_variants(self, family: str) -> bool:
+        return family in self.families and self.families[family].has_short_variants
 
     def decide(self, c: Contraction | None, target: Target) -> list[ContractionPlan]:
         """The plans that the algorithms offer."""
