@@ -2,6 +2,8 @@
 
     python benchmarks/dynamic.py                     BERT, MobileNet-v2, ResNet-50, an LSTM
     python benchmarks/dynamic.py bert_base --rounds 9 --threads 1
+    python benchmarks/dynamic.py --trained           trained models with dynamic sizes
+    python benchmarks/dynamic.py --trained ocr       those whose name contains a word
 
 For each tuple of sizes the model is compiled with these sizes fixed; the dynamic build is one for
 all. Both run in turns in one process, and the fixed build once more against itself, for the noise.
@@ -17,7 +19,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import ingot  # noqa: E402  # this file is run by its path
+from benchmarks.trained import files, inputs  # noqa: E402
 from benchmarks.zoo import TABLE, path_of  # noqa: E402
+from ingot.runtime.sizes import solve  # noqa: E402
+from ingot.support.errors import IngotError  # noqa: E402
 from ingot.support.text import columns  # noqa: E402
 
 OUT = ROOT / "build" / "bench" / "dynamic.json"
@@ -53,17 +58,44 @@ def best_ms(exe: Any, feeds: Mapping[str, np.ndarray]) -> float:
     return min(found)
 
 
-def arena_bytes(exe: Any, sizes: Mapping[str, int]) -> int:
-    names = {s.name for s in exe.package.symbols}
-    return exe.memory_for(**{n: v for n, v in sizes.items() if n in names})["arena main"]
+def arena_bytes(exe: Any, sizes: Mapping[str, int]) -> int | None:
+    """None where it depends on data."""
+    symbols = exe.package.symbols
+    if any(s.source == "node" for s in symbols):
+        return None
+    names = {s.name for s in symbols}
+    return exe.memory_for(**{n: v for n, v in sizes.items() if n in names}).get("arena main", 0)
 
 
-def compare(
+def compare_zoo(
     name: str, dynamic: Any, sizes: dict[str, int], rounds: int, threads: int
 ) -> dict[str, Any]:
     entry = TABLE[name]
-    feeds = entry.feeds(sizes)
     fixed = ingot.compile(path_of(entry), threads=threads, shapes=entry.shapes(sizes))
+    return compare(name, dynamic, fixed, entry.feeds(sizes), sizes, rounds)
+
+
+def compare_trained(model: Any, rounds: int, threads: int) -> dict[str, Any] | None:
+    """None if Ingot does not compile the model, or it has no dynamic size."""
+    try:
+        dynamic = ingot.compile(model.path(), threads=threads)
+    except IngotError as error:
+        print(f"{model.name}: {error.what}", flush=True)
+        return None
+    feeds = inputs.feeds_of(model)
+    symbols = dynamic.package.symbols
+    values = solve(dynamic.package, [feeds[p.name].shape for p in dynamic.inputs]).symbols
+    sizes = {s.name: v for s, v in zip(symbols, values) if s.source == "input"}
+    if not sizes:
+        return None
+    fixed = ingot.compile(model.path(), threads=threads, shapes=sizes)
+    return compare(model.name, dynamic, fixed, feeds, sizes, rounds)
+
+
+def compare(
+    name: str, dynamic: Any, fixed: Any, feeds: Mapping[str, np.ndarray], sizes: dict[str, int],
+    rounds: int,
+) -> dict[str, Any]:  # fmt: skip
     start = time.perf_counter()
     dynamic.run(None, feeds)
     first = 1e3 * (time.perf_counter() - start)
@@ -79,10 +111,26 @@ def cells(result: dict[str, Any]) -> tuple[str, ...]:
     ratio = statistics.median(d / f for d, f, _ in result["rounds_ms"])
     noise = statistics.median(a / f for _, f, a in result["rounds_ms"])
     sizes = " ".join(f"{n}={v}" for n, v in result["sizes"].items())
-    arena = result["arenas"][0] / max(1, result["arenas"][1])
+    known = None not in result["arenas"] and result["arenas"][1]
+    arena = f"{result['arenas'][0] / result['arenas'][1]:.2f}" if known else "-"
     more = result["first_ms"] - dynamic
     numbers = (f"{dynamic:.3f}", f"{fixed:.3f}", f"{ratio:.2f}", f"{noise:.2f}", f"{more:.2f}")
-    return (result["name"], sizes, *numbers, f"{arena:.2f}")
+    return (result["name"], sizes, *numbers, arena)
+
+
+def zoo_results(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for name in given.names or MODELS:
+        dynamic = ingot.compile(path_of(TABLE[name]), threads=given.threads)
+        for sizes in MODELS[name]:
+            yield compare_zoo(name, dynamic, sizes, given.rounds, given.threads)
+
+
+def trained_results(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for model in files.models():
+        if not given.names or any(word in model.name for word in given.names):
+            found = compare_trained(model, given.rounds, given.threads)
+            if found is not None:
+                yield found
 
 
 def main() -> None:
@@ -90,13 +138,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--trained", action="store_true", help="trained models; NAME: words")
     given = parser.parse_args()
     results = []
-    for name in given.names or MODELS:
-        dynamic = ingot.compile(path_of(TABLE[name]), threads=given.threads)
-        for sizes in MODELS[name]:
-            results.append(compare(name, dynamic, sizes, given.rounds, given.threads))
-            print("  ".join(cells(results[-1])), flush=True)
+    for result in trained_results(given) if given.trained else zoo_results(given):
+        results.append(result)
+        print("  ".join(cells(result)), flush=True)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(results, indent=1), encoding="utf-8")
     print("\n".join(columns([HEAD, *map(cells, results)])))
