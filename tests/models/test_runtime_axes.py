@@ -81,3 +81,72 @@ def test_a_number_of_axes_that_is_not_known_is_refused():
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "k"
     with refused("unsupported-op", where="the_node", why="number of axes", hint="fixed"):
         ingot.compile(proto)
+
+
+# --- slices and shapes ---------------------------------------------------------------------------
+
+
+def by_inputs(op: str, rank: int, count: int, *names: str, **attrs) -> onnx.ModelProto:
+    """One node of x and i64 vectors; x is 2 x 3 x 4 x 5."""
+    node = helper.make_node(op, ["x", *names], ["y"], name="the_node", **attrs)
+    graph = helper.make_graph(
+        [node],
+        op,
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4, 5]),
+            *(helper.make_tensor_value_info(n, TensorProto.INT64, [count]) for n in names),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * rank)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def agrees(proto: onnx.ModelProto, rows: list[dict[str, list[int]]], x: np.ndarray = X) -> None:
+    exe = ingot.compile(proto)
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for row in rows:
+        feeds = {"x": x, **{name: np.array(v, np.int64) for name, v in row.items()}}
+        (got,), (want,) = exe.run(None, feeds), session.run(None, feeds)
+        assert got.shape == want.shape, row
+        np.testing.assert_array_equal(got, want)
+
+
+LAST = np.iinfo(np.int64).max
+
+
+def test_slices_at_run_time_agree_with_onnxruntime():
+    rows = [
+        {"starts": [0, 1], "ends": [2, LAST], "axes": [1, 3], "steps": [1, 2]},
+        {"starts": [-1, 4], "ends": [-LAST, 0], "axes": [2, -1], "steps": [-1, -2]},
+        {"starts": [1, 100], "ends": [1, 200], "axes": [0, 1], "steps": [1, 3]},
+        {"starts": [-100, -2], "ends": [100, -1], "axes": [3, 0], "steps": [4, 1]},
+    ]
+    agrees(by_inputs("Slice", 4, 2, "starts", "ends", "axes", "steps"), rows)
+    rows = [{name: row[name] for name in ("starts", "ends", "axes")} for row in (rows[0], rows[2])]
+    agrees(by_inputs("Slice", 4, 2, "starts", "ends", "axes"), rows)
+
+
+def test_a_step_of_zero_fails_the_run():
+    exe = ingot.compile(by_inputs("Slice", 4, 1, "starts", "ends", "axes", "steps"))
+    zero = np.zeros(1, np.int64)
+    with refused("run-failed", "a step is zero", where="the_node", hint=False):
+        exe.run(None, {"x": X, "starts": zero, "ends": zero + 1, "axes": zero, "steps": zero})
+
+
+def test_reshapes_at_run_time_agree_with_onnxruntime():
+    rows = [{"shape": s} for s in ([6, 4, 5], [-1, 2, 10], [0, 0, 20], [0, -1, 1], [5, 24, 1])]
+    agrees(by_inputs("Reshape", 3, 3, "shape"), rows)
+    exe = ingot.compile(by_inputs("Reshape", 3, 3, "shape"))
+    with refused("run-failed", where="the_node", hint=False):
+        exe.run(None, {"x": X, "shape": np.array([7, -1, 2])})
+
+
+def test_expansions_at_run_time_agree_with_onnxruntime():
+    rows = [{"shape": s} for s in ([2, 3, 4, 5], [1, 1, 1, 1], [1, 3, 1, 5])]
+    agrees(by_inputs("Expand", 4, 4, "shape"), rows)
+    proto = by_inputs("Expand", 5, 5, "shape")
+    agrees(proto, [{"shape": s} for s in ([3, 2, 3, 4, 5], [1, 1, 1, 1, 1])])
+    with refused("run-failed", where="the_node", hint=False):
+        ingot.compile(proto).run(None, {"x": X, "shape": np.array([1, 2, 4, 4, 5])})

@@ -12,6 +12,7 @@ from ingot.arith import expr as arith
 from ingot.frontends.common.elements import cast, indices, reshape
 from ingot.frontends.onnx.common import axis_of, bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
+from ingot.frontends.onnx.runtime_axes import bound_sizes
 from ingot.graph.ir import Value
 
 
@@ -53,8 +54,13 @@ def scatter_elements(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("OneHot")
 def one_hot(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """The depth may be a float; indices that are not i32 or i64 are cast."""
-    number = ctx.known(node, 1)
-    depth = ctx.dims(node, 1)[0] if number is None else arith.Const(int(number.reshape(-1)[0]))
+    number, given = ctx.known(node, 1), ctx.value(node, 1)
+    if number is not None:
+        depth: arith.Expr = arith.Const(int(number.reshape(-1)[0]))
+    elif given.dtype.is_float:
+        (depth,) = bound_sizes(ctx, reshape(ctx, cast(ctx, given, dtypes.i64), (1,)))
+    else:
+        (depth,) = ctx.dims(node, 1)
     at = indices(ctx, ctx.value(node, 0))
     axis = axis_of(node, node.attr("axis", -1), at.tensor.rank + 1)
     return [ctx.g.add("one_hot", [at, ctx.value(node, 2)], depth=depth, axis=axis)]

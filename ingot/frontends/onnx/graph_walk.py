@@ -269,6 +269,11 @@ class Walker:
         value = self.optional(node, index)
         return None if value is None else self.known_values.numbers(value)
 
+    def is_input(self, node: OnnxNode, index: int) -> bool:
+        value = self.optional(node, index)
+        is_input = self.outer is None and value in self.g.inputs
+        return value is not None and is_input and value.tensor.static_shape is not None
+
     def dims(self, node: OnnxNode, index: int) -> tuple[Expr, ...]:
         value = self.value(node, index)
         exprs = self.known_values.lifted(value)

@@ -34,6 +34,8 @@ from ingot.frontends.onnx.common import (
 )
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.runtime_axes import RuntimeAxes, with_named, without_named
+from ingot.frontends.onnx.runtime_shapes import expanded_at_run_time, reshaped_at_run_time
+from ingot.frontends.onnx.runtime_slice import runtime_slice
 from ingot.graph.ir import Value
 from ingot.graph.opdef import SizeMismatch
 from ingot.ops.common import same_dim
@@ -48,7 +50,10 @@ def reshape_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Reshape", since=5)
 def reshape_input(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [reshaped(ctx, node, ctx.dims(node, 1), bool(node.attr("allowzero", 0)))]
+    allow_zero = bool(node.attr("allowzero", 0))
+    if ctx.is_input(node, 1):
+        return [reshaped_at_run_time(ctx, ctx.value(node, 0), ctx.value(node, 1), allow_zero)]
+    return [reshaped(ctx, node, ctx.dims(node, 1), allow_zero)]
 
 
 def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> Value:
@@ -219,8 +224,9 @@ def concat(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("Expand")
 def expand(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     x = ctx.value(node, 0)
-    shape = broadcast(ctx, x.shape, ctx.dims(node, 1))
-    return [ctx.g.add("expand", [x], shape=shape)]
+    if ctx.is_input(node, 1) and x.tensor.static_shape is not None:
+        return [expanded_at_run_time(ctx, x, ctx.value(node, 1))]
+    return [ctx.g.add("expand", [x], shape=broadcast(ctx, x.shape, ctx.dims(node, 1)))]
 
 
 @onnx_op("Tile")
@@ -285,6 +291,16 @@ def slice_attrs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Slice", since=10)
 def slice_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    axes, steps = (runtime_operand(ctx, node, i) for i in (3, 4))
+    if axes is not None or steps is not None:
+        starts, ends = ctx.value(node, 1), ctx.value(node, 2)
+        given = ctx.optional(node, 3), ctx.optional(node, 4)
+        return [runtime_slice(ctx, ctx.value(node, 0), starts, ends, *given)]
+    return slice_known(ctx, node)
+
+
+def slice_known(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """Axes and steps are constant; starts and ends may be sizes."""
     starts, ends = ctx.dims(node, 1), ctx.dims(node, 2)
     axes = known_ints(ctx, node, 3, "the axes")
     steps = known_ints(ctx, node, 4, "the steps")

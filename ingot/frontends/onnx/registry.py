@@ -60,6 +60,10 @@ class Importer(Protocol):
         """The operand as an array if it is constant, else None (also if it is absent)."""
         ...
 
+    def is_input(self, node: OnnxNode, index: int) -> bool:
+        """Is the operand an input of the model, of static shape? A call gives its elements."""
+        ...
+
     def dims(self, node: OnnxNode, index: int) -> tuple[arith.Expr, ...]:
         """A 1-D integer operand as sizes. Constant and shape-derived operands give expressions;
         data-dependent ones become fresh symbols, bound at run time."""

@@ -24,6 +24,18 @@ from ingot.graph.ir import Value
 OUT_OF_RANGE = "an axis is out of range"
 
 
+def bound_sizes(ctx: Importer, sizes: Value) -> tuple[arith.Expr, ...]:
+    """The elements of an i64 vector as symbols, known when it has been computed."""
+    count = arith.as_int(sizes.tensor.numel) or 0
+    symbols = tuple(ctx.g.symbol("d") for _ in range(count))
+    ctx.g.add("bind", [sizes], symbols=symbols)
+    return tuple(arith.Var(name) for name in symbols)
+
+
+def sizes_of(ctx: Importer, x: Value) -> Value:
+    return ctx.g.add("index_tensor", [], values=x.shape, shape=(x.tensor.rank,))
+
+
 class RuntimeAxes:
     """Axes of a tensor of so many axes; `mask` is 1 where an axis is among them, i64[rank]."""
 
@@ -47,14 +59,18 @@ class RuntimeAxes:
         return g.add("where", [is_negative, g.add("add", [axes, end]), axes])
 
     def bound(self, sizes: Value) -> tuple[arith.Expr, ...]:
-        """The elements of a value as symbols, known when it has run."""
-        count = arith.as_int(sizes.tensor.numel) or 0
-        symbols = tuple(self.g.symbol("d") for _ in range(count))
-        self.g.add("bind", [sizes], symbols=symbols)
-        return tuple(arith.Var(name) for name in symbols)
+        return bound_sizes(self.ctx, sizes)
 
     def sizes_of(self, x: Value) -> Value:
-        return self.g.add("index_tensor", [], values=x.shape, shape=(x.tensor.rank,))
+        return sizes_of(self.ctx, x)
+
+    def spread(self, values: Value, elsewhere: Value) -> Value:
+        """One element for each axis of the tensor: that of a named axis, or the one `elsewhere`."""
+        positions = self.g.constant(np.arange(self.rank, dtype=np.int64).reshape(self.rank, 1))
+        here = cast(self.ctx, self.g.add("eq", [self.axes, positions]), dtypes.i64)
+        given = self.g.add("mul", [here, cast(self.ctx, values, dtypes.i64)])
+        found = self.g.add("reduce_sum", [given], axes=(1,), keepdims=False)
+        return self.choose(found, elsewhere)
 
     def choose(self, where_named: Value, elsewhere: Value) -> Value:
         is_other = self.g.add("eq", [self.mask, scalar(self.ctx, 0, dtypes.i64)])
