@@ -48,6 +48,8 @@ class IngotBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> CompiledModel:
+        if not cls.supports_device(device):
+            raise IngotError("bad-option", f"device {device!r} is not supported", hint='use "CPU"')
         return CompiledModel(ingot.compile(model, **options))
 
     @classmethod

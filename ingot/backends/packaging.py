@@ -12,7 +12,7 @@ import numpy as np
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, prove
-from ingot.backends.report import work_ns
+from ingot.backends.report import over_iterations, work_ns
 from ingot.graph.ir import ConstRef
 from ingot.graph.store import ConstantStore
 from ingot.loops.frame import reasons
@@ -73,7 +73,7 @@ def package(
         maybe_negative_sizes=_maybe_negative_sizes(program),
         memory_bounds=tuple((b.buffer, b.expr) for b in checked_per_call(program)),
         offsets=program.offsets,
-        report=rows,
+        report=over_iterations(program, rows),
         growth=_growth(program.growth),
     )
 

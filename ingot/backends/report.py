@@ -9,7 +9,7 @@ runtime/report.py defines the rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from ingot.arith import expr as arith
@@ -81,6 +81,33 @@ def _layouts(kernel: ir.Kernel, shapes: Sequence[tuple[arith.Expr, ...]]) -> str
         for is_output in (False, True)
     ]
     return " -> ".join(lists).strip()
+
+
+def over_iterations(
+    program: program_ir.Program, rows: Sequence[LaunchRow]
+) -> tuple[LaunchRow, ...]:
+    """The rows with the work of all iterations of the loops around a launch, as a profile has their
+    time; of one iteration where their number depends on data."""
+    counts = dict(_iterations(program.body, arith.Const(1)))
+    launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
+    return tuple(_repeated(row, counts[id(s)]) for s, row in zip(launches, rows))
+
+
+def _repeated(row: LaunchRow, count: arith.Expr) -> LaunchRow:
+    if arith.is_const(count, 1):
+        return row
+    flops = None if row.flops is None else row.flops * count
+    return replace(row, flops=flops, arg_bytes=row.arg_bytes * count)
+
+
+@segmented
+def _iterations(s: program_ir.Stmt, around: arith.Expr) -> list[tuple[int, arith.Expr]]:
+    """Each launch, by identity, with how often a run launches it."""
+    if isinstance(s, program_ir.Launch):
+        return [(id(s), around)]
+    if isinstance(s, program_ir.Loop) and s.count is not None:
+        around = around * s.count
+    return [found for each in children(s) for found in _iterations(each, around)]
 
 
 def work_ns(

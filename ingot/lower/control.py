@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ingot.arith import expr as arith
 from ingot.graph.ir import Node, Value
 from ingot.lower.lower import Lowering, control
 from ingot.ops.control import differing_sizes
@@ -58,7 +59,9 @@ def lower_loop(walk: Lowering, node: Node) -> None:
     if new_cond != keep_going:
         updates = [*updates, ir.Copy(keep_going, new_cond)]
     stmt = ir.seq(inside, *appends, *saves, *updates)
-    walk.stmts.append(ir.Loop(counter, walk.buffer_of[trips.name] if trips else None, test, stmt))
+    number, count = walk.buffer_of[trips.name] if trips else None, node.attr("count")
+    known = None if count is None else arith.wrap(count)
+    walk.stmts.append(ir.Loop(counter, number, test, stmt, known))
     for index, symbol in enumerate(node.attr("symbols", ())):
         assert index == 0, "a loop binds one symbol: the number of its iterations"
         walk.stmts.append(ir.Bind(symbol, counter, 0, origin=node.origin))

@@ -5,7 +5,7 @@ own range of iterations.
                         growth)
     stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | IfSize(size, most, then, orelse)
-              | Loop(counter, trips, keep_going, body)
+              | Loop(counter, trips, keep_going, body, count)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
               | Par(branches) | HostStep(name, args) | Seq(stmts)
 
@@ -146,6 +146,7 @@ class Loop(Stmt):
     trips: str | None
     keep_going: str | None
     body: Stmt
+    count: arith.Expr | None = None  # of iterations, where sizes tell it: for estimates only
 
 
 @node

@@ -103,8 +103,9 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
         case ir.IfSize(size=size, most=most, then=then, orelse=orelse):
             _show_body(w, f"if 1 <= size({arith.show(size)}) <= {most}:", then)
             _show_body(w, "else:", orelse)
-        case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body):
-            _show_body(w, f"with loop({counter!r}, {trips!r}, {keep!r}):", body)
+        case ir.Loop(counter=counter, trips=trips, keep_going=keep, body=body, count=count):
+            known = "" if count is None else f", {arith.show(count)}"
+            _show_body(w, f"with loop({counter!r}, {trips!r}, {keep!r}{known}):", body)
         case ir.Bind(symbol=symbol, buffer=buffer, index=index):
             w.line(f"bind({symbol!r}, {buffer!r}, {index}){_comment(s.origin)}")
         case ir.Reserve(arena=arena, size_bytes=size):
@@ -338,8 +339,9 @@ class _Parser:
             raise _bad(node.lineno, "loop(...), par() or sequence() is expected after `with`")
         match call.func.id:
             case "loop":
-                counter, trips, keep = (self.data(x) for x in call.args)
-                return ir.Loop(counter, trips, keep, self.body(node.body))
+                counter, trips, keep = (self.data(x) for x in call.args[:3])
+                count = self.index(call.args[3]) if len(call.args) > 3 else None
+                return ir.Loop(counter, trips, keep, self.body(node.body), count)
             case "sequence":
                 inner = self.body(node.body)
                 return inner if isinstance(inner, ir.Seq) else ir.Seq((inner,))

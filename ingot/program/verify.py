@@ -100,7 +100,10 @@ def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
             unknown = arith.free_vars(size) - symbols
             if unknown:
                 raise bad(f"size {size} mentions unknown symbols: {', '.join(sorted(unknown))}")
-        case ir.Loop(counter=counter, trips=trips, keep_going=keep):
+        case ir.Loop(counter=counter, trips=trips, keep_going=keep, count=count):
+            missing = sorted(arith.free_vars(arith.wrap(count or 0)) - symbols)
+            if missing:
+                raise bad(f"a loop's count mentions unknown symbols: {', '.join(missing)}")
             _check_scalar(program, counter, "i64")
             if trips is not None:
                 _check_scalar(program, trips, "i64")

@@ -105,6 +105,9 @@ def main() -> int:
     chosen = [name for name in names() if args.match in name]
     if args.gaps:
         chosen = [name for name in chosen if known.get(name) != "passed"]
+    if not chosen:
+        print(f"no case is called like {args.match!r}")
+        return 2
     start = time.perf_counter()
     found = run_all(chosen, args.show)
     passed = sum(result == "passed" for result in found.values())

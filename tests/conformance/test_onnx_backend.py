@@ -39,3 +39,5 @@ def test_too_many_inputs_are_refused():
 
 def test_devices():
     assert onnx_backend.supports_device("CPU") and not onnx_backend.supports_device("CUDA")
+    with pytest.raises(IngotError, match="'CUDA' is not supported"):
+        onnx_backend.prepare(small_model(), device="CUDA")

@@ -219,6 +219,17 @@ def large_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+def test_the_report_has_the_work_of_all_iterations():
+    def flops(**given) -> int:
+        exe = ingot.compile(large_model(), shapes={"batch": 4}, **given)
+        rows = [r for r in exe.package.report if r.origin and "Conv" in r.origin]
+        return sum(arith.as_int(r.flops) or 0 for r in rows)
+
+    whole = flops(options={"off": "split_batch"})
+    assert whole > 4 * 2 * 16 * 27 * 320 * 317
+    assert flops() == pytest.approx(whole, rel=0.02)
+
+
 @pytest.mark.parametrize("fixed", [None, 4])
 def test_compiled_model_agrees_with_onnxruntime(fixed):
     model = large_model()
