@@ -253,8 +253,8 @@ class BatchLoop:
 
     def _channels_last(self, g: GraphBuilder, node: Node, value: Value) -> Value:
         """The value as it will be in memory, so that nothing is converted at the loop's border."""
-        if value.name not in self.rows.maps:
-            return value
+        if node.outputs[0].name not in self.rows.maps:
+            return value  # the body may have another name for it
         axes = range(2, value.tensor.rank)
         return g.add("transpose", [value], perm=(0, *axes, 1))
 

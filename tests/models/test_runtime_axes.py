@@ -128,6 +128,21 @@ def test_slices_at_run_time_agree_with_onnxruntime():
     agrees(by_inputs("Slice", 4, 2, "starts", "ends", "axes"), rows)
 
 
+def test_slices_at_run_time_with_steps_that_overflow():
+    rows = [
+        {"starts": [1, -1], "ends": [LAST, -LAST], "axes": [2, 3], "steps": [LAST, -LAST]},
+        {"starts": [3, 0], "ends": [0, LAST], "axes": [1, 3], "steps": [LAST, LAST]},
+    ]
+    agrees(by_inputs("Slice", 4, 2, "starts", "ends", "axes", "steps"), rows)
+
+
+def test_slices_at_run_time_of_an_empty_axis():
+    proto = by_inputs("Slice", 4, 1, "starts", "ends", "axes", "steps")
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "n"
+    rows = [{"starts": [-1], "ends": [-LAST], "axes": [1], "steps": [s]} for s in (-1, 1, -2)]
+    agrees(proto, rows, X[:, :0])
+
+
 def test_a_step_of_zero_fails_the_run():
     exe = ingot.compile(by_inputs("Slice", 4, 1, "starts", "ends", "axes", "steps"))
     zero = np.zeros(1, np.int64)

@@ -14,6 +14,7 @@ import ingot
 import ingot.ops
 from ingot import dtypes
 from ingot.arith import expr as arith
+from ingot.cost.batch import Split
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.interp import run as interpret
 from ingot.graph.ir import Graph, Node, Value
@@ -122,6 +123,22 @@ def test_results_are_equal(network, batch):
         x = RNG.standard_normal((rows, 3, 16, 16)).astype(np.float32)
         for got, want in zip(interpret(made, store, [x]), interpret(graph, store, [x])):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["i", "go_on"])
+def test_a_value_may_have_the_name_of_an_input_of_the_body(name, monkeypatch):
+    """Sizes are all equal: no check of types would find that the axes are in another order."""
+    monkeypatch.setattr(module, "best_split", lambda layers, *_: Split(len(layers), 2))
+    n = Network()
+    x = n.add("pad", n.x, before=(0,) * 4, after=(0, 13, 0, 0), mode="constant")
+    weights = n.numbers(16, 16, 3, 3)
+    y = n.g.add("conv", [x, weights], name, pads=(1, 1, 1, 1), strides=(1, 1))
+    graph = n.finish(n.add("reduce_mean", y, axes=(0,), keepdims=True))
+    made = split(graph, n.store)
+    assert "loop" in operators(made)
+    image = RNG.standard_normal((8, 3, 16, 16)).astype(np.float32)
+    (got,), (want,) = (interpret(g, n.store, [image]) for g in (made, graph))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_the_loop_ends_before_large_weights():

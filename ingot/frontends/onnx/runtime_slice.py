@@ -72,9 +72,9 @@ def _span(
     first, last = clamped(start, zero), clamped(end, low_end)
     gap = g.add("sub", [last, first])
     ahead = g.add("where", [is_forward, gap, g.add("neg", [gap])])
-    length = g.add("abs", [step])
-    padded = g.add("sub", [g.add("add", [g.add("max", [ahead, zero]), length]), one])
-    return first, g.add("div", [padded, length])
+    more = g.add("div", [g.add("sub", [ahead, one]), g.add("abs", [step])])  # no overflow
+    size = g.add("where", [g.add("gt", [ahead, zero]), g.add("add", [more, one]), zero])
+    return first, g.add("min", [size, extents])  # backward in an empty axis: from 0 to -1
 
 
 def _element(ctx: Importer, values: Value, index: int) -> Value:
