@@ -23,6 +23,7 @@ from ingot.target import Target
 ASSUMED_BATCH = 8  # images of a dynamic batch; with one image the loop costs next to nothing
 LLC_FRACTION = 1 / 2  # of the last-level cache, for one layer's activations; heuristic
 LAUNCH_NS = 3000.0  # of a launch and its barrier; heuristic
+MAX_IMAGES = 256  # of a micro-batch: a bound on the search, since a batch may have any size
 BORDER_COPIES = 4  # reads and writes of a value that leaves the loop: collected, converted
 MIN_SAVED_NS = 200_000.0  # below it the model's error is larger than the gain; heuristic
 
@@ -49,14 +50,14 @@ def best_split(layers: Sequence[Layer], batch: int | None, target: Target) -> Sp
     """The loop that saves most, if any does. A dynamic batch (None) is taken image by image, since
     no other number divides every batch."""
     count = ASSUMED_BATCH if batch is None else batch
-    sizes = [1] if batch is None else [n for n in range(1, batch) if batch % n == 0]
+    sizes = [n for n in range(1, min(count, MAX_IMAGES + 1)) if batch and batch % n == 0] or [1]
     found: list[tuple[float, int, int]] = []
     for images in sizes:
         saved = accumulate(saved_ns(layer, images, count, target) for layer in layers)
         border = (border_ns(layer, count, target) for layer in layers)
         found += [(s - b, n, images) for n, (s, b) in enumerate(zip(saved, border), 1)]
     most, prefix, images = max(found, default=(0.0, 0, 0))
-    return Split(prefix, images) if most >= MIN_SAVED_NS else None
+    return Split(prefix, images) if prefix and most >= MIN_SAVED_NS else None
 
 
 def saved_ns(layer: Layer, images: int, batch: int, target: Target) -> float:

@@ -9,7 +9,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.opdef import lookup
 from ingot.graph.types import tensor
-from tests.ops.peers import check, check_kernel, error_code, node_model
+from tests.ops.peers import check, check_kernel
 from tests.refusal import refused
 
 X = np.random.default_rng(1).standard_normal((3, 4, 5)).astype(np.float32)
@@ -107,8 +107,3 @@ def test_topk_of_a_computed_number():
 def test_topk_of_too_many_is_refused():
     with refused("bad-type", "k", 9, 4, where="topk", hint=False):
         lookup("topk").infer([tensor(dtypes.f32, 4)], {"axis": 0, "k": 9, "largest": True})
-
-
-def test_axes_that_are_computed_are_reported_with_the_node():
-    model = node_model("ReduceSum", [X, np.array([1])], {}, 18, ["y"], [], [])
-    assert error_code(model) == "unsupported-op"

@@ -14,7 +14,7 @@ import ingot
 import ingot.ops
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.cost.batch import Split
+from ingot.cost.batch import Layer, Split, best_split
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.interp import run as interpret
 from ingot.graph.ir import Graph, Node, Value
@@ -176,6 +176,12 @@ def test_a_micro_batch_fills_the_cache():
     larger = replace(SMALL, caches=(1 << 12, 1 << 13, 1 << 16))
     assert arith.as_int(loop_of(split(*plain(), target=larger)).attr("count")) == 4
     assert arith.as_int(loop_of(split(*plain())).attr("count")) == 8
+
+
+def test_a_batch_of_any_size_is_searched_in_a_moment():
+    """A model may declare any number; a search over all of its divisors would not end."""
+    split_of_many = best_split([Layer(1 << 20, 1 << 10, 8)], 1 << 60, parse("x86-64-v3"))
+    assert split_of_many is not None and split_of_many.images <= 256
 
 
 def test_it_can_be_switched_off():
