@@ -156,6 +156,8 @@ def test_reshapes_at_run_time_agree_with_onnxruntime():
     exe = ingot.compile(by_inputs("Reshape", 3, 3, "shape"))
     with refused("run-failed", where="the_node", hint=False):
         exe.run(None, {"x": X, "shape": np.array([7, -1, 2])})
+    with refused("run-failed", "more than one -1", where="the_node", hint=False):
+        exe.run(None, {"x": X, "shape": np.array([-1, 120, -1])})
 
 
 def test_expansions_at_run_time_agree_with_onnxruntime():
@@ -165,3 +167,11 @@ def test_expansions_at_run_time_agree_with_onnxruntime():
     agrees(proto, [{"shape": s} for s in ([3, 2, 3, 4, 5], [1, 1, 1, 1, 1])])
     with refused("run-failed", where="the_node", hint=False):
         ingot.compile(proto).run(None, {"x": X, "shape": np.array([1, 2, 4, 4, 5])})
+
+
+def test_slices_by_a_number_of_values_that_is_not_known_are_refused():
+    proto = by_inputs("Slice", 4, 1, "starts", "ends", "axes", "steps")
+    for given in proto.graph.input[1:]:
+        given.type.tensor_type.shape.dim[0].dim_param = "k"
+    with refused("unsupported-op", where="the_node", why="number of axes", hint="fixed"):
+        ingot.compile(proto)

@@ -294,6 +294,7 @@ def slice_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     axes, steps = (runtime_operand(ctx, node, i) for i in (3, 4))
     if axes is not None or steps is not None:
         starts, ends = ctx.value(node, 1), ctx.value(node, 2)
+        number_of_axes(ctx, node, starts)  # an error where it is not known
         given = ctx.optional(node, 3), ctx.optional(node, 4)
         return [runtime_slice(ctx, ctx.value(node, 0), starts, ends, *given)]
     return slice_known(ctx, node)

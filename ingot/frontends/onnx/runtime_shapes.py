@@ -15,6 +15,7 @@ from ingot.frontends.onnx.registry import Importer
 from ingot.frontends.onnx.runtime_axes import bound_sizes, sizes_of
 from ingot.graph.ir import Value
 
+TWO_OPEN = "Reshape: the shape has more than one -1"
 DOES_NOT_FIT = "Expand: the shape does not fit the tensor"
 
 
@@ -28,6 +29,9 @@ def reshaped_at_run_time(ctx: Importer, x: Value, wanted: Value, allow_zero: boo
         copied = g.add("index_tensor", [], values=kept, shape=(count,))
         sizes = g.add("where", [g.add("eq", [sizes, zero]), copied, sizes])
     is_open = g.add("eq", [sizes, scalar(ctx, -1, dtypes.i64)])
+    number = g.add("reduce_sum", [cast(ctx, is_open, dtypes.i64)], axes=(0,), keepdims=False)
+    is_single = g.add("lt", [number, scalar(ctx, 2, dtypes.i64)])
+    sizes = g.add("require", [sizes, is_single], expected=True, reason=TWO_OPEN)
     others = g.add("where", [is_open, one, sizes])
     known = g.add("reduce_prod", [others], axes=(0,), keepdims=False)
     elements = g.add("index_tensor", [], values=(x.tensor.numel,), shape=())

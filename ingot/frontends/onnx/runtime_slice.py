@@ -15,7 +15,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import scalar
+from ingot.frontends.common.elements import cast, scalar
 from ingot.frontends.onnx.registry import Importer
 from ingot.frontends.onnx.runtime_axes import RuntimeAxes, bound_sizes, sizes_of
 from ingot.graph.ir import Value
@@ -45,11 +45,7 @@ def runtime_slice(
 
 def _without_zero(ctx: Importer, steps: Value) -> Value:
     g, zero = ctx.g, scalar(ctx, 0, dtypes.i64)
-    steps = (
-        g.add("cast", [steps], to=dtypes.i64, mode="wrap")
-        if steps.dtype is not dtypes.i64
-        else steps
-    )
+    steps = cast(ctx, steps, dtypes.i64)
     is_zero = g.add("reduce_max", [g.add("eq", [steps, zero])], axes=(0,), keepdims=False)
     return g.add("require", [steps, is_zero], expected=False, reason=ZERO_STEP)
 
