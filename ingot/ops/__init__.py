@@ -12,6 +12,7 @@ from ingot.ops import (
     gather,
     interleave,
     kernel,
+    linalg,
     matmul,
     movement,
     norm,
@@ -27,6 +28,7 @@ from ingot.ops import (
     slicing,
     softmax,
     sources,
+    tensor_scatter,
     winograd,
     write_rows,
 )
@@ -43,6 +45,7 @@ __all__ = [
     "gather",
     "interleave",
     "kernel",
+    "linalg",
     "matmul",
     "movement",
     "norm",
@@ -58,6 +61,7 @@ __all__ = [
     "slicing",
     "softmax",
     "sources",
+    "tensor_scatter",
     "winograd",
     "write_rows",
 ]

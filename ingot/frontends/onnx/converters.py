@@ -8,6 +8,7 @@ from ingot.frontends.onnx import (
     conv,
     elementwise,
     gather,
+    linalg,
     matmul,
     movement,
     norm,
@@ -21,6 +22,6 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
+    activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant, reduce,
     resize, rnn, softmax, sources,
 )  # fmt: skip
