@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
 from ingot.graph.types import TensorType, Type

@@ -1,7 +1,8 @@
 """ONNX converters of the gather family: Gather, Scatter, OneHot, Compress, ReverseSequence,
 TensorScatter.
 
-In: ONNX nodes. Out: nodes of ops/gather.py, ops/scatter.py and ops/tensor_scatter.py. Called by walker.
+In: ONNX nodes. Out: nodes of ops/gather.py, ops/scatter.py and ops/tensor_scatter.py.
+Called by walker.
 """
 
 from __future__ import annotations
