@@ -1,4 +1,4 @@
-"""Order-dependent reductions: argmax, argmin, cumsum (prefix sum) and topk.
+"""Order-dependent reductions: argmax, argmin, cumsum and cumprod (prefixes) and topk.
 
 In: a tensor and `axis`. Out: indices (i64), prefix sums, or the best values with their indices.
 Called by graph, lower and front ends through the operator table.
@@ -121,11 +121,12 @@ class ArgMin(ArgExtreme):
 # --- ordered axes: each step depends on the previous one ------------------------------------------
 
 
-@register
-class CumSum(OpDef):
-    """Prefix sums along `axis`: `exclusive` omits the own element, `reverse` starts at the end."""
+class Prefix(OpDef):
+    """The prefix sums (or products) along `axis`: `exclusive` omits the own element, `reverse`
+    starts at the end."""
 
-    name = "cumsum"
+    combine = "add"
+    neutral = 0
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = tensor_types(self.name, inputs, 1)
@@ -139,9 +140,10 @@ class CumSum(OpDef):
         assert x is not None
         rows = np.moveaxis(widen_array(x), axis, 0)
         rows = rows[::-1] if attrs.get("reverse", False) else rows
-        total = np.cumsum(rows, axis=0, dtype=rows.dtype)
+        ufunc: np.ufunc = np.add if self.combine == "add" else np.multiply
+        total = ufunc.accumulate(rows, axis=0, dtype=rows.dtype)
         if attrs.get("exclusive", False):
-            total = np.concatenate([np.zeros_like(rows[:1]), total[:-1]])
+            total = np.concatenate([np.full_like(rows[:1], self.neutral), total[:-1]])
         total = total[::-1] if attrs.get("reverse", False) else total
         return [np.ascontiguousarray(np.moveaxis(total, 0, axis)).astype(x.dtype)]
 
@@ -153,7 +155,7 @@ class CumSum(OpDef):
         axis = normalize_axis(self.name, attrs["axis"], x.rank)
         exclusive, reverse = attrs.get("exclusive", False), attrs.get("reverse", False)
         acc = b.buffer("sums", wide_dtype(x.dtype), x.shape)
-        zero, axes = ir.value_of(0, acc.dtype), ordered_axes(b, x.shape, axis)
+        neutral, axes = ir.value_of(self.neutral, acc.dtype), ordered_axes(b, x.shape, axis)
         point = [arith.Var(a.var) for a in axes]
         step = point[axis]
 
@@ -163,9 +165,9 @@ class CumSum(OpDef):
             return (*point[:axis], index, *point[axis + 1 :])
 
         first = ir.Compare("eq", ir.Index(step), ir.Lit(0, dtypes.i64))
-        start = ir.Store(acc, at(0), zero if exclusive else widen(x[at(0)]))
-        go_on = ir.Store(acc, at(0), acc[at(1)] + widen(x[at(1 if exclusive else 0)]))
-        body = ir.If(first, start, go_on)
+        start = ir.Store(acc, at(0), neutral if exclusive else widen(x[at(0)]))
+        more = ir.Binary(self.combine, acc[at(1)], widen(x[at(1 if exclusive else 0)]))
+        body = ir.If(first, start, ir.Store(acc, at(0), more))
         b.emit(nest(axes, lambda bound: ir.Block(acc.name, bound, body), b.fresh))
         if acc.dtype is x.dtype:
             return [acc]
@@ -181,6 +183,26 @@ class CumSum(OpDef):
         ]
         half = floats(2, 9, dtype=dtypes.f16)
         return [*cases, Sample((half,), {"axis": 1}, rtol=1e-2, atol=1e-3)]
+
+
+@register
+class CumSum(Prefix):
+    """Prefix sums along `axis`."""
+
+    name = "cumsum"
+
+
+@register
+class CumProd(Prefix):
+    """Prefix products along `axis`."""
+
+    name = "cumprod"
+    combine = "mul"
+    neutral = 1
+
+    def samples(self) -> list[Sample]:
+        found = super().samples()
+        return [found[i] for i in (0, 3, 5, 6, 9, 16)]
 
 
 def ordered_axes(b: Build, shape: Sequence[Dim], ordered: int) -> tuple[Axis, ...]:

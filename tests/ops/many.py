@@ -40,6 +40,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "conv_transpose": CONV,
     "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
+    "dft": {0: (-1,)},
     "gather_nd": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "rnn": {3: ALL},

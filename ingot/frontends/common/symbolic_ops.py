@@ -47,6 +47,14 @@ def _tile(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.nda
     return None if repeats is None else np.tile(operands[0], repeats)
 
 
+def _range(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+    """Of integers; a float one is rounded where a fraction is not."""
+    start, _, delta = (operand.item() for operand in operands)
+    if not isinstance(start, Expr) or not isinstance(delta, Expr):
+        return None
+    return object_array([start + delta * i for i in range(math.prod(shape))], shape)
+
+
 def _reduction(combine: Callable[[Expr, Expr], Expr], identity: int) -> SymbolicOp:
     def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
         data = operands[0]
@@ -86,6 +94,7 @@ SYMBOLIC_OPS: dict[str, SymbolicOp] = {
     "gather": _gather,
     "concat": _concat,
     "tile": _tile,
+    "range": _range,
     "reduce_prod": _reduction(arith.mul, 1),
     "reduce_sum": _reduction(arith.add, 0),
     "reduce_max": _extreme(arith.maximum),

@@ -8,6 +8,7 @@ from ingot.frontends.onnx import (
     conv,
     elementwise,
     gather,
+    linalg,
     matmul,
     movement,
     norm,
@@ -16,11 +17,12 @@ from ingot.frontends.onnx import (
     reduce,
     resize,
     rnn,
+    signal,
     softmax,
     sources,
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources,
+    activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
+    reduce, resize, rnn, signal, softmax, sources,
 )  # fmt: skip

@@ -162,6 +162,11 @@ def cast_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return [converted(ctx, node, dtype_of(to, node.where))]
 
 
+@onnx_op("BitCast")
+def bit_cast(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [ctx.g.add("bitcast", [ctx.value(node, 0)], to=dtype_of(node.attr("to"), node.where))]
+
+
 @onnx_op("CastLike")
 def cast_like(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return [converted(ctx, node, ctx.value(node, 1).dtype)]

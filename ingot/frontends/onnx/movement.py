@@ -246,10 +246,32 @@ def tile(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Trilu")
 def trilu(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    has_k = ctx.optional(node, 1) is not None
-    k = ctx.dims(node, 1)[0] if has_k else arith.Const(0)
-    upper = bool(node.attr("upper", 1))
-    return [ctx.g.add("trilu", [ctx.value(node, 0)], upper=upper, k=k)]
+    k, upper = ctx.optional(node, 1), bool(node.attr("upper", 1))
+    if k is not None and not is_size(ctx, k):
+        return [trilu_by_value(ctx, ctx.value(node, 0), as_scalar(ctx, k), upper)]
+    diagonal = arith.Const(0) if k is None else ctx.dims(node, 1)[0]
+    return [ctx.g.add("trilu", [ctx.value(node, 0)], upper=upper, k=diagonal)]
+
+
+def is_size(ctx: Importer, x: Value) -> bool:
+    """Whether the elements follow from constants and sizes: known values are such nodes."""
+    sources = (n for n in ctx.g.nodes if n.op in ("constant", "index_tensor"))
+    return any(x.name == out.name for node in sources for out in node.outputs)
+
+
+def trilu_by_value(ctx: Importer, x: Value, k: Value, upper: bool) -> Value:
+    """The diagonal is data: it may be negative, which no size is."""
+    g, (rows, columns) = ctx.g, x.shape[-2:]
+    zero, one = (scalar(ctx, n, dtypes.i64) for n in (0, 1))
+
+    def positions(size: arith.Expr) -> Value:
+        end = g.add("index_tensor", [], values=(size,), shape=())
+        return g.add("range", [zero, end, one], size=size)
+
+    row = reshape(ctx, positions(rows), (rows, 1))
+    start = g.add("add", [row, cast(ctx, k, dtypes.i64)])
+    keep = g.add("ge" if upper else "le", [positions(columns), start])
+    return g.add("where", [keep, x, scalar(ctx, 0, x.dtype)])
 
 
 @onnx_op("DepthToSpace")
