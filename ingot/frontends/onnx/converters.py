@@ -13,6 +13,7 @@ from ingot.frontends.onnx import (
     norm,
     pool,
     quant,
+    random,
     reduce,
     resize,
     rnn,
@@ -21,6 +22,6 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources,
+    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant,
+    random, reduce, resize, rnn, softmax, sources,
 )  # fmt: skip
