@@ -15,7 +15,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import as_scalar, cast, tidy
 from ingot.frontends.onnx.common import axis_of, bad_model
-from ingot.frontends.onnx.registry import Importer, OnnxNode, SubGraph, onnx_op
+from ingot.frontends.onnx.registry import ITERATION, Importer, OnnxNode, SubGraph, onnx_op
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Value, replace
 from ingot.graph.store import ConstantStore
@@ -304,7 +304,7 @@ def scan(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     check_body(ctx, node, body, len(states))
     trips = ctx.g.add("index_tensor", [], values=(steps,), shape=())
     results = ctx.g.add_all(
-        "loop", [trips, None, *states, *scanned, *sub.captures],
+        "loop", [trips, None, *states, *scanned, *outer_captures(sub)],
         body=body, carried=len(states), count=steps,
     )  # fmt: skip
     outputs = results[len(states) :]
@@ -313,6 +313,11 @@ def scan(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 def without_axis(value: Value, axis: int) -> TensorType:
     return TensorType(value.dtype, (*value.shape[:axis], *value.shape[axis + 1 :]))
+
+
+def outer_captures(sub: SubGraph) -> list[Value]:
+    """The captures that are values of the outer graph."""
+    return [v for v in sub.captures if v.name != ITERATION]
 
 
 def loop_body(
@@ -328,7 +333,8 @@ def loop_body(
     time, go_on = g.input("t", COUNTER), g.input("go_on", FLAG)
     own_states = [g.input(v.name, v.type) for v in states]
     wholes = [g.input(v.name, v.type) for v, _, _ in scanned]
-    captures = [g.input(v.name, v.type) for v in sub.captures]
+    outer = {v.name: g.input(v.name, v.type) for v in outer_captures(sub)}
+    captures = [outer.get(v.name, time) for v in sub.captures]
     slices = []
     for whole, (_, axis, reverse) in zip(wholes, scanned):
         index = time

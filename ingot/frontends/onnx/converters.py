@@ -14,6 +14,7 @@ from ingot.frontends.onnx import (
     norm,
     pool,
     quant,
+    random,
     reduce,
     resize,
     rnn,
@@ -24,5 +25,5 @@ from ingot.frontends.onnx import (
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
-    reduce, resize, rnn, signal, softmax, sources,
+    random, reduce, resize, rnn, signal, softmax, sources,
 )  # fmt: skip

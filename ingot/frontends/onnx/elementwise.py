@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx
 
 from ingot import dtypes
@@ -179,19 +178,3 @@ def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
     overflows = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
     keeps_bits = to.is_int and to.bits < 8
     return ctx.g.add("cast", [x], to=to, mode="wrap" if overflows or keeps_bits else "saturate")
-
-
-@onnx_op("Dropout")
-def dropout(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Inference: x, and a mask of ones."""
-    x = ctx.value(node, 0)
-    if ctx.optional(node, 2) is not None:
-        training = ctx.known(node, 2)
-        if training is None or training.any():
-            raise ctx.unsupported(node, "it is in training mode", "export for inference")
-    results = [ctx.g.add("identity", [x])]
-    if len(node.outputs) > 1 and node.outputs[1]:
-        kind = dtypes.bool_ if node.opset >= 10 else x.dtype
-        one = ctx.g.constant(np.ones((), kind.numpy))
-        results.append(ctx.g.add("fill", [one], shape=x.shape))
-    return results

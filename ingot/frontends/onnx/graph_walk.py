@@ -31,12 +31,15 @@ from ingot.frontends.onnx.node_order import (
     order_nodes,
     value_names,
 )
+from ingot.frontends.onnx.random_keys import folded_key, seed_key
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
-from ingot.frontends.onnx.registry import OnnxNode, SubGraph
+from ingot.frontends.onnx.registry import ITERATION, OnnxNode, SubGraph
 from ingot.frontends.onnx.tensors import sparse_to_array, to_array, type_proto
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
-from ingot.graph.types import Symbol
+from ingot.graph.types import Symbol, tensor
+from ingot.ops.random import KEY
+from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
 
@@ -60,6 +63,8 @@ class Walker:
         self.known_values = ShapeValues(g, next(self._serials), self.symbol_of)
         self._bound: dict[Unknown, Var] = {}
         self._outputs: frozenset[str] = frozenset()
+        self._keys: dict[str, Value] = {}  # of random numbers, by the seed's text
+        self._loop = ""  # Loop or Scan, if this graph is its body
 
     # --- walking ----------------------------------------------------------------------------------
 
@@ -244,6 +249,10 @@ class Walker:
         value = self.outer._lookup(name)
         if value is None:
             return None
+        return self._captured(value, name)
+
+    def _captured(self, value: Value, name: str) -> Value:
+        assert self.outer is not None
         ref = self.outer.known_values.constant_ref(value)
         if ref is not None:
             return self._constant(ref, name)
@@ -332,11 +341,39 @@ class Walker:
         g = GraphBuilder(f"{node.name}/{attr}", self.g.store, taken, self.g.unifier)
         g.symbols.update(self.g.symbols)
         child = Walker(g, self.library, Scope(frame, constants), self)
+        child._loop = node.op if node.op in ("Loop", "Scan") and not node.domain else ""
         for info, (_, value) in zip(formal, inputs):
             g.inputs.append(Value(info.name, value.type))
         graph = child.walk_graph(proto, list(g.inputs))
         self._reserve(graph.symbols)
         return SubGraph(graph, tuple(child.captures))
+
+    def random_key(self, seed: float | None) -> Value:
+        found = self._keys.get(str(seed))
+        if found is None:
+            found = self._keys[str(seed)] = self._random_key(seed)
+        return found
+
+    def _random_key(self, seed: float | None) -> Value:
+        if self.outer is None:
+            is_given = seed is not None
+            return self.g.constant(seed_key(seed)) if is_given else self.g.input(RANDOM_KEY, KEY)
+        key = self._captured(self.outer.random_key(seed), RANDOM_KEY)
+        if not self._loop:
+            return key
+        return folded_key(self.g, key, self._iteration(), self.random_stream())
+
+    def _iteration(self) -> Value:
+        """The number of the iteration, in the body of a loop; a Scan passes it as a capture."""
+        if self._loop == "Loop":
+            return self.g.inputs[0]
+        if ITERATION not in self.scope.values:
+            self.scope.values[ITERATION] = self.g.input(ITERATION, tensor(dtypes.i64))
+            self.captures.append(Value(ITERATION, tensor(dtypes.i64)))
+        return self.scope.values[ITERATION]
+
+    def random_stream(self) -> int:
+        return next(self._serials)
 
     def choose(self, node: OnnxNode, question: str) -> bool:
         where = f"{self.scope.frame.path}{node.where} → {node.outputs}"

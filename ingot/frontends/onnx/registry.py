@@ -74,6 +74,15 @@ class Importer(Protocol):
         uses are appended to its inputs and returned as captures."""
         ...
 
+    def random_key(self, seed: float | None) -> Value:
+        """The key of random numbers (ops/random.py): of the call, or of a seed, with which every
+        call gives the same numbers. In the body of a loop it is that of the iteration."""
+        ...
+
+    def random_stream(self) -> int:
+        """A stream that no other node of the model has."""
+        ...
+
     def choose(self, node: OnnxNode, question: str) -> bool:
         """A decision found by backtracking: if the walk fails, it restarts with another choice."""
         ...
@@ -88,6 +97,8 @@ class SubGraph:
     graph: Graph
     captures: tuple[Value, ...]  # values of the outer graph, passed after the formal inputs
 
+
+ITERATION = "ingot.iteration"  # the capture for which a Scan gives the number of the iteration
 
 Converter = Callable[[Importer, OnnxNode], Sequence[Value | None]]
 TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
