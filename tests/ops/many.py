@@ -44,6 +44,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "one_hot": {1: (-1,)},
     "rnn": {3: ALL},
     "scatter_nd": {1: (-1,)},
+    "tree_ensemble": dict.fromkeys(range(1, 6), ALL),
 }
 STEPS_AND_BATCH = (3, 4)
 ONLY = {
