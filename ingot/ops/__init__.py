@@ -31,6 +31,7 @@ from ingot.ops import (
     softmax,
     sources,
     tensor_scatter,
+    trees,
     winograd,
     write_rows,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "softmax",
     "sources",
     "tensor_scatter",
+    "trees",
     "winograd",
     "write_rows",
 ]

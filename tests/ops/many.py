@@ -46,6 +46,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "random_bits": {0: ALL},
     "rnn": {3: ALL},
     "scatter_nd": {1: (-1,)},
+    "tree_ensemble": dict.fromkeys(range(1, 6), ALL),
 }
 STEPS_AND_BATCH = (3, 4)
 ONLY = {

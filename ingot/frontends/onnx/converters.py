@@ -21,9 +21,10 @@ from ingot.frontends.onnx import (
     signal,
     softmax,
     sources,
+    trees,
 )
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
-    random, reduce, resize, rnn, signal, softmax, sources,
+    random, reduce, resize, rnn, signal, softmax, sources, trees,
 )  # fmt: skip
