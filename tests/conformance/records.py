@@ -3,6 +3,7 @@
     results.json      case → "passed", "host step", or what went wrong; written by run.py --update
     onnxruntime.json  case → "passed" or "failed" by ONNX Runtime, never compared; written with it
     operators.json    case → the operator that it tests; written with it
+    types.json        operator and type parameter → types; written by element_types.py --update
     gaps.json         case, or a pattern of cases (*) → why it does not pass; written by a person
 
 Called by run.py, the tests, and docs/operator_page.py.
@@ -19,6 +20,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 RESULTS, PEER = FOLDER / "results.json", FOLDER / "onnxruntime.json"
 OPERATORS, GAPS = FOLDER / "operators.json", FOLDER / "gaps.json"
+TYPES = FOLDER / "types.json"
 
 PASSED, HOST_STEP, GAP = "passed", "host step", "gap"
 Texts = Mapping[str, str]
