@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from ingot import backends, cache
+from ingot import backends, cache, frontends
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
 from ingot.runtime.specialise import Settings
@@ -83,7 +83,7 @@ def compile(
     )  # fmt: skip
     # the shapes of states with a capacity are not those of the model: no other version
     has_versions = _has_versions(model) and capacity is None
-    versions = Versions(make) if has_versions else None
+    versions = Versions(make, partial(_defaults, model)) if has_versions else None
     if settings is None:
         return make(dump=dump, versions=versions)
     with using(chosen):
@@ -100,6 +100,12 @@ def compile(
 def _has_versions(model: Any) -> bool:
     """A graph says exactly how its sizes are related; a model of another format does not."""
     return type(model).__module__ != "ingot.graph.ir"
+
+
+def _defaults(model: Any) -> frozenset[str]:
+    """Inputs that have a default value, which a call may override."""
+    names = getattr(frontends.find(model), "inputs_with_defaults", lambda model: ())
+    return frozenset(names(model))
 
 
 def _compile_with(options: Options, *args: Any, **given: Any) -> Executable:

@@ -53,6 +53,9 @@ class Importer(Protocol):
         """For each input, the name of each dimension; empty for one that has none."""
         ...
 
+    # An importer may also have `inputs_with_defaults(model)`: names of inputs that are constants
+    # unless `example` has a shape for them.
+
 
 def find(model: Any) -> Importer:
     """The first importer that accepts the model: built-in ones, then those of other packages. If

@@ -265,6 +265,10 @@ class Executable:
         except (KeyError, TypeError, AttributeError, IndexError):
             raise self._names_error(feeds) from None
         if len(feeds) != len(arrays):
+            other = self._versions.overriding(feeds, self._in_names)
+            if other is not None:
+                other.threads = self.threads
+                return other.run(outputs, feeds, out, state)
             raise self._names_error(feeds)
         positions = self._results.positions(outputs) if outputs else []
         if state is not None or self._keeps_state:

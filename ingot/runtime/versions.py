@@ -3,6 +3,7 @@
 A model is compiled under what its dimensions suggest: two of one name are equal, two that meet in
 an element-wise operator are equal, none is empty. All of that may be otherwise in a call, and the
 model still be valid: then a version for such shapes is compiled, kept, and used from then on.
+Inputs with a default value are constants; a call that overrides one gets a version that takes it.
 
 In: shapes of inputs, and the error of the first compilation. Out: an executable. Used by
 executable.py; `ingot.compile` gives the function that compiles. A loaded plan has one version.
@@ -13,8 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+
+import numpy as np
 
 from ingot.runtime.package import Package
 from ingot.runtime.sizes import Shape, solve
@@ -33,9 +36,32 @@ Make = Callable[[Mapping[str, Shape]], "Executable"]
 class Versions:
     """Compiled at the first call that needs one; calls from several threads wait for it."""
 
-    def __init__(self, make: Make | None = None):
+    def __init__(
+        self, make: Make | None = None, defaults: Callable[[], frozenset[str]] = frozenset
+    ):
+        """`defaults`: the names of the inputs that have a default value; asked when needed."""
         self._make, self._made, self._lock = make, list["Executable"](), Lock()
+        self._defaults, self._overriding = defaults, list["Executable"]()
         _all.add(self)
+
+    def overriding(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Executable | None:
+        """The version that takes what a call gives besides the inputs; None: these have no default
+        that it could override."""
+        if self._make is None or not feeds.keys() - set(names) <= self._defaults():
+            return None
+        shapes = {name: np.shape(array) for name, array in feeds.items()}
+        with self._lock:
+            for exe in self._overriding:
+                wanted = [port.name for port in exe.package.inputs]
+                if shapes.keys() == set(wanted) and _accepts(
+                    exe.package, [shapes[name] for name in wanted]
+                ):
+                    return exe
+            if len(self._overriding) == MAX_VERSIONS:
+                what = f"the model has been compiled for {MAX_VERSIONS} sets of overridden defaults"
+                raise IngotError("bad-input", what, hint="make these inputs without a default")
+            self._overriding.append(self._make(shapes))
+            return self._overriding[-1]
 
     def find(self, first: Package, shapes: Sequence[Shape], error: IngotError) -> Executable:
         """The version for these shapes. If there can be none, `error`, or why there is none."""

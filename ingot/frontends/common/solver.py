@@ -41,7 +41,7 @@ class SizeSolver:
         example: Mapping[str, tuple[int, ...]] | None = None,
     ):
         self.given = dict(given or {})  # by the caller: name → number or range
-        self._example = dict(example or {})  # input → shape
+        self.example = dict(example or {})  # input → shape
         self._example_sizes: dict[str, int] = {}  # symbol → size
         self.symbols: dict[str, Symbol] = {}  # the free ones, in the order of the inputs
         self.learnt = 0  # how many facts have been added since the inputs were declared
@@ -67,12 +67,12 @@ class SizeSolver:
         return self._declare(f"{value}_d{axis}", self._example_size(value, axis), where, likely)
 
     def _example_size(self, value: str, axis: int) -> int | None:
-        shape = self._example.get(value, ())
+        shape = self.example.get(value, ())
         return shape[axis] if axis < len(shape) else None
 
     def check_example(self, value: str, shape: Sequence[Dim]) -> None:
         """An error if the model cannot take an input of the shape in the example."""
-        wanted = self._example.get(value)
+        wanted = self.example.get(value)
         if wanted is not None and (
             len(wanted) != len(shape)
             or any(n not in (None, size) for n, size in zip(map(self._value, shape), wanted))

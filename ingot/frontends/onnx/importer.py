@@ -48,5 +48,8 @@ class OnnxImporter:
         rows = [(info.name, info.type.tensor_type.shape.dim) for info in inputs]
         return {name: tuple(dim.dim_param for dim in dims) for name, dims in rows}
 
+    def inputs_with_defaults(self, model: Any) -> list[str]:
+        return lazy.load("onnx.loading").inputs_with_defaults(lazy.load("onnx.loading").load(model))
+
 
 IMPORTER = OnnxImporter()

@@ -129,6 +129,15 @@ def opsets(imports: object, ir_version: int = 3) -> dict[str, int]:
     return found
 
 
+def inputs_with_defaults(source: Source) -> list[str]:
+    """Inputs that are initializers too: a call may override them, but not before IR version 4, when
+    every initializer had to be listed as an input."""
+    model = source.model
+    tensors = {t.name for t in model.graph.initializer}
+    tensors |= {t.values.name for t in model.graph.sparse_initializer}
+    return [i.name for i in model.graph.input if i.name in tensors and model.ir_version >= 4]
+
+
 def _open(path: Path) -> Source:
     """A model file; the large tensors of a large file are not parsed but mapped."""
     try:

@@ -141,12 +141,8 @@ def value_names(graph: onnx.GraphProto) -> list[str]:
 
 
 def initializers_of(graph: onnx.GraphProto) -> dict[str, Initializer]:
+    """By name. Of two with one name the last counts, as in ONNX Runtime."""
     found: dict[str, Initializer] = {}
-    where = f"graph {graph.name!r}"
-    check_unique(
-        [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer],
-        where,
-    )
     found.update((t.name, t) for t in graph.initializer)
     found.update((t.values.name, t) for t in graph.sparse_initializer)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import onnx
@@ -54,10 +55,17 @@ def bare_node(proto: onnx.NodeProto, index: int, frame: Frame) -> OnnxNode:
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     name = frame.path + (proto.name or f"{proto.op_type}#{index}")
     node = OnnxNode(proto.op_type, domain, name, list(proto.input), list(proto.output))
-    if domain not in frame.versions and not domain:
-        raise _bad(node.where, "the model does not import the standard operator set")
-    node.opset = frame.versions.get(domain, 1)
+    node.opset = frame.versions.get(domain) or newest_opset(domain)
     return node
+
+
+@cache
+def newest_opset(domain: str) -> int:
+    """The version of a domain that the model does not import: the newest, as in ONNX Runtime."""
+    if not domain:
+        return defs.onnx_opset_version()
+    known = [s.since_version for s in defs.get_all_schemas_with_history() if s.domain == domain]
+    return max(known, default=1)
 
 
 def attributes_of(proto: onnx.NodeProto, frame: Frame, where: str) -> dict[str, A]:

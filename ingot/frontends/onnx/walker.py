@@ -21,8 +21,8 @@ from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
 from ingot.frontends.onnx.inputs import input_type
-from ingot.frontends.onnx.loading import load, opsets
-from ingot.frontends.onnx.node_order import initializers_of, value_names
+from ingot.frontends.onnx.loading import inputs_with_defaults, load, opsets
+from ingot.frontends.onnx.node_order import Initializer, initializers_of, value_names
 from ingot.frontends.onnx.reading import Frame
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
@@ -79,8 +79,7 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
     """One walk. If it fails after it has learnt of sizes, one more that knows them from the start:
     a node before that point may have been read in a more general way than it can be used."""
     graph = library.source.model.graph
-    constants = initializers_of(graph)
-    given = [info for info in graph.input if info.name not in constants]
+    given = [info for info in graph.input if info.name not in _constants(library, solver)]
     inputs = [Value(info.name, input_type(info, solver)) for info in given]
     try:
         return _walk(library, frame, store, solver, inputs)
@@ -88,6 +87,14 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
         if not solver.learnt or error.code == "bad-option":
             raise
     return _walk(library, frame, store, solver, inputs)
+
+
+def _constants(library: Library, solver: SizeSolver) -> dict[str, Initializer]:
+    """The initializers, without those that the call overrides for which the model is imported."""
+    source = library.source
+    overridden = solver.example.keys() & set(inputs_with_defaults(source))
+    found = initializers_of(source.model.graph)
+    return {name: tensor for name, tensor in found.items() if name not in overridden}
 
 
 def _walk(
@@ -100,7 +107,7 @@ def _walk(
     taken = [*value_names(graph), *solver.symbols]
     g = GraphBuilder(graph.name or "model", store, taken, solver)
     g.inputs.extend(inputs)
-    scope = Scope(frame, initializers_of(graph))
+    scope = Scope(frame, _constants(library, solver))
     made = Walker(g, library, scope, None).walk_graph(graph, g.inputs)
     solver.exclude_negative_sizes(made)
     return solver.resolve_graph(made)
