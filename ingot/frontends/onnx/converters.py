@@ -22,9 +22,10 @@ from ingot.frontends.onnx import (
     softmax,
     sources,
     trees,
+    vision,
 )
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
-    random, reduce, resize, rnn, signal, softmax, sources, trees,
+    random, reduce, resize, rnn, signal, softmax, sources, trees, vision,
 )  # fmt: skip

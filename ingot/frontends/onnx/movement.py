@@ -33,7 +33,7 @@ from ingot.frontends.onnx.common import (
     runtime_operand,
 )
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
-from ingot.frontends.onnx.runtime_axes import RuntimeAxes, with_named, without_named
+from ingot.frontends.onnx.runtime_axes import RuntimeAxes, bound_sizes, with_named, without_named
 from ingot.frontends.onnx.runtime_shapes import expanded_at_run_time, reshaped_at_run_time
 from ingot.frontends.onnx.runtime_slice import runtime_slice
 from ingot.graph.ir import Value
@@ -76,13 +76,18 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
 
 
 def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Expr:
-    """A data-dependent size may be 0 at run time, which copies the input's size."""
+    """A data-dependent size may be 0 at run time, which copies the input's size. The result is a
+    symbol of its own: products of such sums would be sizes about which nothing can be proved."""
     if not isinstance(size, arith.Var) or same_dim(size, kept):
         return size
     if size.name not in {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}:
         return size
     is_zero = 1 - arith.minimum(size, 1)
-    return tidy(ctx, size + kept * is_zero)
+    found = tidy(ctx, size + kept * is_zero)
+    if isinstance(found, arith.Var | arith.Const):
+        return found
+    chosen = ctx.g.add("index_tensor", [], values=(found,), shape=(1,))
+    return bound_sizes(ctx, chosen)[0]
 
 
 def quotient(ctx: Importer, node: OnnxNode, dividend: Dims, divisor: Dims) -> arith.Expr:
