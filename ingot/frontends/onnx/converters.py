@@ -19,9 +19,10 @@ from ingot.frontends.onnx import (
     rnn,
     softmax,
     sources,
+    training,
 )
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant,
-    random, reduce, resize, rnn, softmax, sources,
+    random, reduce, resize, rnn, softmax, sources, training,
 )  # fmt: skip
