@@ -21,11 +21,12 @@ from ingot.frontends.onnx import (
     signal,
     softmax,
     sources,
+    training,
     trees,
     vision,
 )
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
-    random, reduce, resize, rnn, signal, softmax, sources, trees, vision,
+    random, reduce, resize, rnn, signal, softmax, sources, training, trees, vision,
 )  # fmt: skip

@@ -274,6 +274,9 @@ class Walker:
             return None
         return self._find(node.inputs[index], node)
 
+    def named(self, node: OnnxNode, name: str) -> Value:
+        return self._find(name, node)
+
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
         value = self.optional(node, index)
         return None if value is None else self.known_values.numbers(value)

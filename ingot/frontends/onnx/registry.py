@@ -56,6 +56,10 @@ class Importer(Protocol):
         """Operand `index`, or None if it is absent."""
         ...
 
+    def named(self, node: OnnxNode, name: str) -> Value:
+        """The value of a name in the model, made by a node before this one."""
+        ...
+
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
         """The operand as an array if it is constant, else None (also if it is absent)."""
         ...
