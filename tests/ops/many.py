@@ -42,6 +42,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "interleave": dict.fromkeys(range(9), ALL),
     "gather_nd": {1: (-1,)},
     "grid_sample": {1: (-1,)},
+    "nms_select": {0: (-1,)},
     "one_hot": {1: (-1,)},
     "rnn": {3: ALL},
     "scatter_nd": {1: (-1,)},

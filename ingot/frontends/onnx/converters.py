@@ -6,6 +6,7 @@ from ingot.frontends.onnx import (
     activation,
     control,
     conv,
+    detection,
     elementwise,
     gather,
     matmul,
@@ -22,6 +23,6 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources, vision,
+    activation, control, conv, detection, elementwise, gather, matmul, movement, norm, pool, quant,
+    reduce, resize, rnn, softmax, sources, vision,
 )  # fmt: skip
