@@ -43,6 +43,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "dft": {0: (-1,)},
     "gather_nd": {1: (-1,)},
     "grid_sample": {1: (-1,)},
+    "nms_select": {0: (-1,)},
     "one_hot": {1: (-1,)},
     "random_bits": {0: ALL},
     "rnn": {3: ALL},

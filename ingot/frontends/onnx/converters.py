@@ -6,6 +6,7 @@ from ingot.frontends.onnx import (
     activation,
     control,
     conv,
+    detection,
     elementwise,
     gather,
     linalg,
@@ -27,6 +28,6 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
-    random, reduce, resize, rnn, signal, softmax, sources, training, trees, vision,
+    activation, control, conv, detection, elementwise, gather, linalg, matmul, movement, norm, pool,
+    quant, random, reduce, resize, rnn, signal, softmax, sources, training, trees, vision,
 )  # fmt: skip

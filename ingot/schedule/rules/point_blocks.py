@@ -23,14 +23,14 @@ def is_point_block(info: BlockInfo) -> bool:
         return False
     stmts = list(visit.walk_stmts(info.block.body))
     has_stores = any(isinstance(s, ir.Store) for s in stmts)
-    return has_stores and not any(isinstance(s, ir.Fail | ir.While | ir.Call) for s in stmts)
+    return has_stores and not any(isinstance(s, ir.Fail | ir.Call) for s in stmts)
 
 
 def schedule_point_block(sch: Schedule, target: Target, info: BlockInfo) -> None:
     loops = own_loops(sch, info.ref)
     if not loops:
         return
-    has_loops = any(isinstance(s, ir.For) for s in visit.walk_stmts(info.block.body))
+    has_loops = any(isinstance(s, ir.For | ir.While) for s in visit.walk_stmts(info.block.body))
     is_big = has_loops or has_work(sch, info)  # a loop inside may be long
     pieces = vectorize_loop(sch, target, info, loops[-1])
     if not is_big:
