@@ -28,8 +28,10 @@ from ingot.ops import (
     scatter,
     slicing,
     softmax,
+    sorting,
     sources,
     tensor_scatter,
+    topk,
     winograd,
     write_rows,
 )
@@ -62,8 +64,10 @@ __all__ = [
     "scatter",
     "slicing",
     "softmax",
+    "sorting",
     "sources",
     "tensor_scatter",
+    "topk",
     "winograd",
     "write_rows",
 ]

@@ -20,9 +20,10 @@ from ingot.frontends.onnx import (
     signal,
     softmax,
     sources,
+    unique,
 )
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, linalg, matmul, movement, norm, pool, quant,
-    reduce, resize, rnn, signal, softmax, sources,
+    reduce, resize, rnn, signal, softmax, sources, unique,
 )  # fmt: skip
