@@ -9,8 +9,8 @@ of static length (frontends/common/fourier.py).
 
     y[q + s(pj + r)] = Σ_t x[q + s(j + mt)] · w_n^(r(j + mt))      j < m = n / p,  r, t < p,  q < s
 
-with s the product of the factors before, in f64. That is N · (sum of the factors) terms: a length that is a
-large prime costs N².
+with s the product of the factors before, in f64. That is N · (sum of the factors) terms: a length
+that is a large prime costs N².
 """
 
 from __future__ import annotations

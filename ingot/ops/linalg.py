@@ -113,12 +113,12 @@ class Det(OfSquareMatrices):
             row = Scalar(b, "row")
 
             def eliminate(k: arith.Expr, pivot: Expr) -> Stmt:
-                def step(i: arith.Expr) -> Stmt:
+                def reduce_row(i: arith.Expr) -> Stmt:
                     ratio = work[(*at, i, k)] / pivot
                     return let(b, ratio, lambda f: subtract_row(b, work, at, i, k, f))
 
                 rows = ir.If(
-                    ir.Compare("ne", pivot, ir.value_of(0, dtype)), loop(b, n, step, k + 1)
+                    ir.Compare("ne", pivot, ir.value_of(0, dtype)), loop(b, n, reduce_row, k + 1)
                 )
                 return ir.seq(product.set(product.value * pivot), rows)
 

@@ -30,7 +30,6 @@ class TensorScatter(OpDef):
 
     name = "tensor_scatter"
     kind = Kind.INJECTIVE
-    python_reference = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, rows, at = common.tensor_types(self.name, inputs, 3)
@@ -52,10 +51,10 @@ class TensorScatter(OpDef):
         is_outside = (at < 0) | (at + count > size)
         if count > size or (is_outside.any() and not attrs.get("circular", False)):
             raise common.run_failed(DOES_NOT_FIT)
-        before = (slice(None),) * (axis - 1)
         for sample in range(x.shape[0]):
-            for k in range(count):
-                out[(sample, *before, (int(at[sample]) + k) % size)] = rows[(sample, *before, k)]
+            place = (at[sample] + np.arange(count)) % max(size, 1)
+            moved = np.moveaxis(out[sample], axis - 1, 0)  # a view
+            moved[place] = np.moveaxis(rows[sample], axis - 1, 0)
         return [out]
 
     def compute(

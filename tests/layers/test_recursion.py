@@ -26,6 +26,10 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "codegen/c_values.py": {"ValuePrinter._load": (2, "a masked load is printed without its mask")},
     "codegen/llvm_memory.py": {"LoadPrinter.load": (2, "a guarded load is printed unguarded")},
     "codegen/llvm_program.py": {"_Entry.stmt": SUBGRAPHS},
+    "frontends/common/fourier.py": {
+        "factored": (24, "each time a factor of the length is taken out"),
+        "cost_of_factors": (24, "each time a factor of the length is taken out"),
+    },
     "frontends/common/shape_values.py": {"_plain": ATTRIBUTES, "_is_symbolic": ATTRIBUTES},
     "frontends/common/solver.py": {"SizeSolver.resolve_graph": SUBGRAPHS},
     "frontends/onnx/einsum.py": {"diagonal": (26, "one repeated label each time")},

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +51,7 @@ def transform(
     operator itself where the length is known only when running."""
     size = arith.as_int(tidy(ctx, length))
     if not size or size < 0:
-        attrs = {"length": length, "inverse": inverse, "onesided": onesided}
-        return ctx.g.add("dft", [x], **attrs)
+        return ctx.g.add("dft", [x], length=length, inverse=inverse, onesided=onesided)
     lead, parts, dtype = x.shape[:-2], arith.as_int(x.shape[-1]), x.dtype
     of_half = inverse and onesided
     x = resized(ctx, cast(ctx, x, wide_dtype(dtype)), size // 2 + 1 if of_half else size)
@@ -279,7 +279,7 @@ def chirped(ctx: HasBuilder, x: Complex, size: int, inverse: bool, scale: float)
     spectrum = np.fft.fft(kernel) / wide
     c, s = (constant(ctx, v, dtype) for v in (chirp.real, chirp.imag))
     started = times(ctx, x, c, s)
-    pad = {"before": (0, 0), "after": (0, wide - size), "mode": "constant"}
+    pad: Any = {"before": (0, 0), "after": (0, wide - size), "mode": "constant"}
     padded = Complex(*(g.add("pad", [v, None], **pad) for v in (started.re, started.im)))
     there = factored(ctx, padded, wide, False)
     parts = (constant(ctx, v, dtype) for v in (spectrum.real, spectrum.imag))

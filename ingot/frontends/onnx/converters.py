@@ -24,10 +24,11 @@ from ingot.frontends.onnx import (
     sources,
     training,
     trees,
+    unique,
     vision,
 )
 
 FAMILIES = (
     activation, control, conv, detection, elementwise, gather, linalg, matmul, movement, norm, pool,
-    quant, random, reduce, resize, rnn, signal, softmax, sources, training, trees, vision,
+    quant, random, reduce, resize, rnn, signal, softmax, sources, training, trees, unique, vision,
 )  # fmt: skip

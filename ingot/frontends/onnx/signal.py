@@ -8,6 +8,7 @@ known only when running. Called by walker.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def stft_by_gemm(
     """Frames and their mirror images are read from the signal, windowed and added in one pass."""
     g, dtype = ctx.g, x.dtype
     signal = cast(ctx, reshape(ctx, x, x.shape[:2]), wide_dtype(dtype))
-    attrs = {"length": size, "step": step, "count": size // 2 + 1}
+    attrs: Any = {"length": size, "step": step, "count": size // 2 + 1}
     sides = [g.add("frame", [signal], mirrored=m, **attrs) for m in (False, True)]
     batch, frames, count = sides[0].shape
     rows = tuple(reshape(ctx, v, (tidy(ctx, batch * frames), count)) for v in sides)
