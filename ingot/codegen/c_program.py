@@ -114,7 +114,7 @@ class _Entry:
             assert b.allocation is not None, f"constant {name} was not planned"
             offset = arith.evaluate(b.allocation.offset, {})
             count = arith.evaluate(arith.product(list(b.shape)), {})
-            found.append(Constant(c_name, b.dtype.name, offset, count))
+            found.append(Constant(c_name, b.dtype.stored.name, offset, count))
         return found
 
     # --- functions ----------------------------------------------------------------------------

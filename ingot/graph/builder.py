@@ -21,7 +21,7 @@ from ingot.arith.bounds import bounds_of
 from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplifier
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
-from ingot.graph.opdef import OpDef, SizeMismatch, lookup
+from ingot.graph.opdef import OpDef, SizeMismatch, infer_types, lookup
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, TensorType, Type, tensor
 from ingot.support.errors import IngotError
@@ -121,7 +121,8 @@ class GraphBuilder:
             if self.unifier is not None:
                 attrs = {name: self.unifier.resolve_attr(value) for name, value in attrs.items()}
             try:
-                types = definition.infer([None if v is None else v.type for v in inputs], attrs)
+                given = [None if v is None else v.type for v in inputs]
+                types = infer_types(definition, given, attrs)
                 return inputs, attrs, types
             except SizeMismatch as error:
                 if self.unifier is None:

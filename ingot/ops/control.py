@@ -76,6 +76,7 @@ def _check_inputs(op: str, graph: Graph, given: Sequence[Type | None], what: str
 @register
 class If(OpDef):
     name = "if"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         cond = tensor_type(self.name, inputs[0], "the condition")
@@ -140,6 +141,7 @@ def _unary(op: str) -> Graph:
 @register
 class Loop(OpDef):
     name = "loop"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         body, carried = attrs["body"], attrs["carried"]
@@ -214,6 +216,7 @@ class Loop(OpDef):
 @register
 class Require(OpDef):
     name = "require"
+    takes_strings = True
     kind = Kind.ELEMENTWISE
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

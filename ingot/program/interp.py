@@ -132,7 +132,8 @@ class _Machine:
         arrays = []
         for param, name in zip(kernel.params, s.args):
             shape = tuple(arith.evaluate(d, sizes) for d in param.shape)
-            arrays.append(self.array(name).reshape(shape))
+            array = self.array(name).reshape(shape)
+            arrays.append(array.view(np.int64) if self.buffers[name].dtype.is_string else array)
         try:
             loops_interp.run(kernel, arrays, sizes)
         except IngotError as error:

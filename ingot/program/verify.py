@@ -148,7 +148,7 @@ def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
     for param, name in zip(kernel.params, s.args):
         b = program.buffer_map[name]
         count = arith.substitute(arith.product(list(param.shape)), sizes)
-        if b.dtype is not param.dtype or not _same_size(
+        if b.dtype.stored is not param.dtype or not _same_size(
             program, count, arith.product(list(b.shape))
         ):
             raise bad(

@@ -23,6 +23,7 @@ from ingot.arith import expr as arith
 from ingot.arith.tape import definitions
 from ingot.runtime import devices, plan_file, report
 from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
+from ingot.runtime.border import Border, OtherVersion, needs_border
 from ingot.runtime.device import Array
 from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
@@ -65,6 +66,7 @@ class Executable:
         ]
         prepare(package)
         self._results = Results(package)
+        self._border = Border(package, self._results) if needs_border(package) else None
         self._solved: dict[tuple, Sizes] = {}  # by length of the state and shapes of the inputs
         self._measured: tuple[Mapping[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
@@ -303,6 +305,20 @@ class Executable:
         threads: int | None = None,
         state: State | None = None,
     ) -> list[Array]:
+        if self._border is None:
+            return self._run_arrays(given, out, threads, state)
+        try:
+            return self._border.run(self._run_arrays, given, out, threads, state)
+        except OtherVersion as other:  # it has numbers of its own for the strings
+            return other.version._run(given, out, self.threads if threads is None else threads)
+
+    def _run_arrays(
+        self,
+        given: Sequence[Any],
+        out: Any,
+        threads: int | None = None,
+        state: State | None = None,
+    ) -> list[Array]:
         try:
             loaded = self._loaded
             if out is None and threads is None and state is None:
@@ -324,6 +340,8 @@ class Executable:
                 sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
             except IngotError as error:
                 other = self._versions.find(self.package, shapes, error)
+                if self._border is not None:
+                    raise OtherVersion(other) from error
                 return other._run(arrays, out, self.threads if threads is None else threads)
             results = self._results.arrays(sizes, arrays, out)
             if sizes.is_empty:
