@@ -89,11 +89,22 @@ def classifier(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     kind, base = transform_of(node), numbers(node, "base_values")
     if len(labels) > 2:
         scores = with_base(ctx, scores, base)
-        label = best_label(ctx, node, labels, scores)
+        label = best_of_weighted(ctx, node, forest, labels, scores, has_base=len(base) > 0)
         made = transformed(ctx, scores, kind)
     else:
         label, made = two_classes(ctx, node, forest, labels, scores, kind, base)
     return [label, cast(ctx, made, dtypes.f32)]
+
+
+def best_of_weighted(
+    ctx: Importer, node: OnnxNode, forest: Forest, labels: np.ndarray, scores: Value, has_base: bool
+) -> Value:
+    """The label of the highest score among the classes that leaves have weights of."""
+    used = np.unique(forest.weight_target)
+    if has_base or len(used) in (0, len(labels)):
+        return best_label(ctx, node, labels, scores)
+    among = ctx.g.add("gather", [scores, ctx.g.constant(used.astype(np.int64))], axis=1)
+    return best_label(ctx, node, labels[used], among)
 
 
 def two_classes(
@@ -113,7 +124,7 @@ def two_classes(
             first, second = ctx.g.add("neg", [above]), above
         else:
             first = ctx.g.add("add", [first, scalar(ctx, float(base[0]), first.dtype)])
-            second = ctx.g.add("add", [second, scalar(ctx, float(base[1]), second.dtype)])
+            # the second class, of which no leaf has a weight, keeps its score of 0
         has_pair, decides = True, second if has_second or len(labels) == 1 else first
     else:
         if len(base) == 1:
