@@ -19,12 +19,16 @@ from ingot.frontends.onnx import (
     softmax,
     sources,
 )
+from ingot.frontends.onnx.contrib import attention as contrib_attention
 from ingot.frontends.onnx.contrib import fused as contrib_fused
+from ingot.frontends.onnx.contrib import group_query as contrib_group_query
 from ingot.frontends.onnx.contrib import norm as contrib_norm
 from ingot.frontends.onnx.contrib import qlinear as contrib_qlinear
+from ingot.frontends.onnx.contrib import rotary as contrib_rotary
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
     resize, rnn, softmax, sources,
-    contrib_fused, contrib_norm, contrib_qlinear,
+    contrib_attention, contrib_fused, contrib_group_query, contrib_norm, contrib_qlinear,
+    contrib_rotary,
 )  # fmt: skip
