@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from tests.contrib import cases_fused, cases_qlinear
+from tests.contrib import cases_attention, cases_fused, cases_group_query, cases_qlinear
 from tests.contrib.harness import Case, compare, compiled, expected, interpreted
 
-CASES = [*cases_fused.CASES, *cases_qlinear.CASES]
+MODULES = (cases_attention, cases_fused, cases_group_query, cases_qlinear)
+CASES = [case for module in MODULES for case in module.CASES]
 LEAST = 10  # cases of each operator
 
 

@@ -12,7 +12,7 @@
 | nbits.py | MatMulNBits, MatMulBnb4, GatherBlockQuantized |
 | others.py | what has a standard counterpart, CDist, Unique, Rfft, NGramRepeatBlock and the like |
 
-The onnx library has no schemas of this domain, so a converter checks its own attributes (checks.py).
+The onnx library has no schemas of this domain: a converter checks its own attributes (checks.py).
 Gelu and kin are in frontends/onnx/activation.py. Not imported: GreedySearch, BeamSearch, Sampling
 (whole generation loops with sub-graphs), Tokenizer and MurmurHash3 (strings), SparseToDenseMatMul
 (sparse tensors), AttnLSTM, MoE, and what only a GPU runs.

@@ -1,8 +1,8 @@
 """Converters of com.microsoft's operators on quantised tensors: QLinearAdd and kin, and
 QuantizeLinear and DequantizeLinear as this domain defines them.
 
-In: ONNX nodes. Out: dequantised operands, the float operator, quantised again; sums of integers stay
-integers. Called by walker. An absent zero point is 0.
+In: ONNX nodes. Out: dequantised operands, the float operator, quantised again; sums of integers
+stay integers. Called by walker. An absent zero point is 0.
 """
 
 from __future__ import annotations
