@@ -2,10 +2,12 @@
 
     import ingot.onnx_backend as backend
     (y,) = backend.prepare(model).run([x])
-    backend.run_node(node, [x])
+    backend.run_node(node, [x], opset_version=11)
+    backend.is_compatible(model)
 
-In: a ModelProto and arrays. Out: arrays, in the order of the model's outputs. Every model is
-compiled; nothing is interpreted or handed to another runtime.
+In: a ModelProto and arrays. Out: arrays, in the order of the model's outputs. A sequence is a list
+of arrays, an empty optional is None. Every model is compiled; nothing is interpreted or handed to
+another runtime.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 import ingot
+from ingot.frontends.onnx.tensors import DTYPES
+from ingot.frontends.onnx.walker import check_operators
 from ingot.runtime.executable import Executable
 from ingot.support.errors import IngotError
 
@@ -59,33 +63,66 @@ class IngotBackend(Backend):
         return cls.prepare(model, device, **options).run(inputs)
 
     @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> bool:
+        """Are the device and all operators of the model supported? Nothing is compiled."""
+        try:
+            check_operators(model)
+        except IngotError:
+            return False
+        return cls.supports_device(device)
+
+    @classmethod
     def run_node(
         cls,
         node: onnx.NodeProto,
         inputs: Any,
         device: str = "CPU",
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        opset_version: int | None = None,
         **options: Any,
     ) -> tuple[Any, ...]:
-        """A model of one node, whose inputs have the types and sizes of the arrays."""
+        """A model of one node, whose inputs have the types and sizes of the arrays. The version is
+        that of the node's own domain; None: the newest."""
         names = [name for name in node.input if name]
-        arrays = dict(zip(names, inputs if isinstance(inputs, Sequence) else [inputs]))
+        values = dict(zip(names, inputs if isinstance(inputs, list | tuple) else [inputs]))
+        given = {name: v if _is_sequence(v) else np.asarray(v) for name, v in values.items()}
         graph = onnx.helper.make_graph(
             [node],
             node.op_type,
-            [_value_info(name, np.asarray(array)) for name, array in arrays.items()],
+            [onnx.helper.make_value_info(name, _type(value)) for name, value in given.items()],
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
         )
-        return cls.run_model(onnx.helper.make_model(graph), arrays, device, **options)
+        model = onnx.helper.make_model(graph)
+        if opset_version is not None:
+            del model.opset_import[:]
+            model.opset_import.add(domain=node.domain, version=opset_version)
+        return cls.run_model(model, given, device, **options)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
         return device == "CPU"
 
 
-def _value_info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    code = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    return onnx.helper.make_tensor_value_info(name, code, array.shape)
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, np.ndarray) for item in value)
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    """The type of an array, or of a list of arrays: its sizes are then those of none."""
+    if not _is_sequence(value):
+        return onnx.helper.make_tensor_type_proto(_code(value), value.shape)
+    code = _code(value[0]) if value else onnx.TensorProto.FLOAT
+    return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(code, None))
+
+
+def _code(array: np.ndarray) -> int:
+    if array.dtype.kind in "OUST":
+        return onnx.TensorProto.STRING
+    codes = {dtype.numpy: code for code, dtype in DTYPES.items()}
+    if array.dtype not in codes:
+        what = f"arrays of {array.dtype} are not supported"
+        raise IngotError("bad-input", what, hint="give integers, floats, bool or strings")
+    return codes[array.dtype]
 
 
 prepare, run_model, run_node = IngotBackend.prepare, IngotBackend.run_model, IngotBackend.run_node

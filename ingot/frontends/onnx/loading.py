@@ -19,11 +19,13 @@ from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
 from ingot.frontends.common.limits import check_count
+from ingot.frontends.onnx import formats
 from ingot.frontends.onnx.strip_tensors import strip_large_tensors
 from ingot.runtime import plan_file
 from ingot.support.errors import IngotError
 
 SHOWN_PATH = 200  # characters of a path in an error
+SHOWN_FILES = 3  # models of a folder that are listed in an error
 LARGE_FILE_BYTES = 8 << 20  # from here on large tensors are mapped, not parsed; heuristic
 
 
@@ -158,7 +160,13 @@ def _open(path: Path) -> Source:
         return Source(model, str(path), path.parent, file=data, own_key=key)
     except OSError as error:
         what = f"the model file cannot be read: {error.strerror or error}"
-        raise IngotError("bad-model", what, where=str(path)) from error
+        raise IngotError("bad-model", what, where=str(path), hint=_inside(path)) from error
+
+
+def _inside(path: Path) -> str:
+    """The models in a folder that was given instead of one."""
+    found = sorted(p.name for p in path.glob("*.onnx"))[:SHOWN_FILES] if path.is_dir() else []
+    return f"the folder holds {', '.join(found)}" if found else ""
 
 
 def _parse(data: bytes, name: str) -> onnx.ModelProto:
@@ -171,17 +179,9 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
             "this is not an ONNX model, or it is truncated",
             where=name,
             why=str(error),
-            hint=_hint(data),
+            hint=formats.hint(data),
         ) from error
     return model
-
-
-def _hint(data: bytes) -> str:
-    if data.startswith(b"PK"):  # torch.save, torch.jit.save and torch.export.save write archives
-        return "a PyTorch archive? load it there, then torch.onnx.export(module, args, path)"
-    if data.startswith(b"# ingot "):
-        return "a dump of Ingot's: ingot compile FILE --start-from STAGE continues from it"
-    return "was the file downloaded completely?"
 
 
 def _check_texts(source: Source) -> None:

@@ -21,7 +21,7 @@ from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
 from ingot.frontends.onnx.inputs import input_type
-from ingot.frontends.onnx.loading import inputs_with_defaults, load, opsets
+from ingot.frontends.onnx.loading import Source, inputs_with_defaults, load, opsets
 from ingot.frontends.onnx.node_order import Initializer, initializers_of, value_names
 from ingot.frontends.onnx.reading import Frame
 from ingot.graph.builder import GraphBuilder
@@ -42,14 +42,24 @@ def import_model(
     """The model as a graph; its constants go to `store`. `sizes` specialises or constrains dynamic
     dimensions: a number, or an inclusive range. `kernels`: user kernels by operator name.
     `example`: shapes of the inputs, which decide how sizes that may differ are related."""
-    source = load(model)
-    library = Library(source, Hooks(kernels or {}))
-    frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
-    library.check_all(source.model.graph, frame)
+    library, frame = _checked(load(model), Hooks(kernels or {}))
+    source = library.source
     graph = _import(library, frame, store, sizes or {}, example or {})
     store.files |= source.opened
     library.hooks.refuse_unused(node.op_type for node in source.model.graph.node)
     return graph
+
+
+def check_operators(model: str | Path | bytes | onnx.ModelProto) -> None:
+    """An error if the file is damaged, or with all operators that are not supported."""
+    _checked(load(model), Hooks({}))
+
+
+def _checked(source: Source, hooks: Hooks) -> tuple[Library, Frame]:
+    library = Library(source, hooks)
+    frame = Frame(source, opsets(source.model.opset_import, source.model.ir_version))
+    library.check_all(source.model.graph, frame)
+    return library, frame
 
 
 def _import(
