@@ -8,19 +8,23 @@ from ingot.frontends.onnx import (
     conv,
     elementwise,
     gather,
+    loop,
     matmul,
     movement,
     norm,
+    optional,
     pool,
     quant,
     reduce,
     resize,
     rnn,
+    scan,
+    sequence,
     softmax,
     sources,
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources,
+    activation, control, conv, elementwise, gather, loop, matmul, movement, norm, optional, pool,
+    quant, reduce, resize, rnn, scan, sequence, softmax, sources,
 )  # fmt: skip

@@ -8,7 +8,7 @@ the way. After an error the walk restarts with another choice (`Importer.choose`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -17,15 +17,16 @@ from ingot import ops
 from ingot.frontends.common.limits import check_size
 from ingot.frontends.common.solver import Range, SizeSolver
 from ingot.frontends.onnx import converters
+from ingot.frontends.onnx.border import bundle, input_operand
 from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
-from ingot.frontends.onnx.inputs import input_type
 from ingot.frontends.onnx.loading import load, opsets
 from ingot.frontends.onnx.node_order import initializers_of, value_names
+from ingot.frontends.onnx.operands import Operand, all_parts, mapped
 from ingot.frontends.onnx.reading import Frame
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import Graph, Value
+from ingot.graph.ir import Bundle, Graph, replace
 from ingot.graph.store import ConstantStore
 from ingot.support.errors import IngotError
 
@@ -81,7 +82,7 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
     graph = library.source.model.graph
     constants = initializers_of(graph)
     given = [info for info in graph.input if info.name not in constants]
-    inputs = [Value(info.name, input_type(info, solver)) for info in given]
+    inputs = [input_operand(info, solver) for info in given]
     try:
         return _walk(library, frame, store, solver, inputs)
     except IngotError as error:
@@ -91,16 +92,29 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
 
 
 def _walk(
-    library: Library, frame: Frame, store: ConstantStore, solver: SizeSolver, inputs: list[Value]
+    library: Library, frame: Frame, store: ConstantStore, solver: SizeSolver, inputs: list[Operand]
 ) -> Graph:
     graph = library.source.model.graph
-    inputs = [solver.resolve_value(value) for value in inputs]
-    for value in inputs:
+    inputs = [mapped(x, solver.resolve_value) for x in inputs]
+    values = all_parts(inputs)
+    for value in values:
         check_size(value.type, f"input {value.name!r}")
-    taken = [*value_names(graph), *solver.symbols]
+    taken = [*value_names(graph), *(v.name for v in values), *solver.symbols]
     g = GraphBuilder(graph.name or "model", store, taken, solver)
-    g.inputs.extend(inputs)
-    scope = Scope(frame, initializers_of(graph))
-    made = Walker(g, library, scope, None).walk_graph(graph, g.inputs)
+    g.inputs.extend(values)
+    walker = Walker(g, library, Scope(frame, initializers_of(graph)), None)
+    made = walker.walk_graph(graph, inputs)
     solver.exclude_negative_sizes(made)
-    return solver.resolve_graph(made)
+    bundles = _bundles(graph, inputs, walker.results)
+    return replace(solver.resolve_graph(made), bundles=bundles)
+
+
+def _bundles(
+    graph: onnx.GraphProto, inputs: Sequence[Operand], outputs: Sequence[Operand]
+) -> tuple[Bundle, ...]:
+    """The inputs and outputs of the model that are no tensors."""
+    constants = initializers_of(graph)
+    names = [info.name for info in graph.input if info.name not in constants]
+    names += [info.name for info in graph.output]
+    found = (bundle(name, x) for name, x in zip(names, (*inputs, *outputs)))
+    return tuple(b for b in found if b is not None)
