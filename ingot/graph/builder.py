@@ -9,7 +9,7 @@ graph = g.finish([y])
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -44,6 +44,10 @@ class Unifier(Protocol):
 
     def unify(self, mismatch: SizeMismatch) -> bool:
         """Make the two sizes fit; False if they cannot."""
+        ...
+
+    def mark(self) -> Callable[[], None]:
+        """What is known now, as a function that returns to it."""
         ...
 
 

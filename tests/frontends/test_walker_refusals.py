@@ -105,7 +105,7 @@ def test_inputs_that_are_no_tensors() -> None:
     refused_model(complex_, "complex64", where="'x'", code="unsupported-op", hint=True)
     many = helper.make_tensor_sequence_value_info("x", P.FLOAT, [2])
     sequence = simple(node("Relu", "x", "y"), inputs=(many,))
-    refused_model(sequence, "sequence", where="'x'", code="unsupported-op", hint=True)
+    refused_model(sequence, "sequence", where="Relu", code="bad-type")
     shapeless = helper.make_tensor_value_info("x", P.FLOAT, None)
     refused_model(simple(node("Relu", "x", "y"), inputs=(shapeless,)), where="'x'", hint=True)
 

@@ -10,15 +10,19 @@ from ingot.frontends.onnx import (
     elementwise,
     gather,
     linalg,
+    loop,
     matmul,
     movement,
     norm,
+    optional,
     pool,
     quant,
     random,
     reduce,
     resize,
     rnn,
+    scan,
+    sequence,
     signal,
     softmax,
     sources,
@@ -29,6 +33,7 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, detection, elementwise, gather, linalg, matmul, movement, norm, pool,
-    quant, random, reduce, resize, rnn, signal, softmax, sources, training, trees, unique, vision,
+    activation, control, conv, detection, elementwise, gather, linalg, loop, matmul, movement, norm,
+    optional, pool, quant, random, reduce, resize, rnn, scan, sequence, signal, softmax, sources,
+    training, trees, unique, vision,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from ingot import dtypes
 from ingot.dtypes import DType
 from ingot.frontends.common.elements import cast, reshape, scalar
 from ingot.frontends.onnx.common import bad_model
+from ingot.frontends.onnx.operands import Operand
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
@@ -23,7 +24,7 @@ UNARY = {
     "Sigmoid": "sigmoid", "Tanh": "tanh", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
     "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
     "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu", "Not": "not", "BitwiseNot": "bitwise_not",
-    "IsNaN": "isnan", "Identity": "identity",
+    "IsNaN": "isnan",
 }  # fmt: skip
 
 BINARY = {
@@ -68,6 +69,14 @@ for name, op in BINARY.items():
     onnx_op(name, since=7)(two_operands(op))
 for name, op in NEWER_BINARY.items():
     onnx_op(name)(two_operands(op))
+
+
+@onnx_op("Identity")
+def identity(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
+    """A sequence or an optional stands for the same values under another name."""
+    x = ctx.operand(node, 0)
+    is_tensor = x is None or isinstance(x, Value)
+    return [ctx.g.add("identity", [ctx.value(node, 0)]) if is_tensor or x is None else x]
 
 
 @onnx_op("IsInf")
