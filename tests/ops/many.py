@@ -44,7 +44,9 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "grid_sample": {1: (-1,)},
     "nms_select": {0: (-1,)},
     "one_hot": {1: (-1,)},
+    "max_roi_pool": {1: (-1,)},
     "rnn": {3: ALL},
+    "roi_align": {1: (-1,)},
     "scatter_nd": {1: (-1,)},
 }
 STEPS_AND_BATCH = (3, 4)
