@@ -46,7 +46,9 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "nms_select": {0: (-1,)},
     "one_hot": {1: (-1,)},
     "random_bits": {0: ALL},
+    "max_roi_pool": {1: (-1,)},
     "rnn": {3: ALL},
+    "roi_align": {1: (-1,)},
     "scatter_nd": {1: (-1,)},
     "tree_ensemble": dict.fromkeys(range(1, 6), ALL),
 }
