@@ -42,6 +42,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "interleave": dict.fromkeys(range(9), ALL),
     "gather_nd": {1: (-1,)},
     "one_hot": {1: (-1,)},
+    "pairwise_coupling": {0: (1,)},
     "rnn": {3: ALL},
     "scatter_nd": {1: (-1,)},
     "tree_ensemble": dict.fromkeys(range(1, 6), ALL),

@@ -7,7 +7,9 @@ from ingot.frontends.onnx import (
     control,
     conv,
     elementwise,
+    features,
     gather,
+    linear,
     matmul,
     movement,
     norm,
@@ -18,10 +20,11 @@ from ingot.frontends.onnx import (
     rnn,
     softmax,
     sources,
+    svm,
     trees,
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources, trees,
+    activation, control, conv, elementwise, features, gather, linear, matmul, movement, norm, pool,
+    quant, reduce, resize, rnn, softmax, sources, svm, trees,
 )  # fmt: skip
