@@ -69,4 +69,4 @@ def classifier(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         default = np.array(["0", "1"], object) if labels.dtype == object else np.arange(2)
         return [sign_label(ctx, default, scores, 0.0), transformed_single(ctx, scores, kind)]
     label = sign_label(ctx, labels, scores, 0.0)
-    return [label, both_classes(ctx, scores, kind, is_probability=kind != "LOGISTIC")]
+    return [label, both_classes(ctx, scores, kind, is_probability=True)]

@@ -105,11 +105,11 @@ def both_classes(ctx: Importer, score: Value, kind: str, is_probability: bool) -
         return g.add(
             "concat", [score, g.add("mul", [score, scalar(ctx, 0.0, score.dtype)])], axis=1
         )
-    if is_probability:
-        other = g.add("sub", [scalar(ctx, 1.0, score.dtype), score])
-        return g.add("concat", [other, score], axis=1)
-    pair = g.add("concat", [g.add("neg", [score]), score], axis=1)
-    return g.add("sigmoid", [pair]) if kind == "LOGISTIC" else pair
+    negative = g.add("neg", [score])
+    if kind == "LOGISTIC":
+        return g.add("sigmoid", [g.add("concat", [negative, score], axis=1)])
+    other = g.add("sub", [scalar(ctx, 1.0, score.dtype), score]) if is_probability else negative
+    return g.add("concat", [other, score], axis=1)
 
 
 # --- labels -------------------------------------------------------------------------------------

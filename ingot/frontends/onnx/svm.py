@@ -125,7 +125,7 @@ def classifier(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         return [label, transformed(ctx, probabilities(ctx, node, decisions, len(labels)), kind)]
     if len(labels) > 2:
         return [label, transformed(ctx, decisions, kind)]
-    return [label, both_classes(ctx, decisions, kind, kind not in ("NONE", "LOGISTIC"))]
+    return [label, both_classes(ctx, decisions, kind, kind != "NONE")]
 
 
 def linear_classifier(

@@ -131,6 +131,7 @@ def two_classes(
         has_pair, decides = has_second, second
     label = _two_class_label(ctx, labels, decides, is_one_sided, is_positive)
     if has_pair:
+        first = first if 0 in used else column(ctx, scores, 0)  # without a weight it is 0
         return label, transformed(ctx, ctx.g.add("concat", [first, second], axis=1), kind)
     if len(labels) == 1:
         return label, transformed_single(ctx, first, kind)
