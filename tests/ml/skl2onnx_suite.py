@@ -2,10 +2,10 @@
 
     python -m tests.ml.skl2onnx_suite --match "random_forest or svm"
 
-The tests come from skl2onnx's source distribution (they are in no wheel), unpacked into build/. They
-compare what scikit-learn predicts with what the converted model computes. A test counts if it passes
-with ONNX Runtime; the ratio is of those that pass with Ingot. Those that do not are listed with
-their errors.
+The tests come from skl2onnx's source distribution (they are in no wheel), unpacked into build/.
+They compare what scikit-learn predicts with what the converted model computes. A test counts if it
+passes with ONNX Runtime; the ratio is of those that pass with Ingot. Those that do not are listed
+with their errors.
 """
 
 from __future__ import annotations
