@@ -47,6 +47,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "one_hot": {1: (-1,)},
     "random_bits": {0: ALL},
     "max_roi_pool": {1: (-1,)},
+    "pairwise_coupling": {0: (1,)},
     "rnn": {3: ALL},
     "roi_align": {1: (-1,)},
     "scatter_nd": {1: (-1,)},

@@ -8,8 +8,10 @@ from ingot.frontends.onnx import (
     conv,
     detection,
     elementwise,
+    features,
     gather,
     linalg,
+    linear,
     loop,
     matmul,
     movement,
@@ -26,6 +28,7 @@ from ingot.frontends.onnx import (
     signal,
     softmax,
     sources,
+    svm,
     training,
     trees,
     unique,
@@ -33,7 +36,7 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, detection, elementwise, gather, linalg, loop, matmul, movement, norm,
-    optional, pool, quant, random, reduce, resize, rnn, scan, sequence, signal, softmax, sources,
-    training, trees, unique, vision,
+    activation, control, conv, detection, elementwise, features, gather, linalg, linear, loop,
+    matmul, movement, norm, optional, pool, quant, random, reduce, resize, rnn, scan, sequence,
+    signal, softmax, sources, svm, training, trees, unique, vision,
 )  # fmt: skip
