@@ -2,6 +2,8 @@
 
 A `DType` is a value: compare with `==` or `is` (they are interned). Packing of
 sub-byte types is explicit in the loop IR. bfloat16, float8 and int4 come from `ml_dtypes`.
+`str` is a string: its element is a number into a table of strings (strings.py), which loops
+and printers see as i64.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ class Family(Enum):
     INT = "int"
     UINT = "uint"
     BOOL = "bool"
+    STRING = "string"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,15 @@ class DType:
     @property
     def is_bool(self) -> bool:
         return self.family is Family.BOOL
+
+    @property
+    def is_string(self) -> bool:
+        return self.family is Family.STRING
+
+    @property
+    def stored(self) -> DType:
+        """The element type that loops see in memory."""
+        return i64 if self.is_string else self
 
     @property
     def storage_bytes(self) -> int:
@@ -104,6 +116,8 @@ def _table() -> dict[str, DType]:
         ("bf16", Family.FLOAT, 16, ml_dtypes.bfloat16),
         ("f32", Family.FLOAT, 32, np.float32),
         ("f64", Family.FLOAT, 64, np.float64),
+        # 64-bit integers that numpy compares, moves and sorts, and does not take for numbers
+        ("str", Family.STRING, 64, np.timedelta64),
     ]
     return {name: DType(name, family, bits, np.dtype(kind)) for name, family, bits, kind in rows}
 
@@ -115,6 +129,7 @@ bool_, i4, u4 = TABLE["bool"], TABLE["i4"], TABLE["u4"]
 i8, u8, i16, u16 = TABLE["i8"], TABLE["u8"], TABLE["i16"], TABLE["u16"]
 i32, u32, i64, u64 = TABLE["i32"], TABLE["u32"], TABLE["i64"], TABLE["u64"]
 f16, bf16, f32, f64 = TABLE["f16"], TABLE["bf16"], TABLE["f32"], TABLE["f64"]
+str_ = TABLE["str"]
 f8e4m3fn, f8e5m2 = TABLE["f8e4m3fn"], TABLE["f8e5m2"]
 
 

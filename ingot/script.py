@@ -334,6 +334,11 @@ def fmod(x: Any, y: Any) -> Any:
     _only_in_kernels("fmod")
 
 
+def philox(low: Any, high: Any, key: Any) -> Any:
+    """64 random bits of a 128-bit counter and a key, all u64: Philox4x32-10."""
+    _only_in_kernels("philox")
+
+
 # --- effects --------------------------------------------------------------------------------------
 
 
@@ -378,7 +383,7 @@ __all__ = [  # noqa: RUF022  sorted by letter, across cases
     "cos", "cosh", "erf", "exp", "exp2", "expm1", "f16", "f32", "f64", "f8e4m3fn", "f8e5m2",
     "fail", "floor", "fma", "fmod", "grid", "i16", "i32", "i4", "i64", "i8", "index", "inf",
     "init", "instruction", "isnan", "lane_reduce", "lanes", "let", "load", "log", "log1p",
-    "log2", "nan", "opaque", "ordered", "parallel", "prefetch", "prefetch_write",
+    "log2", "nan", "opaque", "ordered", "parallel", "philox", "prefetch", "prefetch_write",
     "ramp", "reduce", "rem", "rsqrt", "select",
     "seq", "serial", "shuffle", "sigmoid", "sin", "sinh", "size", "spatial", "sqrt", "store",
     "sync", "tan", "tanh", "trunc", "u16", "u32", "u4", "u64", "u8", "unrolled", "value",

@@ -46,7 +46,7 @@ def test_names_sizes_and_identity(dtype):
     assert pickle.loads(pickle.dumps(dtype)) is dtype
     assert dtype.storage_bytes == dtype.numpy.itemsize
     assert repr(dtype) == dtype.name
-    assert sum((dtype.is_float, dtype.is_int, dtype.is_bool)) == 1
+    assert sum((dtype.is_float, dtype.is_int, dtype.is_bool, dtype.is_string)) == 1
 
 
 def test_bool():

@@ -75,6 +75,7 @@ def package(
         offsets=program.offsets,
         report=over_iterations(program, rows),
         growth=_growth(program.growth),
+        strings=tuple(store.strings) if any(b.dtype.is_string for b in program.buffers) else (),
     )
 
 

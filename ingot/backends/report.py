@@ -118,7 +118,8 @@ def work_ns(
     launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
     times: dict[int, arith.Expr] = {}
     for s, row in zip(launches, rows):
-        time = total_ns([LaunchWork(row.flops, row.arg_bytes)], machine)
+        steps = launch_work(program.kernel_map[s.kernel], program.buffer_map, s).steps
+        time = total_ns([LaunchWork(row.flops, row.arg_bytes, steps)], machine)
         if time is None:
             return None
         times[id(s)] = time

@@ -14,11 +14,14 @@ TOLERANCE = 1e-4  # largest max|a-b|/max|b| at which outputs match; heuristic
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """max|a − b| / max|b|; infinite if shapes differ or only one has a NaN or infinity."""
+    """max|a − b| / max|b|; infinite if shapes or strings differ, or if only one has a NaN or
+    infinity."""
     if a.shape != b.shape:
         return float("inf")
     if not a.size:
         return 0.0
+    if a.dtype.kind in "OUT" or b.dtype.kind in "OUT":  # strings are equal or not
+        return 0.0 if np.array_equal(a.astype(object), b.astype(object)) else float("inf")
     left, right = a.astype(np.float64), b.astype(np.float64)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     if same.all():

@@ -24,6 +24,7 @@ from ingot.runtime.failure import no_memory
 from ingot.runtime.package import Growth, Port
 from ingot.support.errors import IngotError
 
+_WORDS = ("a", "b", "c", "")  # random strings
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
@@ -98,7 +99,8 @@ def choose_sizes(
 def _random(
     port: Port, sizes: Mapping[str, int], rng: np.random.Generator, span: tuple[float, float] | None
 ) -> np.ndarray:
-    """Standard normal floats; 0 or 1 for integers, which are valid indices into any table."""
+    """Standard normal floats; 0 or 1 for integers, which are valid indices into any table; short
+    words for strings."""
     shape = tuple(arith.evaluate(dim, sizes) for dim in port.shape)
     if min(shape, default=0) < 0:
         names = sorted(set().union(*map(arith.free_vars, port.shape)))
@@ -120,6 +122,8 @@ def _random_array(
 ) -> np.ndarray:  # fmt: skip
     if math.prod(shape) > sys.maxsize // 8:  # the number of bytes overflows
         raise MemoryError
+    if dtype.is_string:
+        return np.array(_WORDS, object)[rng.integers(0, len(_WORDS), shape)].reshape(shape)
     if dtype.is_float:
         values = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)
         return np.asarray(values).astype(dtype.numpy)

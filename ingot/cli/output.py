@@ -115,7 +115,7 @@ def _short(value: float | None) -> str:
 
 
 def _statistics(array: np.ndarray) -> dict[str, float | None]:
-    if not array.size:
+    if not array.size or array.dtype == object:
         return {"min": None, "mean": None, "max": None}
     wide = array.astype(np.float64)
     return {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}

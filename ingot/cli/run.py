@@ -48,7 +48,8 @@ def run_command(
     arrays = exe.run(None, given, state=kept)
     outputs = {port.name: array for port, array in zip(exe.outputs, arrays)}
     if save is not None:
-        np.savez(save, **outputs)  # type: ignore[arg-type]
+        saved = {n: a.astype(str) if a.dtype == object else a for n, a in outputs.items()}
+        np.savez(save, **saved)  # type: ignore[arg-type]
     result: dict[str, Any] = {"outputs": describe_outputs(zip(exe.outputs, arrays))}
     if expect is not None:
         expected = read_bundle(expect, "--expect")

@@ -16,6 +16,7 @@ from ingot.cli.options import Shape, Shapes
 from ingot.graph.ir import Graph
 from ingot.runtime.package import Port, Storage
 from ingot.support import lazy
+from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
 
@@ -44,9 +45,11 @@ def read_graph(model: Path, shapes: Shapes) -> Graph:
 
 
 def ports(graph: Graph) -> list[Port]:
+    """The inputs that a caller gives."""
     return [
         Port(value.name, value.dtype.name, value.shape, Storage("slot", number))
         for number, value in enumerate(graph.inputs)
+        if value.name != RANDOM_KEY
     ]
 
 

@@ -157,7 +157,9 @@ def _buffer(program: ir.Program, name: str) -> str:
         labels.insert(0, f"{'state' if is_state else 'input'} {name}")
     made = "" if buffer.storage in _CALLERS else "; the run sets this pointer"
     shape = ", ".join(map(str, buffer.shape))
-    return f"{', '.join(labels)}: {memory_type(buffer.dtype)}[{shape}] ({buffer.dtype}){made}"
+    return (
+        f"{', '.join(labels)}: {memory_type(buffer.dtype.stored)}[{shape}] ({buffer.dtype}){made}"
+    )
 
 
 _CALLERS = (ir.Storage.INPUT, ir.Storage.OUTPUT, ir.Storage.STATE)

@@ -114,7 +114,7 @@ class _Entry:
             assert b.allocation is not None, f"constant {name} was not planned"
             offset = arith.evaluate(b.allocation.offset, {})
             count = arith.evaluate(arith.product(list(b.shape)), {})
-            found.append(Constant(c_name, b.dtype.name, offset, count))
+            found.append(Constant(c_name, b.dtype.stored.name, offset, count))
         return found
 
     # --- functions ----------------------------------------------------------------------------
@@ -224,6 +224,8 @@ class _Entry:
                 self.reserve(s)
             case ir.Append():
                 self.append(s)
+            case ir.Assign():
+                self.assign(s)
             case ir.Par() | ir.HostStep():
                 raise unprintable(f"{type(s).__name__} statement", self.program.name)
             case _:
@@ -297,3 +299,13 @@ class _Entry:
             end = "(unsigned char *)rows->data + rows->rows * row"
             self.out.add(f"{copy}({end}, {self.pointer(s.src)}, row);")
             self.out.add("rows->rows++;")
+
+    def assign(self, s: ir.Assign) -> None:
+        name = self.helpers.add("ingot_reserve", RESERVE)
+        with self.out.block():
+            self.out.add("bool overflow = false;")
+            self.checked_size(self.buffers[s.src].size_bytes, (s.dst, s.src))
+            block = f"&call->blocks[{self.layout.blocks[s.dst]}]"
+            bad = f"overflow || !{name}(call, {block}, bytes)"
+            self.fail_if(bad, NO_MEMORY, "0", "out of memory")
+            self.copy(self.pointer(s.dst), self.pointer(s.src), self.buffers[s.src].size_bytes)

@@ -205,6 +205,8 @@ class _Entry:
                 self.reserve(arena, size)
             case ir.Append(dst=dst, src=src):
                 self.on_first_thread(lambda: self.append(dst, src))
+            case ir.Assign(dst=dst, src=src):
+                self.on_first_thread(lambda: self.assign(dst, src))
             case ir.Par() | ir.HostStep():
                 raise IngotError(
                     "codegen-failed", f"the CPU entry has no {type(s).__name__} statement yet"
@@ -446,13 +448,23 @@ class _Entry:
         rows = fn.op(f"load i64, ptr {place}, align 8")
         used = fn.op(f"mul i64 {rows}, {row}")
         needed = fn.op(f"add i64 {used}, {row}")
-        number = self.tables.dynamics[dst]
-        args = f"ptr {self.fields['services']}, ptr %ctx, i64 {number}, i64 {needed}"
-        code = fn.op(f"call i32 {self.service('grow')}({args})")
-        self.fail_if(fn.op(f"icmp ne i32 {code}, 0"), self.latest, NO_MEMORY)
+        self.grow(dst, needed)
         end = fn.op(f"getelementptr i8, ptr {self.pointer(dst)}, i64 {used}")
         fn.do(f"call void @copy(ptr {end}, ptr {self.pointer(src)}, i64 0, i64 {row})")
         fn.do(f"store i64 {fn.op(f'add i64 {rows}, 1')}, ptr {place}, align 8")
+
+    def assign(self, dst: str, src: str) -> None:
+        size = self.index.checked(self.buffers[src].size_bytes)
+        self.grow(dst, size)
+        to, source = self.pointer(dst), self.pointer(src)
+        self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 0, i64 {size})")
+
+    def grow(self, dst: str, needed: str) -> None:
+        """Room for this many bytes in a buffer with an allocation of its own."""
+        number = self.tables.dynamics[dst]
+        args = f"ptr {self.fields['services']}, ptr %ctx, i64 {number}, i64 {needed}"
+        code = self.fn.op(f"call i32 {self.service('grow')}({args})")
+        self.fail_if(self.fn.op(f"icmp ne i32 {code}, 0"), self.latest, NO_MEMORY)
 
 
 def _copy() -> str:

@@ -9,7 +9,7 @@ graph = g.finish([y])
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from ingot.arith.bounds import bounds_of
 from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplifier
 from ingot.graph.ir import ConstRef, Graph, Node, Value, make_attrs
-from ingot.graph.opdef import OpDef, SizeMismatch, lookup
+from ingot.graph.opdef import OpDef, SizeMismatch, infer_types, lookup
 from ingot.graph.store import ConstantStore
 from ingot.graph.types import Symbol, TensorType, Type, tensor
 from ingot.support.errors import IngotError
@@ -44,6 +44,10 @@ class Unifier(Protocol):
 
     def unify(self, mismatch: SizeMismatch) -> bool:
         """Make the two sizes fit; False if they cannot."""
+        ...
+
+    def mark(self) -> Callable[[], None]:
+        """What is known now, as a function that returns to it."""
         ...
 
 
@@ -121,7 +125,8 @@ class GraphBuilder:
             if self.unifier is not None:
                 attrs = {name: self.unifier.resolve_attr(value) for name, value in attrs.items()}
             try:
-                types = definition.infer([None if v is None else v.type for v in inputs], attrs)
+                given = [None if v is None else v.type for v in inputs]
+                types = infer_types(definition, given, attrs)
                 return inputs, attrs, types
             except SizeMismatch as error:
                 if self.unifier is None:

@@ -1,7 +1,7 @@
 """The grammar of the graph IR: one Node class, SSA values, and a table of operators (opdef.py).
 
     graph ::= Graph(name, inputs: Value*, outputs: Value*, nodes: Node*, symbols: Symbol*, state,
-                    views: View*, growth: Growth | None)
+                    views: View*, growth: Growth | None, bundles: Bundle*)
     view  ::= View(value, base, offsets: int*)
     node  ::= Node(op, inputs: (Value | None)*, outputs: Value*, attrs, origin)
     attr  ::= int | float | str | bool | None | arith.Expr | DType | ConstRef | Graph | attr*
@@ -10,7 +10,8 @@ Nodes are in topological order. A sub-graph sees only its own inputs: outer valu
 operands. Constants are nodes (`constant`, attr `value: ConstRef`)
 that point into a store; the data is never in the IR. `state` pairs an input with the output that
 replaces it after a run; `growth` says which of these pairs gain rows in a run. `views` are values
-that share another's buffer (views.py). Graphs are frozen: a pass builds a new one.
+that share another's buffer (views.py). `bundles` are sequences and optionals among a model's
+inputs and outputs, each made of tensors. Graphs are frozen: a pass builds a new one.
 """
 
 from __future__ import annotations
@@ -87,6 +88,19 @@ class View(Frozen):
 
 
 @node
+class Bundle(Frozen):
+    """Inputs, or outputs, that are one argument or result of a call, called `name`. `kinds` is
+    one of ("sequence",), ("mixed sequence",), ("optional", "tensor"), ("optional", "sequence"), …;
+    `values` are, in this order: of an optional its flag (bool scalar), then its content; of a
+    sequence its elements one after the other, T[total], and their shapes, i64[count, rank]. The
+    elements of a mixed one differ in rank: their shapes begin with -1 for each axis they lack."""
+
+    name: str
+    kinds: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+@node
 class Growth(Frozen):
     """States with a capacity (a KV cache), of which only the first rows are in use. `rows` is the
     symbol of the rows in use after a run, `added` how many of them the run adds, and `axes` has the
@@ -107,6 +121,7 @@ class Graph(Frozen):
     state: tuple[tuple[str, str], ...] = ()
     views: tuple[View, ...] = ()
     growth: Growth | None = None
+    bundles: tuple[Bundle, ...] = ()
 
     def producers(self) -> dict[str, Node]:
         """Value name → the node that produces it."""
@@ -141,4 +156,14 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-__all__ = ["ConstRef", "Graph", "Growth", "Node", "Value", "View", "make_attrs", "replace"]
+__all__ = [
+    "Bundle",
+    "ConstRef",
+    "Graph",
+    "Growth",
+    "Node",
+    "Value",
+    "View",
+    "make_attrs",
+    "replace",
+]

@@ -75,6 +75,7 @@ class OpDef:
     channels_last: bool = False  # prefers channels-last layout for (batch, channels, *space)
     infers_layouts: bool = False  # `infer` gives exact types, layouts included
     python_reference: bool = False  # loops over elements in Python instead of calling numpy
+    takes_strings: bool = False  # moves or compares elements, so that these may be strings
     family: str = "by_structure"  # schedule rule of the groups that it anchors
     cheap: bool = False  # cheaper to recompute than to store (transposes, casts, adds)
 
@@ -204,6 +205,14 @@ def defn(node: Node) -> OpDef:
 
 def type_error(op: str, what: str, hint: str = "") -> IngotError:
     return IngotError("bad-type", f"{op}: {what}", hint=hint)
+
+
+def infer_types(op: OpDef, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+    """Output types of an operator; an error if it needs numbers and an operand holds strings."""
+    has_strings = any(type is not None and type.dtype.is_string for type in inputs)
+    if has_strings and not op.takes_strings:
+        raise type_error(op.name, "it is not defined on strings")
+    return op.infer(inputs, attrs)
 
 
 class SizeMismatch(IngotError):

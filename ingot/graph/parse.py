@@ -2,12 +2,13 @@
 Called through `graph.text.parse`. The grammar, with `*` for repetition:
 
     graph  ::= "graph" word "(" (value ":" type)* ")"
-               "{" symbol* node* state* [growth] view* "return" value* "}"
+               "{" symbol* node* state* [growth] bundle* view* "return" value* "}"
     symbol ::= "symbol" name ":" low ".." [high] ["step" int] ["from" word]
     node   ::= (value ":" type)* "=" ( "@" digest | op "(" (value | "_")* ")" ["{" attrs "}"] )
     type   ::= dtype "[" size* "]" ["{" layout; device; quant "}"] | seq "<" type ">" | opt …
     state  ::= "state" value "->" value
     growth ::= "grow" "[" (value "[" int "]")* "]" "to" name "by" size
+    bundle ::= "bundle" value "[" string* "]" "=" "[" value* "]"
     view   ::= "view" value "=" value "[" int* "]"
     size   ::= integers, symbols, + - * // %, min, max, parentheses
     attr   ::= none | true | false | int | float | "string" | dtype | @digest:dtype[dims] | graph
@@ -25,7 +26,7 @@ from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.graph.ir import ConstRef, Graph, Growth, Node, Value, View, make_attrs
+from ingot.graph.ir import Bundle, ConstRef, Graph, Growth, Node, Value, View, make_attrs
 from ingot.graph.reader import Reader, bad_text, tokens
 from ingot.graph.types import Layout, Quant, Symbol, TensorType, Type
 from ingot.support.errors import IngotError
@@ -68,13 +69,25 @@ def _graph(r: Reader) -> Graph:
         r.expect("->")
         state.append((first, _name(r)))
     growth = _growth(r) if r.accept("grow") else None
+    bundles = []
+    while r.accept("bundle"):
+        bundles.append(_bundle(r))
     views = []
     while r.accept("view"):
         views.append(_view(r))
     r.expect("return")
     outputs = r.many(lambda r: _known(r, scope), "}")
     given = (inputs, outputs, nodes, symbols, state, views)
-    return Graph(name, *map(tuple, given), growth)  # type: ignore[arg-type, call-arg]
+    return Graph(name, *map(tuple, given), growth, tuple(bundles))  # type: ignore[arg-type, call-arg]
+
+
+def _bundle(r: Reader) -> Bundle:
+    name = _name(r)
+    r.expect("[")
+    kinds = tuple(r.many(_word, "]"))
+    r.expect("=")
+    r.expect("[")
+    return Bundle(name, kinds, tuple(r.many(_name, "]")))
 
 
 def _growth(r: Reader) -> Growth:
@@ -103,7 +116,8 @@ def _view(r: Reader) -> View:
 
 
 def _is_tail(r: Reader) -> bool:
-    return r.now.text in ("state", "grow", "view", "return") and r.tokens[r.at + 1].text != "("
+    tails = ("state", "grow", "bundle", "view", "return")
+    return r.now.text in tails and r.tokens[r.at + 1].text != "("
 
 
 def _symbol(r: Reader) -> Symbol:

@@ -3,13 +3,15 @@
 Equal bytes are stored once. A large transposed or packed constant is a LazyConstant: its digest
 comes from its source and the transformation, and its bytes are computed on first use. Arrays are
 read-only; a large one may be a view of a memory-mapped file, whose pages are released after each
-read. With `drops_unused` the store frees constants that are no longer needed.
+read. With `drops_unused` the store frees constants that are no longer needed. A constant of strings
+holds numbers into the store's table of strings.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import mmap
 from collections.abc import Callable, Iterable, Iterator
@@ -22,11 +24,13 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.graph.ir import ConstRef
+from ingot.strings import StringTable
 from ingot.support.errors import IngotError
 
 _PIECE_BYTES = 32 << 20  # hashed or copied at a time (heuristic)
 _HASH_THREADS = 4  # threads that hash constants (heuristic)
 _TRANSPOSE_TILE = 512  # rows and columns of a tile in a transposing copy (heuristic)
+_STRINGS = "strings"  # the key of the table of strings in an .npz
 _LARGE_BYTES = 1 << 20  # from here on a derived constant is lazy and not hashed (heuristic)
 
 
@@ -59,10 +63,14 @@ class ConstantStore:
     def __init__(self, drops_unused: bool = False) -> None:
         self.drops_unused = drops_unused
         self._arrays: dict[str, np.ndarray | LazyConstant] = {}
+        self.strings = StringTable()
         self.files: set[str] = set()  # external data files that constants were read from
 
     def add(self, array: np.ndarray) -> ConstRef:
+        """A constant; an array of str becomes numbers into the table of strings."""
         array = np.asarray(array)
+        if array.dtype.kind in "OUT":
+            array = self.strings.encode(array)
         data = array if array.flags.c_contiguous else _contiguous(array)
         dtype = dtypes.from_numpy(data.dtype)
         head = f"{dtype.name}{data.shape}".encode()
@@ -133,11 +141,15 @@ class ConstantStore:
             f"{digest}:{dtypes.from_numpy(a.dtype).name}": a.view(_storage(a.dtype))
             for digest, a in arrays.items()
         }
+        raw[_STRINGS] = np.frombuffer(json.dumps(list(self.strings)).encode(), np.uint8)
         np.savez(path, **raw)  # type: ignore[arg-type]
 
     def load(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as data:
+            self.strings = StringTable(texts=json.loads(data[_STRINGS].tobytes())[1:])
             for key in data.files:
+                if key == _STRINGS:
+                    continue
                 dtype = dtypes.of(key.partition(":")[2])
                 self._put(key.partition(":")[0], data[key].view(dtype.numpy))
 

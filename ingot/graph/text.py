@@ -26,7 +26,7 @@ from typing import Any
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.ir import ConstRef, Graph, Growth, Node, Value
+from ingot.graph.ir import Bundle, ConstRef, Graph, Growth, Node, Value
 from ingot.graph.parse import parse
 from ingot.graph.types import Symbol, Type, show_dim, tensor
 from ingot.support.errors import IngotError
@@ -84,11 +84,17 @@ def _graph(graph: Graph, indent: str) -> list[str]:
     lines += [line for n in graph.nodes for line in _node(n, inner)]
     lines += [f"{inner}state {_name(a)} -> {_name(b)}" for a, b in graph.state]
     lines += [] if graph.growth is None else [inner + _growth(graph.growth)]
+    lines += [inner + _bundle(b) for b in graph.bundles]
     lines += [
         f"{inner}view {_name(v.value)} = {_name(v.base)}{list(v.offsets)}" for v in graph.views
     ]
     outputs = ", ".join(_name(v.name) for v in graph.outputs)
     return [*lines, f"{inner}return {outputs}".rstrip(), indent + "}"]
+
+
+def _bundle(bundle: Bundle) -> str:
+    values = ", ".join(map(_name, bundle.values))
+    return f"bundle {_name(bundle.name)} {show_attr(bundle.kinds, '')} = [{values}]"
 
 
 def _growth(growth: Growth) -> str:

@@ -7,7 +7,7 @@ Operators see logical shapes; `layout` maps them to memory, and only lower appli
 from __future__ import annotations
 
 import json
-from dataclasses import field
+from dataclasses import field, replace
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -91,6 +91,11 @@ class Symbol(Node):
 
 def tensor(dtype: DType, *shape: DimLike) -> TensorType:
     return TensorType(dtype, tuple(arith.wrap(d) for d in shape))
+
+
+def stored(type: TensorType) -> TensorType:
+    """The type as loops see it: strings are numbers into a table."""
+    return replace(type, dtype=type.dtype.stored) if type.dtype.is_string else type
 
 
 def same_size(a: Dim, b: Dim) -> bool:

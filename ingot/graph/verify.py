@@ -22,7 +22,7 @@ from typing import Any
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
-from ingot.graph.opdef import lookup
+from ingot.graph.opdef import infer_types, lookup
 from ingot.graph.types import (
     Symbol,
     TensorType,
@@ -169,7 +169,7 @@ def _check_types(node: Node, symbols: Mapping[str, Symbol], where: str) -> None:
 def _infer(node: Node, where: str) -> list[TensorType]:
     types = [None if v is None else v.type for v in node.inputs]
     try:
-        return lookup(node.op).infer(types, node.attr_map)
+        return infer_types(lookup(node.op), types, node.attr_map)
     except IngotError as error:
         raise IngotError(
             "bad-graph", error.what, where=where, why=error.why, hint=error.hint

@@ -2,7 +2,9 @@
 
     a * b + c  →  fma(a, b, c)        c - a * b  →  fma(-a, b, c)
 
-Only f32 and f64, and only where the target has the instruction.
+Only f32 and f64, and only where the target has the instruction. A product of integer data, as in
+the dequantised sum cast(i) * scale + bias, is rounded by itself, as the standard says: the next
+quantisation rounds the result again, and there the last bit decides.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ def _contract(e: Expr) -> Expr:
         return e
     if e.dtype is not dtypes.f32 and e.dtype is not dtypes.f64:
         return e
+    if any(map(_is_dequantised, (e.a, e.b))):
+        return e
     match e:
         case Binary(op="add", a=Binary(op="mul", a=a, b=b), b=c):
             return ir.Fma(a, b, c)
@@ -35,3 +39,11 @@ def _contract(e: Expr) -> Expr:
         case Binary(op="sub", a=c, b=Binary(op="mul", a=a, b=b)):
             return ir.Fma(Unary("neg", a), b, c)
     return e
+
+
+def _is_dequantised(e: Expr) -> bool:
+    """Is it a product of integer data, cast to a float, and a scale? (An index is no data.)"""
+    if not isinstance(e, Binary) or e.op != "mul":
+        return False
+    casts = [x.a for x in (e.a, e.b) if isinstance(x, ir.Cast)]
+    return any(x.dtype.is_int and not isinstance(x, ir.Index) for x in casts)

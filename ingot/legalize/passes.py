@@ -22,6 +22,7 @@ from ingot.legalize.lower_blocks import lower_blocks
 from ingot.legalize.outer_parallel import outer_parallel
 from ingot.legalize.place_allocs import place_allocs
 from ingot.legalize.simplify_stmts import simplify_stmts
+from ingot.legalize.skip_zero_terms import skip_zero_terms
 from ingot.legalize.transpose_tiles import transpose_tiles
 from ingot.legalize.unroll import unroll
 from ingot.legalize.vectorize import vectorize
@@ -41,6 +42,7 @@ PASSES = (
     Pass("lower_blocks", lower_blocks),
     Pass("place_allocs", place_allocs),
     Pass("flatten", flatten),
+    Pass("skip_zero_terms", skip_zero_terms),
     Pass("hoist_guards", hoist_guards),
     Pass("whole_tiles", whole_tiles),
     Pass("vectorize", vectorize),

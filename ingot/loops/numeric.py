@@ -310,7 +310,28 @@ _MATH: dict[str, Fn] = {
 }  # fmt: skip
 
 
+PHILOX_FACTORS = (0xD2511F53, 0xCD9E8D57)
+PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key in each round
+PHILOX_ROUNDS = 10
+
+
+def philox(low: Any, high: Any, key: Any) -> Any:
+    """Philox4x32-10 of u64 values: the first half of the block of counter high:low."""
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    c0, c1, c2, c3 = low & mask, low >> half, high & mask, high >> half
+    k0, k1 = key & mask, key >> half
+    with np.errstate(over="ignore"):
+        for _ in range(PHILOX_ROUNDS):
+            p, q = c0 * np.uint64(PHILOX_FACTORS[0]), c2 * np.uint64(PHILOX_FACTORS[1])
+            c0, c1, c2, c3 = (q >> half) ^ c1 ^ k0, q & mask, (p >> half) ^ c3 ^ k1, p & mask
+            k0 = (k0 + np.uint64(PHILOX_WEYL[0])) & mask
+            k1 = (k1 + np.uint64(PHILOX_WEYL[1])) & mask
+    return c0 | (c1 << half)
+
+
 def math_function(fn: str, dtype: DType) -> Fn:
-    """The function computed in float64, then rounded to the type."""
+    """The function computed in float64, then rounded to the type; philox is exact."""
+    if fn == "philox":
+        return philox
     compute = _MATH[fn]
     return lambda *xs: round_float(compute(*(x.astype(np.float64) for x in xs)), dtype)

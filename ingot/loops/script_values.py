@@ -108,8 +108,9 @@ class Values(Scoped):
         if word in _CALLED_BINARY:
             args, _ = self.call(node, word, (2, 2))
             return ir.Binary(word, *self.operands(args, expect))
-        if word in ir.MATH:
-            args, _ = self.call(node, word, (ir.MATH[word],) * 2)
+        if word in ir.MATH or word in ir.BIT_MATH:
+            arity = ir.MATH.get(word) or ir.BIT_MATH[word]
+            args, _ = self.call(node, word, (arity,) * 2)
             return ir.Math(word, tuple(self.operands(args, expect)))
         return self.form(node, word, expect)
 

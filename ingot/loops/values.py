@@ -170,6 +170,9 @@ MATH = {  # name → arity; legalize expands each into the nodes above (a polyno
     "sigmoid": 1, "rsqrt": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
     "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1, "pow": 2, "fmod": 2,
 }  # fmt: skip
+# name → arity, on u64 only. philox(counter, counter's upper half, key): 64 random bits, the first
+# half of a block of Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011).
+BIT_MATH = {"philox": 3}
 
 
 @node
@@ -250,7 +253,7 @@ class Compare(LikeOperand):
 
 @node
 class Math(LikeOperand):
-    """A function that legalize expands: `MATH` gives its name and arity."""
+    """A function that legalize expands: `MATH` and `BIT_MATH` give its name and arity."""
 
     fn: str
     args: tuple[Expr, ...]

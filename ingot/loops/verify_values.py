@@ -195,11 +195,13 @@ class ValueVerifier:
                 self.require(op in ir.COMPARE, f"there is no comparison {op}")
                 self.same_type((a, b), op)
             case ir.Math(fn=fn, args=args):
-                self.require(
-                    ir.MATH.get(fn) == len(args), f"{fn} does not take {len(args)} arguments"
-                )
+                arity = ir.MATH.get(fn) or ir.BIT_MATH.get(fn)
+                self.require(arity == len(args), f"{fn} does not take {len(args)} arguments")
                 self.same_type(args, fn)
-                self.require(args[0].dtype.is_float, f"{fn} is defined on floats only")
+                if fn in ir.BIT_MATH:
+                    self.require(args[0].dtype is dtypes.u64, f"{fn} is defined on u64 only")
+                else:
+                    self.require(args[0].dtype.is_float, f"{fn} is defined on floats only")
             case ir.Select(cond=cond, a=a, b=b):
                 self.value(cond)
                 self.require(cond.dtype.is_bool, "the condition of a select is not bool")

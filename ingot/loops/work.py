@@ -15,6 +15,7 @@ from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 
 ASSUMED_SIZE = 64  # of a dynamic dimension, to compare trip counts; heuristic
+ASSUMED_TRIPS = 8  # of a loop with a data-dependent trip count; heuristic
 _ARITHMETIC = ("add", "sub", "mul", "div", "min", "max")
 _UNARY_ARITHMETIC = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
 
@@ -47,11 +48,18 @@ class NestedStmt:
             if isinstance(loop, ir.While):
                 return None
             stop, start = (arith.substitute(e, last) for e in (loop.stop, loop.start))
-            if any(visit.opaque_values(e) for e in (stop, start)):
+            if _is_open_ended(loop):
                 return None
             last[loop.var] = stop - 1
             total = total * (stop - start)
         return simplify(total)
+
+    def trips_if(self, trips: int) -> arith.Expr:
+        """How often it runs if loops with a data-dependent trip count run `trips` times."""
+        known = [x for x in self.loops if isinstance(x, ir.For) and not _is_open_ended(x)]
+        product = NestedStmt(self.stmt, tuple(known), self.is_tail).trips
+        assert product is not None
+        return simplify(product * trips ** (len(self.loops) - len(known)))
 
     @property
     def estimated_trips(self) -> tuple[int, int, int]:
@@ -61,6 +69,10 @@ class NestedStmt:
             return ASSUMED_SIZE ** len(self.loops), len(self.loops), self.lanes
         sizes = dict.fromkeys(arith.free_vars(self.trips), ASSUMED_SIZE)
         return arith.evaluate(self.trips, sizes), len(self.loops), self.lanes
+
+
+def _is_open_ended(loop: ir.For) -> bool:
+    return any(visit.opaque_values(e) for e in (loop.start, loop.stop))
 
 
 def nested_stmts(body: ir.Stmt) -> Iterator[NestedStmt]:
@@ -89,6 +101,17 @@ def accessed_bytes(kernel: ir.Kernel, *names: str) -> arith.Expr | None:
     where a trip count is data-dependent. Where it is less than they hold, the kernel uses parts of
     them: a gather, one step of a sequence, a state that is not full."""
     return _weighted(list(nested_stmts(kernel.body)), lambda nested: _moved(nested, names))
+
+
+@lru_cache(maxsize=512)
+def open_ended_steps(kernel: ir.Kernel) -> arith.Expr:
+    """How many statements run inside loops whose trip count is data-dependent (walks through trees,
+    searches), each such loop taken to run ASSUMED_TRIPS times."""
+    total: arith.Expr = arith.Const(0)
+    for nested in nested_stmts(kernel.body):
+        if nested.trips is None and not nested.is_tail:
+            total = total + nested.trips_if(ASSUMED_TRIPS)
+    return simplify(total)
 
 
 def _moved(nested: NestedStmt, names: tuple[str, ...]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ingot.arith import expr as arith
 from ingot.graph.ir import Node, Value
 from ingot.lower.lower import Lowering, control
-from ingot.ops.control import differing_sizes
+from ingot.ops.control import differing_sizes, growing_sizes, is_growing
 from ingot.program import ir
 
 
@@ -33,16 +35,18 @@ def lower_if(walk: Lowering, node: Node) -> None:
 @control("loop")
 def lower_loop(walk: Lowering, node: Node) -> None:
     """Loop-carried values have buffers that the body reads and copies update at its end. Scan
-    outputs are appended to growing buffers."""
+    outputs are appended to growing buffers. Sizes that change are in a table: it is written before
+    the loop and at the end of each iteration, and read at the start of one and after the loop."""
     body, carried_count = node.attr("body"), node.attr("carried")
     trips, cond, *rest = node.inputs
     carried_in, captures = rest[:carried_count], rest[carried_count:]
     counter_in, cond_in, *formals = body.inputs
     counter = walk.temporary("iteration", Value("iteration", counter_in.type))
-    carried = [walk.temporary(v.name, v) for v in body.inputs[2 : 2 + carried_count]]
-    for buffer, value in zip(carried, carried_in):
-        assert value is not None
-        walk.stmts.append(ir.Copy(buffer, walk.buffer_of[value.name]))
+    sizes = _ChangingSizes(walk, node)
+    carried = [sizes.buffer(v) for v in formals[:carried_count]]
+    entered = [walk.buffer_of[value.name] for value in carried_in if value is not None]
+    walk.stmts += sizes.before
+    walk.stmts += [sizes.update(buffer, value) for buffer, value in zip(carried, entered)]
     keep_going = walk.temporary("keep_going", cond_in)
     first = walk.buffer_of[cond.name] if cond is not None else walk.true_flag()
     walk.stmts.append(ir.Copy(keep_going, first))
@@ -51,31 +55,75 @@ def lower_loop(walk: Lowering, node: Node) -> None:
     captured = zip(formals[carried_count:], captures)
     buffer_of.update({f.name: walk.buffer_of[v.name] for f, v in captured if v is not None})
     inside, (new_cond, *results) = walk.nested(body, buffer_of)
-    updates, saves = _carried_updates(walk, carried, results[:carried_count])
+    updates, saves = _carried_updates(walk, sizes, carried, results[:carried_count])
     scanned = results[carried_count:]
     growing = [_growing(walk, out) for out in node.outputs[carried_count:]]
     appends = [ir.Append(dst, src) for dst, src in zip(growing, scanned)]
     test = None if new_cond == keep_going and cond is None else keep_going
     if new_cond != keep_going:
         updates = [*updates, ir.Copy(keep_going, new_cond)]
-    stmt = ir.seq(inside, *appends, *saves, *updates)
+    ends = sizes.after_iteration()
+    stmt = ir.seq(*sizes.binds, inside, *appends, *saves, *ends, *updates)
     number, count = walk.buffer_of[trips.name] if trips else None, node.attr("count")
     known = None if count is None else arith.wrap(count)
     walk.stmts.append(ir.Loop(counter, number, test, stmt, known))
-    for index, symbol in enumerate(node.attr("symbols", ())):
-        assert index == 0, "a loop binds one symbol: the number of its iterations"
+    walk.stmts += sizes.after
+    for symbol in node.attr("symbols", ())[len(sizes.symbols) :]:
         walk.stmts.append(ir.Bind(symbol, counter, 0, origin=node.origin))
     walk.buffer_of.update(zip((out.name for out in node.outputs), (*carried, *growing)))
 
 
+class _ChangingSizes:
+    """The sizes of a loop's carried values that change between iterations. `before`, `binds` and
+    `after` are statements: before the loop, at the start of an iteration, after the loop."""
+
+    def __init__(self, walk: Lowering, node: Node):
+        self.walk, self.origin = walk, node.origin
+        types = [None if v is None else v.type for v in node.inputs]
+        pairs = growing_sizes(node.attr("body"), types, node.attr_map)
+        self.symbols = node.attr("growing", ())
+        self.before: list[ir.Stmt] = []
+        self.binds: list[ir.Stmt] = []
+        self.after: list[ir.Stmt] = []
+        self.exits = [pairs[name][1] for name in self.symbols]
+        if self.symbols:
+            self.table = walk.size_table(len(self.symbols))
+            entries = [pairs[name][0] for name in self.symbols]
+            self.before = [walk.write_sizes(self.table, entries, self.origin)]
+            self.binds = self.bind(self.symbols)
+            # the carried buffers keep their shapes over the symbols of the body
+            self.after = [*self.bind(self.symbols), *self.bind(node.attr("symbols"))]
+
+    def bind(self, symbols: Sequence[str]) -> list[ir.Stmt]:
+        pairs = enumerate(symbols[: len(self.symbols)])
+        return [ir.Bind(name, self.table, i, origin=self.origin) for i, name in pairs]
+
+    def after_iteration(self) -> list[ir.Stmt]:
+        """Called when the body is lowered, whose symbols the sizes mention."""
+        if not self.symbols:
+            return []
+        return [self.walk.write_sizes(self.table, self.exits, self.origin)]
+
+    def buffer(self, formal: Value) -> str:
+        """The buffer of a carried value: of its own allocation, if its size changes."""
+        if any(is_growing(d, self.symbols) for d in formal.shape):
+            return _growing(self.walk, formal)
+        return self.walk.temporary(formal.name, formal)
+
+    def update(self, buffer: str, value: str) -> ir.Stmt:
+        if self.walk.buffers[buffer].storage is ir.Storage.DYNAMIC:
+            return ir.Assign(buffer, value)
+        return ir.Copy(buffer, value)
+
+
 def _growing(walk: Lowering, out: Value) -> str:
     name = walk.fresh(out.name, walk.buffers)
-    walk.buffers[name] = ir.Buffer(name, out.dtype, out.shape, ir.Storage.DYNAMIC)
+    walk.buffers[name] = ir.Buffer(name, out.dtype, tuple(out.shape), ir.Storage.DYNAMIC)
     return name
 
 
 def _carried_updates(
-    walk: Lowering, carried: list[str], results: list[str]
+    walk: Lowering, sizes: _ChangingSizes, carried: list[str], results: list[str]
 ) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
     """Copies into the carried buffers, and copies to run before them. A result that is in another
     carried buffer (a swap) is saved first, since all buffers are updated together."""
@@ -88,5 +136,5 @@ def _carried_updates(
             spare = walk.temporary(result, walk.buffers[result])
             saves.append(ir.Copy(spare, result))
             result = spare
-        updates.append(ir.Copy(buffer, result))
+        updates.append(sizes.update(buffer, result))
     return updates, saves

@@ -48,7 +48,7 @@ def _dims(body: Graph) -> Iterator[arith.Expr]:
 def _group_kernel(body: Graph, symbols: tuple[Symbol, ...]) -> ir.Kernel:
     by_name = {s.name: s for s in symbols}
     b = open_build(body.name, by_name)
-    params = [b.param(v.name, v.dtype, v.shape) for v in body.inputs]
+    params = [b.param(v.name, v.dtype.stored, v.shape) for v in body.inputs]
     made = Fused().compute(b, params, [v.tensor for v in body.outputs], {"body": body})
     producers = body.producers()
     finals = [_final(b, buffer, producers[v.name]) for buffer, v in zip(made, body.outputs)]
@@ -71,7 +71,8 @@ def place(kernel: ir.Kernel, values: Sequence[Value], views: Views) -> PlacedKer
 def bind_kernel(name: str, node: Node, symbols: dict[str, Symbol]) -> ir.Kernel:
     """The kernel that computes the symbols a node binds (data-dependent sizes): one i64 output."""
     b = open_build(name, symbols)
-    operands = [None if v is None else b.param(v.name, v.dtype, v.shape) for v in node.inputs]
+    values = node.inputs
+    operands = [None if v is None else b.param(v.name, v.dtype.stored, v.shape) for v in values]
     out = opdef.defn(node).bind(b, operands, node.attr_map)
     return close(b, [_final(b, out, node)], symbols, node.origin)
 

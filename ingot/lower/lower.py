@@ -76,6 +76,7 @@ class Lowering:
             tuple(value.name for value in self.graph.outputs),
             self.graph.state,
             growth=self.graph.growth,
+            bundles=self.graph.bundles,
         )
 
     def output(self, value: Value, others: list[str]) -> str:
@@ -272,14 +273,19 @@ class Lowering:
         """Statements that bind symbols to the values of size expressions."""
         if not symbols:
             return []
+        table = self.size_table(len(sizes))
+        binds = [ir.Bind(s, table, i, origin=origin) for i, s in enumerate(symbols)]
+        return [self.write_sizes(table, sizes, origin), *binds]
+
+    def size_table(self, count: int) -> str:
+        return self.temporary("sizes", Value("sizes", tensor(dtypes.i64, count)))
+
+    def write_sizes(self, table: str, sizes: Sequence[arith.Expr], origin: str) -> ir.Stmt:
+        """Writes the values of size expressions into a table."""
         name = self.fresh("sizes", self.kernels)
         kernel = self.kernels[name] = sizes_kernel(name, sizes, self.symbols, origin)
-        table = self.fresh("sizes", self.buffers)
-        out = kernel.params[-1]
-        self.buffers[table] = ir.Buffer(table, out.dtype, out.shape, ir.Storage.TEMP)
         given = tuple(arith.Var(size.name) for size in kernel.sizes)
-        binds = [ir.Bind(s, table, i, origin=origin) for i, s in enumerate(symbols)]
-        return [ir.Launch(name, (table,), given, origin=origin), *binds]
+        return ir.Launch(name, (table,), given, origin=origin)
 
     def nested(self, graph: Graph, buffer_of: dict[str, str]) -> tuple[ir.Stmt, list[str]]:
         """Lower a sub-graph to a statement; also returns the buffers of its outputs."""

@@ -1,6 +1,6 @@
-"""`cast`: the element-wise operator that changes the element type.
+"""`cast` and `bitcast`: the element-wise operators that change the element type.
 
-In: a tensor. Out: its values as `to`. Called by ops/__init__.py.
+In: a tensor. Out: its values as `to`, or its bits as `to`. Called by ops/__init__.py.
 
 Float to integer truncates towards zero and saturates (NaN gives 0), or wraps if `mode` is "wrap";
 integer to integer wraps; anything to bool is `!= 0`; float to float rounds to nearest even, and
@@ -109,3 +109,54 @@ def _float_to_int(x: np.ndarray, to: DType, mode: str) -> np.ndarray:
 def _clamp_to_finite(x: np.ndarray, to: DType) -> np.ndarray:
     info = ml_dtypes.finfo(to.numpy)
     return np.clip(x, float(info.min), float(info.max))
+
+
+@register
+class Bitcast(OpDef):
+    """The bits of x as element type `to`, of the same width. A bool is a byte of 0 or 1."""
+
+    name = "bitcast"
+    kind = Kind.ELEMENTWISE
+    cheap = True
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        (x,), to = common.tensor_types(self.name, inputs, 1), attrs.get("to")
+        if not isinstance(to, DType) or to.bits != x.dtype.bits:
+            raise type_error(self.name, f"{x.dtype} and {to} differ in width")
+        return [TensorType(to, x.shape)]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, to = np.asarray(inputs[0]), attrs["to"]
+        if to.is_bool:
+            return [x.view(np.uint8) != 0]
+        return [x.view(to.numpy)]
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        (x,) = inputs
+        assert x is not None
+        to = outputs[0].dtype
+
+        def formula(*point):
+            value = x[point]
+            if to.is_bool or x.dtype.is_bool:  # a byte on one side, one bit as a value
+                byte = value if x.dtype.is_bool else _as_bits(value, dtypes.u8)
+                return _as_bits(ir.Cast(byte, dtypes.bool_ if to.is_bool else dtypes.u8), to)
+            return _as_bits(value, to)
+
+        return [b.compute("bitcast", outputs[0].shape, formula)]
+
+    def samples(self) -> list[Sample]:
+        edge = common.edge_floats()
+        pairs = [
+            (edge, dtypes.i32), (edge.astype(np.float64), dtypes.u64),
+            (edge.astype(np.float16), dtypes.bf16), (common.bools(2, 3), dtypes.u8),
+            (np.arange(-3, 4, dtype=np.int8), dtypes.f8e5m2), (common.integers(0, 3), dtypes.f64),
+            (np.array([0, 1, 2, 255], np.uint8), dtypes.bool_), (common.scalar(-1.5), dtypes.u32),
+        ]  # fmt: skip
+        return [Sample((x,), {"to": to}) for x, to in pairs]
+
+
+def _as_bits(value: ir.Expr, to: DType) -> ir.Expr:
+    return value if value.dtype is to else ir.Bitcast(value, to)

@@ -38,6 +38,7 @@ class Concat(OpDef):
     """Tensors concatenated along `axis`; empty operands are allowed."""
 
     name = "concat"
+    takes_strings = True
     keeps_axes = True
     is_concat = True
     kind = Kind.INJECTIVE
@@ -125,6 +126,7 @@ class Pad(OpDef):
     """
 
     name = "pad"
+    takes_strings = True
     keeps_axes = True
     is_pad = True
     kind = Kind.INJECTIVE

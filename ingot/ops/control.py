@@ -6,12 +6,15 @@ if(cond, *captures){then_branch, else_branch, symbols}
     its symbols: one for each distinct (then size, else size) pair, in the order of outputs and
     their axes (`differing_sizes` gives the pairs). Each is bound to an output's size at run time.
 
-loop(trips?, cond?, *carried, *captures){body, carried: int, count | symbols}
+loop(trips?, cond?, *carried, *captures){body, carried: int, growing, count, symbols}
     As in ONNX. Body inputs: (iteration i64, cond bool, *carried, *captures); body outputs: (cond,
     *carried, *scans). The body runs while cond holds and fewer than `trips` iterations are done;
     an absent operand never stops it. Node outputs: (*carried, *scans), a scan stacked on a new axis
     0. The size of that axis is `count` (an expression) if the trip count is known when compiling,
-    else the one symbol in `symbols`. Carried values keep their types.
+    else the last symbol in `symbols`. Carried values keep their element types and ranks. Their
+    sizes may change if the body's input has a symbol of the body there, listed in `growing`: each
+    iteration binds it to the size that it is given. The first `symbols` are the sizes after the
+    last iteration, one for each of `growing`.
 
 require(x, flag){expected, reason}
     x, if the flag is as expected; otherwise the run fails with the reason. An importer that
@@ -23,7 +26,7 @@ through the operator table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +79,7 @@ def _check_inputs(op: str, graph: Graph, given: Sequence[Type | None], what: str
 @register
 class If(OpDef):
     name = "if"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         cond = tensor_type(self.name, inputs[0], "the condition")
@@ -137,9 +141,39 @@ def _unary(op: str) -> Graph:
     return g.finish([g.add(op, [g.input("x", tensor(dtypes.f32, 3))])])
 
 
+def growing_sizes(body: Graph, inputs: Sequence[Type | None], attrs: Attrs) -> dict[str, SizePair]:
+    """The symbols in `growing`: their sizes before the loop, and after an iteration. A bad-type
+    error unless all carried values that share a symbol agree on both."""
+    carried, found = attrs["carried"], dict[str, SizePair]()
+    rows = zip(body.inputs[2 : 2 + carried], inputs[2 : 2 + carried], body.outputs[1:])
+    for formal, given, after in rows:
+        ranks = {formal.type.rank, after.type.rank, -1 if given is None else given.rank}
+        if given is None or len(ranks) > 1:
+            continue  # the comparison of types raises the error
+        for dim, pair in zip(formal.type.shape, zip(given.shape, after.type.shape)):
+            if not is_growing(dim, attrs.get("growing", ())):
+                continue
+            known = found.setdefault(dim.name, pair)  # type: ignore[attr-defined]
+            if not all(map(_sizes_agree, known, pair)):
+                what = f"carried values have sizes {known} and {pair} for one symbol, {dim}"
+                raise type_error("loop", what)
+    if found.keys() != set(attrs.get("growing", ())):
+        raise type_error("loop", "a symbol in `growing` is no size of a carried value")
+    return found
+
+
+def is_growing(size: Dim, growing: Container[str]) -> bool:
+    return isinstance(size, arith.Var) and size.name in growing
+
+
+def _sizes_agree(a: Dim, b: Dim) -> bool:
+    return sizes_agree(a, b, {})
+
+
 @register
 class Loop(OpDef):
     name = "loop"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         body, carried = attrs["body"], attrs["carried"]
@@ -147,33 +181,57 @@ class Loop(OpDef):
             if operand is not None and operand != TensorType(dtype, ()):
                 raise type_error(self.name, f"the {what} operand is {operand}, not {dtype}[]")
         head = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
-        _check_inputs(self.name, body, [*head, *inputs[2:]], "the body")
+        growing = growing_sizes(body, inputs, attrs)
+        entered = [self.on_entry(v, type, growing) for v, type in zip(body.inputs[2:], inputs[2:])]
+        _check_inputs(self.name, body, [*head, *entered, *inputs[2 + len(entered) :]], "the body")
         if len(body.outputs) < 1 + carried or body.outputs[0].type != head[1]:
             raise type_error(self.name, "the body must return a condition and its carried values")
         state, scans = body.outputs[1 : 1 + carried], body.outputs[1 + carried :]
         for before, after in zip(body.inputs[2:], state):
-            if not types_agree(before.type, after.type, {}):
+            if not types_agree(before.type, self.on_entry(before, after.type, growing), {}):
                 raise type_error(
                     self.name,
                     f"carried value {before.name!r} has type {before.type} on entry and "
                     f"{after.type} on exit",
-                    "a carried value must keep its type",
+                    "a carried value must keep its type, except sizes that are listed in `growing`",
                 )
+        names = self.final_sizes(attrs, bool(scans))
+        finals = [self.final(v.tensor, names) for v in body.inputs[2 : 2 + carried]]
         size = self.scan_size(attrs) if scans else None
-        return [v.tensor for v in body.inputs[2 : 2 + carried]] + [
-            self.stacked(body, v, size) for v in scans
-        ]
+        return finals + [self.stacked(body, v, size, growing) for v in scans]
+
+    def on_entry(
+        self, formal: Value, given: Type | None, growing: Mapping[str, SizePair]
+    ) -> Type | None:
+        """The type of a value that enters an iteration, as the body calls its sizes."""
+        if given is None or given.rank != formal.type.rank:
+            return given
+        pairs = zip(formal.type.shape, given.shape)
+        shape = tuple(f if is_growing(f, growing) else size for f, size in pairs)
+        return TensorType(given.dtype, shape)
+
+    def final_sizes(self, attrs: Attrs, has_scans: bool) -> dict[str, Dim]:
+        """The size after the last iteration, for each of `growing`."""
+        growing, symbols = attrs.get("growing", ()), attrs.get("symbols", ())
+        wanted = len(growing) + (has_scans and attrs.get("count") is None)
+        if len(symbols) != wanted:
+            what = f"{wanted} sizes are known only after the loop, {len(symbols)} have a symbol"
+            raise type_error(self.name, what)
+        return {name: arith.Var(symbol) for name, symbol in zip(growing, symbols)}
+
+    def final(self, formal: TensorType, names: Mapping[str, Dim]) -> TensorType:
+        return TensorType(formal.dtype, tuple(arith.substitute(d, names) for d in formal.shape))
 
     def scan_size(self, attrs: Attrs) -> Dim:
-        if attrs.get("count") is not None:
-            return arith.wrap(attrs["count"])
-        if len(attrs.get("symbols", ())) != 1:
-            raise type_error(self.name, "scan outputs need `count` or a symbol for their length")
-        return arith.Var(attrs["symbols"][0])
+        count = attrs.get("count")
+        return arith.Var(attrs["symbols"][-1]) if count is None else arith.wrap(count)
 
-    def stacked(self, body: Graph, value: Value, size: Dim | None) -> TensorType:
+    def stacked(
+        self, body: Graph, value: Value, size: Dim | None, growing: Mapping[str, SizePair]
+    ) -> TensorType:
         assert size is not None
-        if any(_is_local(d, local_symbols(body)) for d in value.tensor.shape):
+        local = local_symbols(body) | growing.keys()
+        if any(_is_local(d, local) for d in value.tensor.shape):
             raise type_error(
                 self.name, f"scan output {value.name!r} has another size in every iteration"
             )
@@ -214,6 +272,7 @@ class Loop(OpDef):
 @register
 class Require(OpDef):
     name = "require"
+    takes_strings = True
     kind = Kind.ELEMENTWISE
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

@@ -2,14 +2,16 @@
 
 In: x (batch, channels, *space), weights, maybe a bias; `pads` is the begins, then the ends. Out:
 (batch, channels, *space). Padding is a separate stage, a padded copy of x, so that the contraction
-loads without masks. Called by graph, lower and front ends through the operator table.
+loads without masks. With `clip_rows` (passes/trim_taps.py) the first spatial axis is not padded:
+taps on rows outside the map are no terms of the sum. Called by graph, lower and front ends through
+the operator table.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,11 @@ class Window:
     @property
     def padded(self) -> bool:
         return not all(arith.is_const(p, 0) for p in (*self.begins, *self.ends))
+
+    def without_rows(self) -> Window:
+        """The window without the padding of its first axis."""
+        none = arith.Const(0)
+        return replace(self, begins=(none, *self.begins[1:]), ends=(none, *self.ends[1:]))
 
 
 def window(op: str, attrs: Attrs, rank: int) -> Window:
@@ -196,7 +203,10 @@ class Conv(ConvBase):
         x, w, bias = (*inputs, None)[:3]
         assert x is not None and w is not None
         slide, acc_type = window(self.name, attrs, x.rank - 2), accumulator(x.dtype)
-        source = padded_copy(b, x, slide, ir.value_of(0, x.dtype))
+        is_clipped = attrs.get("clip_rows", False)
+        source = padded_copy(
+            b, x, slide.without_rows() if is_clipped else slide, ir.value_of(0, x.dtype)
+        )
         out_per_group = w.shape[0] // attrs.get("group", 1)
         grouped, rank = attrs.get("group", 1) != 1, x.rank - 2
 
@@ -206,7 +216,15 @@ class Conv(ConvBase):
             channel = o // out_per_group * w.shape[1] + c if grouped else c
             terms = zip(position, taps, slide.strides, slide.dilations)
             at = [p * s + t * d for p, t, s, d in terms]
-            return narrow(source[(n, channel, *at)], acc_type) * narrow(w[(o, c, *taps)], acc_type)
+            weight = narrow(w[(o, c, *taps)], acc_type)
+            if not is_clipped:
+                return narrow(source[(n, channel, *at)], acc_type) * weight
+            row = at[0] - slide.begins[0]
+            is_row = inside(row, x.shape[2])  # else it is a row of the padding
+            load = ir.Load(
+                source, (n, channel, row, *at[1:]), mask=is_row, other=ir.value_of(0, x.dtype)
+            )
+            return ir.Select(is_row, narrow(load, acc_type) * weight, ir.value_of(0, acc_type))
 
         over = list(w.shape[1:])
         zero = identity("add", acc_type)
@@ -223,6 +241,9 @@ class Conv(ConvBase):
             case(floats(1, 3, 5, 7), floats(4, 3, 3, 3), floats(4), pads=(1, 1, 1, 1)),
             case(floats(2, 4, 7, 6), floats(6, 2, 3, 2), group=2, strides=(2, 1)),
             case(floats(1, 4, 6, 6), floats(4, 1, 3, 3), floats(4), group=4, pads=(0, 1, 2, 0)),
+            case(
+                floats(1, 2, 2, 5), floats(2, 1, 5, 3), group=2, pads=(2, 1, 2, 1), clip_rows=True
+            ),
             case(floats(1, 2, 9), floats(3, 2, 3), pads=(2, 1), dilations=(2,), strides=(3,)),
             case(floats(1, 2, 4, 5, 3), floats(3, 2, 2, 3, 1), floats(3), pads=(1, 0, 0, 0, 1, 1)),
             case(floats(1, 1, 1, 1), floats(1, 1, 1, 1), floats(1)),

@@ -240,6 +240,7 @@ class Where(OpDef):
     """a where the condition holds, else b."""
 
     name = "where"
+    takes_strings = True
     kind = Kind.ELEMENTWISE
     cheap = True
 
@@ -337,6 +338,7 @@ class Identity(OpDef):
     """x, unchanged."""
 
     name = "identity"
+    takes_strings = True
     kind = Kind.ELEMENTWISE
     cheap = True
 

@@ -31,7 +31,7 @@ from ingot.graph.opdef import (
     register,
     type_error,
 )
-from ingot.graph.types import TensorType, Type, tensor
+from ingot.graph.types import TensorType, Type, stored, tensor
 from ingot.graph.verify import bound_symbols
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer
@@ -45,6 +45,7 @@ NAMED_OPS = 4  # operators that a kernel's name lists before it counts the other
 class Fused(OpDef):
     name = "fused"
     infers_layouts = True
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         body, anchor, family = attrs["body"], attrs.get("anchor"), attrs.get("family")
@@ -88,7 +89,7 @@ class Fused(OpDef):
         made = {v.name: buffer for v, buffer in zip(body.inputs, inputs)}
         for node in body.nodes:
             operands = [v and made[v.name] for v in node.inputs]
-            types = [v.tensor for v in node.outputs]
+            types = [stored(v.tensor) for v in node.outputs]
             results = defn(node).compute(b, operands, types, node.attr_map)
             made.update(zip((v.name for v in node.outputs), results))
         return [made[v.name] for v in body.outputs]  # type: ignore[misc]

@@ -44,6 +44,7 @@ class Gather(OpDef):
     """Slices of x along `axis`: out[…, i…, …] = x[…, idx[i…], …]."""
 
     name = "gather"
+    takes_strings = True
     kind = Kind.INJECTIVE
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
@@ -110,6 +111,7 @@ class GatherElements(OpDef):
     """out[i, j, k] = x[idx[i, j, k], j, k] for axis 0, and so on; the result has idx's shape."""
 
     name = "gather_elements"
+    takes_strings = True
     kind = Kind.INJECTIVE
     python_reference = True
 
@@ -162,6 +164,7 @@ class GatherND(OpDef):
     """out[b…, i…, …] = x[b…, idx[b…, i…, 0], idx[b…, i…, 1], …, …]: the last axis is a point."""
 
     name = "gather_nd"
+    takes_strings = True
     kind = Kind.INJECTIVE
     python_reference = True
 
@@ -221,6 +224,7 @@ class ReverseSequence(OpDef):
     """For each b of `batch_axis`, the first lens[b] elements of `time_axis` reversed."""
 
     name = "reverse_sequence"
+    takes_strings = True
     kind = Kind.INJECTIVE
     python_reference = True
 
@@ -294,6 +298,7 @@ class OneHot(OpDef):
     gives values[0] everywhere."""
 
     name = "one_hot"
+    takes_strings = True
     kind = Kind.INJECTIVE
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

@@ -38,6 +38,7 @@ class Interleave(OpDef):
     output's; an operand's are ceil((size + start - first phase of its run) / stride)."""
 
     name = "interleave"
+    takes_strings = True
     kind = Kind.INJECTIVE
     keeps_axes = True
     python_reference = True

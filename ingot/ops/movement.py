@@ -149,6 +149,7 @@ class Reshape(Move):
     """The same elements in row-major order, under another shape."""
 
     name = "reshape"
+    takes_strings = True
     is_view = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
@@ -216,6 +217,7 @@ class Transpose(Move):
     """Output axis i is input axis perm[i]."""
 
     name = "transpose"
+    takes_strings = True
     permutes = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
@@ -250,6 +252,7 @@ class Expand(Move):
     """x broadcast to `shape`, the full output shape."""
 
     name = "expand"
+    takes_strings = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         wanted = tuple(arith.wrap(d) for d in attrs["shape"])
@@ -278,6 +281,7 @@ class Tile(Move):
     """Axis i repeated repeats[i] times."""
 
     name = "tile"
+    takes_strings = True
 
     def shape(self, x: TensorType, attrs: Attrs) -> Sequence[arith.IntLike]:
         repeats = per_axis(self.name, attrs, "repeats", x.rank)

@@ -1,6 +1,6 @@
-"""Order-dependent reductions: argmax, argmin, cumsum (prefix sum) and topk.
+"""Order-dependent reductions: argmax, argmin, cumsum and cumprod (prefixes). topk is in topk.py.
 
-In: a tensor and `axis`. Out: indices (i64), prefix sums, or the best values with their indices.
+In: a tensor and `axis`. Out: indices (i64), or prefixes.
 Called by graph, lower and front ends through the operator table.
 """
 
@@ -121,11 +121,12 @@ class ArgMin(ArgExtreme):
 # --- ordered axes: each step depends on the previous one ------------------------------------------
 
 
-@register
-class CumSum(OpDef):
-    """Prefix sums along `axis`: `exclusive` omits the own element, `reverse` starts at the end."""
+class Prefix(OpDef):
+    """The prefix sums (or products) along `axis`: `exclusive` omits the own element, `reverse`
+    starts at the end."""
 
-    name = "cumsum"
+    combine = "add"
+    neutral = 0
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = tensor_types(self.name, inputs, 1)
@@ -139,9 +140,10 @@ class CumSum(OpDef):
         assert x is not None
         rows = np.moveaxis(widen_array(x), axis, 0)
         rows = rows[::-1] if attrs.get("reverse", False) else rows
-        total = np.cumsum(rows, axis=0, dtype=rows.dtype)
+        ufunc: np.ufunc = np.add if self.combine == "add" else np.multiply
+        total = ufunc.accumulate(rows, axis=0, dtype=rows.dtype)
         if attrs.get("exclusive", False):
-            total = np.concatenate([np.zeros_like(rows[:1]), total[:-1]])
+            total = np.concatenate([np.full_like(rows[:1], self.neutral), total[:-1]])
         total = total[::-1] if attrs.get("reverse", False) else total
         return [np.ascontiguousarray(np.moveaxis(total, 0, axis)).astype(x.dtype)]
 
@@ -153,7 +155,7 @@ class CumSum(OpDef):
         axis = normalize_axis(self.name, attrs["axis"], x.rank)
         exclusive, reverse = attrs.get("exclusive", False), attrs.get("reverse", False)
         acc = b.buffer("sums", wide_dtype(x.dtype), x.shape)
-        zero, axes = ir.value_of(0, acc.dtype), ordered_axes(b, x.shape, axis)
+        neutral, axes = ir.value_of(self.neutral, acc.dtype), ordered_axes(b, x.shape, axis)
         point = [arith.Var(a.var) for a in axes]
         step = point[axis]
 
@@ -163,9 +165,9 @@ class CumSum(OpDef):
             return (*point[:axis], index, *point[axis + 1 :])
 
         first = ir.Compare("eq", ir.Index(step), ir.Lit(0, dtypes.i64))
-        start = ir.Store(acc, at(0), zero if exclusive else widen(x[at(0)]))
-        go_on = ir.Store(acc, at(0), acc[at(1)] + widen(x[at(1 if exclusive else 0)]))
-        body = ir.If(first, start, go_on)
+        start = ir.Store(acc, at(0), neutral if exclusive else widen(x[at(0)]))
+        more = ir.Binary(self.combine, acc[at(1)], widen(x[at(1 if exclusive else 0)]))
+        body = ir.If(first, start, ir.Store(acc, at(0), more))
         b.emit(nest(axes, lambda bound: ir.Block(acc.name, bound, body), b.fresh))
         if acc.dtype is x.dtype:
             return [acc]
@@ -183,118 +185,28 @@ class CumSum(OpDef):
         return [*cases, Sample((half,), {"axis": 1}, rtol=1e-2, atol=1e-3)]
 
 
+@register
+class CumSum(Prefix):
+    """Prefix sums along `axis`."""
+
+    name = "cumsum"
+
+
+@register
+class CumProd(Prefix):
+    """Prefix products along `axis`."""
+
+    name = "cumprod"
+    combine = "mul"
+    neutral = 1
+
+    def samples(self) -> list[Sample]:
+        found = super().samples()
+        return [found[i] for i in (0, 3, 5, 6, 9, 16)]
+
+
 def ordered_axes(b: Build, shape: Sequence[Dim], ordered: int) -> tuple[Axis, ...]:
     """Block axes over `shape`: one ordered, the others independent."""
     kinds = [AxisKind.ORDERED if i == ordered else AxisKind.SPATIAL for i in range(len(shape))]
     names = [b.fresh("vi") for _ in shape]
     return tuple(Axis(n, k, d, arith.Var(n)) for n, k, d in zip(names, kinds, shape))
-
-
-@register
-class TopK(OpDef):
-    """The k best along `axis`, best first, and their indices; equal values keep their order. NaN
-    is the greatest value. k may be dynamic; a k larger than the axis is a run-time error."""
-
-    name = "topk"
-    python_reference = True
-
-    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        (x,) = tensor_types(self.name, inputs, 1)
-        axis, k = normalize_axis(self.name, attrs["axis"], x.rank), arith.wrap(attrs["k"])
-        have, want = arith.as_int(x.shape[axis]), arith.as_int(k)
-        if want is not None and (want < 0 or (have is not None and want > have)):
-            raise type_error(self.name, f"k is {want}, the axis has {x.shape[axis]} elements")
-        shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-        return [TensorType(x.dtype, shape), TensorType(dtypes.i64, shape)]
-
-    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        x, axis, k = inputs[0], attrs["axis"], arith.as_int(attrs["k"])
-        assert x is not None and k is not None
-        if k > x.shape[axis]:
-            raise run_failed(_TOO_MANY)
-        rows = np.moveaxis(x, axis, -1)
-        indices = np.empty((*rows.shape[:-1], k), np.int64)
-        for at in np.ndindex(*rows.shape[:-1]):
-            row = [(v != v, v) for v in widen_array(rows[at]).tolist()]
-            clean = [(nan, 0 if nan else v) for nan, v in row]
-            order = sorted(range(len(row)), key=clean.__getitem__)
-            if attrs.get("largest", True):  # a stable sort keeps the order of equal values
-                order = sorted(range(len(row)), key=clean.__getitem__, reverse=True)
-            indices[at] = order[:k]
-        values = np.take_along_axis(rows, indices, axis=-1)
-        return [np.ascontiguousarray(np.moveaxis(a, -1, axis)) for a in (values, indices)]
-
-    def compute(
-        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
-    ) -> list[Buffer]:
-        x = inputs[0]
-        assert x is not None
-        axis, largest = normalize_axis(self.name, attrs["axis"], x.rank), attrs.get("largest", True)
-        count, k, shape = x.shape[axis], outputs[0].shape[axis], outputs[0].shape
-        if arith.as_int(count) is None or arith.as_int(k) is None:
-            ask, have = ir.Index(k), ir.Index(count)
-            b.check((), lambda: ir.Compare("gt", ask, have), _TOO_MANY, lambda: (ask, have))
-        values, indices = b.buffer("values", x.dtype, shape), b.buffer("indices", dtypes.i64, shape)
-        spatial = ordered_axes(b, shape, axis)
-        name = b.fresh("vk")
-        axes = (*spatial, Axis(name, AxisKind.REDUCE, count, arith.Var(name)))
-        out = tuple(arith.Var(a.var) for a in spatial)
-        src = arith.Var(name)
-        init, body = _select_next(x, values, indices, out, src, axis, largest)
-        b.emit(nest(axes, lambda bound: ir.Block("topk", bound, body, init), b.fresh))
-        return [values, indices]
-
-    def samples(self) -> list[Sample]:
-        ties = np.array([[3, 1, 3, 2, 1], [0, 0, 0, 0, 0], [np.nan, 1, np.nan, np.inf, -np.inf]])
-        arrays: list[tuple[np.ndarray, int, int]] = [
-            (ties.astype(np.float32), -1, 3), (ties.astype(np.float16), 0, 2),
-            (integers(2, 5, 3, low=-2, high=2), 1, 5), (floats(7), 0, 0), (floats(3, 1), 1, 1),
-        ]  # fmt: skip
-        return [
-            Sample((x,), {"axis": axis, "k": k, "largest": largest})
-            for x, axis, k in arrays
-            for largest in (True, False)
-        ]
-
-
-_TOO_MANY = "topk asks for more elements than the axis has"
-
-
-def _select_next(
-    x: Buffer,
-    values: Buffer,
-    indices: Buffer,
-    out: tuple[arith.Expr, ...],
-    src: arith.Expr,
-    axis: int,
-    largest: bool,
-) -> tuple[ir.Stmt, ir.Stmt]:
-    """Selection sort: rank j is the first element after that of rank j-1, by (value, index)."""
-    rank = out[axis]
-    previous = (*out[:axis], rank - 1, *out[axis + 1 :])
-    first = ir.Compare("eq", ir.Index(rank), ir.Lit(0, dtypes.i64))
-    none = ir.Lit(-1, dtypes.i64)
-    prev_value = ir.Load(values, previous, mask=~first, other=ir.value_of(0, x.dtype))
-    prev_index = ir.Load(indices, previous, mask=~first, other=none)
-    value, index = x[(*out[:axis], src, *out[axis + 1 :])], ir.Index(src)
-
-    eligible = first | _is_before(prev_value, prev_index, value, index, largest)
-    empty = ir.Compare("lt", indices[out], ir.Lit(0, dtypes.i64))
-    better = empty | _is_before(value, index, values[out], indices[out], largest)
-    zero = ir.value_of(0, x.dtype)
-    init = ir.seq(ir.Store(values, out, zero), ir.Store(indices, out, none))
-    take = ir.seq(ir.Store(values, out, value), ir.Store(indices, out, index))
-    return init, ir.If(eligible & better, take)
-
-
-def _is_before(a: Expr, a_index: Expr, c: Expr, c_index: Expr, largest: bool) -> Expr:
-    """Whether (a, a_index) is sorted before (c, c_index); NaN is the greatest value."""
-    a, c = widen(a), widen(c)
-    great, small = (a, c) if largest else (c, a)
-    more: Expr = ir.Compare("gt", great, small)
-    same: Expr = ir.Compare("eq", a, c)
-    if a.dtype.is_float:
-        nan_great, nan_small = ir.Unary("isnan", great), ir.Unary("isnan", small)
-        more = more | (nan_great & ~nan_small)
-        same = same | (nan_great & nan_small)
-    return more | (same & ir.Compare("lt", a_index, c_index))

@@ -121,6 +121,7 @@ def define(rows: Sequence[Row]) -> None:
     """Register an operator for each row."""
     for row in rows:
         body = {"name": row.name, "row": row, "cheap": row.cheap}
+        body["takes_strings"] = row.accepts == "any"
         register(type(row.name, (Pointwise,), body))
 
 

@@ -26,6 +26,7 @@ from ingot.ops.common import (
     integers,
     narrow,
     normalize_axis,
+    require_same_dim,
     require_same_dtype,
     same_dim,
     tensor_type,
@@ -84,8 +85,11 @@ class Quantised(OpDef):
         if _is_per_tensor(scale):
             return
         axis, block = normalize_axis(self.name, attrs.get("axis", 1), x.rank), attrs.get("block", 0)
+        if not block and scale.rank == 1:
+            why = f"scale {scale} does not fit axis {axis} of {x}"
+            return require_same_dim(self.name, scale.shape[0], x.shape[axis], why)
         if not block:
-            fits = scale.rank == 1 and same_dim(scale.shape[0], x.shape[axis])
+            fits = False
         else:
             want = [arith.ceildiv(d, block) if i == axis else d for i, d in enumerate(x.shape)]
             fits = scale.rank == x.rank and all(map(same_dim, scale.shape, want))

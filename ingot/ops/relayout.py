@@ -25,6 +25,7 @@ class Relayout(OpDef):
     """x, stored in the layout `axes`."""
 
     name = "relayout"
+    takes_strings = True
     kind = Kind.OPAQUE  # the copy is intended: nothing may fuse it away
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:

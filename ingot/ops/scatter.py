@@ -52,8 +52,8 @@ class Scatter(OpDef):
         reduction = attrs.get("reduction", "none")
         if reduction not in ("none", *REDUCTIONS):
             raise type_error(self.name, f"reduction {reduction!r} is not one of {[*REDUCTIONS]}")
-        if reduction != "none" and x.dtype.is_bool:
-            raise type_error(self.name, f"reduction {reduction!r} needs numbers, not bool")
+        if reduction != "none" and not (x.dtype.is_float or x.dtype.is_int):
+            raise type_error(self.name, f"reduction {reduction!r} needs numbers, not {x.dtype}")
 
     def combined(self, stored: np.ndarray, update: np.ndarray, attrs: Attrs) -> np.ndarray:
         reduction = attrs.get("reduction", "none")
@@ -81,6 +81,7 @@ class ScatterND(Scatter):
     """x with x[idx[i…]] = updates[i…] for every point idx[i…] (a slice if the point is short)."""
 
     name = "scatter_nd"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, indices, updates = common.tensor_types(self.name, inputs, 3)
@@ -155,6 +156,7 @@ class ScatterElements(Scatter):
     """x with x[idx[i, j], j] = updates[i, j] for axis 0, and so on; updates has idx's shape."""
 
     name = "scatter_elements"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, indices, updates = common.tensor_types(self.name, inputs, 3)

@@ -33,6 +33,7 @@ class SliceOp(Move):
     """sizes[i] elements of axis i, from starts[i], with step steps[i] (which may be negative)."""
 
     name = "slice"
+    takes_strings = True
     keeps_axes = True
     is_slice = True
 

@@ -31,6 +31,7 @@ class Constant(OpDef):
     """A tensor of the constant store. It has no loops: consumers read the store's buffer."""
 
     name = "constant"
+    takes_strings = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         ref = attrs.get("value")
@@ -102,6 +103,7 @@ class Fill(OpDef):
     """A tensor of `shape` filled with a scalar: the operand, or the number `value` of type `to`."""
 
     name = "fill"
+    takes_strings = True
     kind = Kind.INJECTIVE
     cheap = True
 
@@ -121,7 +123,7 @@ class Fill(OpDef):
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
     ) -> list[Buffer]:
         if not inputs:
-            number = ir.value_of(attrs["value"], attrs["to"])
+            number = ir.value_of(attrs["value"], attrs["to"].stored)
             return [b.compute("fill", outputs[0].shape, lambda *point: number)]
         (value,) = inputs
         assert value is not None

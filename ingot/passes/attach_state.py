@@ -19,6 +19,7 @@ Capacity = int | Mapping[str, int]  # rows: of every state that grows, or by the
 def attach_state(graph: Graph, pairs: Mapping[str, str], capacity: Capacity | None = None) -> Graph:
     """state={input: output}: after a run the input's array holds the output"""
     _check_names(graph, pairs)
+    _refuse_strings(graph, pairs)
     growing = _growing(graph, pairs)
     if capacity is None:
         if growing:
@@ -40,6 +41,13 @@ def growing_dims(graph: Graph, pairs: Mapping[str, str]) -> set[str]:
             if not same_size(a, b) and str(a) in symbols:
                 found.add(str(a))
     return found
+
+
+def _refuse_strings(graph: Graph, pairs: Mapping[str, str]) -> None:
+    held = [v.name for v in graph.inputs if v.name in pairs and v.dtype.is_string]
+    if held:
+        what = f"state {held[0]!r} holds strings, which a run cannot update in place"
+        raise IngotError("bad-option", what, hint="give it as an input and an output")
 
 
 def _by_name(graph: Graph) -> tuple[dict[str, Value], dict[str, Value]]:

@@ -5,6 +5,10 @@
 On maps smaller than the filter most products have padding as one factor: on a 1 × 1 map eight of
 nine taps of a 3 × 3 filter. A rule of simplify_algebra; it holds for finite taps, since 0 · inf is
 NaN. In: a convolution of static spatial sizes. Out: one with a smaller filter, or None.
+
+Where the height is dynamic, a depthwise convolution gets `clip_rows`: its kernel skips taps on rows
+of the padding (legalize/skip_zero_terms.py), and only columns are padded. An OCR model runs 5 × 5
+filters over three rows, where two of five taps meet padding.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingot.arith import expr as arith
-from ingot.graph.ir import Node, make_attrs, replace
+from ingot.graph.ir import Node, Value, make_attrs, replace
 from ingot.ops.conv import Window, window
 from ingot.passes.edit import Editor
 
@@ -37,6 +41,8 @@ def trim_taps(edit: Editor, conv: Node) -> Node | None:
     if x is None or weights is None:
         return None
     taps = weights.shape[2:]
+    if _may_clip(conv, x, weights):
+        return replace(conv, attrs=make_attrs({**conv.attr_map, "clip_rows": True}))
     slide = window("conv", conv.attr_map, len(taps))
     trims = _trims(list(x.shape[2:]), list(conv.outputs[0].shape[2:]), taps, slide)
     if trims is None or all((t.start, t.stop) == (0, k) for t, k in zip(trims, taps)):
@@ -48,6 +54,18 @@ def trim_taps(edit: Editor, conv: Node) -> Node | None:
     pads = (*(t.begin for t in trims), *(t.end for t in trims))
     attrs = make_attrs({**conv.attr_map, "pads": pads})
     return replace(conv, inputs=(x, small, *bias), attrs=attrs)
+
+
+def _may_clip(conv: Node, x: Value, weights: np.ndarray) -> bool:
+    """Is it a depthwise convolution over maps of dynamic height, with padded rows? Others reuse a
+    loaded row for many outputs, and their rows of taps are cheap to multiply."""
+    is_depthwise = weights.shape[1] == 1 and conv.attr("group", 1) > 1 and weights.ndim == 4
+    is_dynamic = is_depthwise and bool(arith.free_vars(x.shape[2]))
+    if not is_dynamic or conv.attr("clip_rows", False):
+        return False
+    slide = window("conv", conv.attr_map, 2)
+    pads = [arith.as_int(n) for n in (slide.begins[0], slide.ends[0])]
+    return None not in pads and any(pads) and bool(np.isfinite(weights).all())
 
 
 def _trims(

@@ -46,7 +46,11 @@ class _Uses:
                     self.stmt(each)
             case ir.Launch(args=args) | ir.HostStep(args=args):
                 self.use(*args)
-            case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src):
+            case (
+                ir.Copy(dst=dst, src=src)
+                | ir.Append(dst=dst, src=src)
+                | ir.Assign(dst=dst, src=src)
+            ):
                 self.use(dst, src)
             case ir.Bind(buffer=buffer):
                 self.use(buffer)

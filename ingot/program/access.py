@@ -70,7 +70,7 @@ class AccessAnalysis:
                 size = arith.as_int(self.buffers[dst].size_bytes)
                 is_short = size is not None and size <= ir.SHORT_COPY_BYTES
                 return self.copy(dst, src, Threads.FIRST if is_short else Threads.SPLIT)
-            case ir.Append(dst=dst, src=src):
+            case ir.Append(dst=dst, src=src) | ir.Assign(dst=dst, src=src):
                 return self.copy(dst, src, Threads.FIRST)
             case ir.If(flag=flag):
                 return [self.access(flag, False, Threads.ALL)]

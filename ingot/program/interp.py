@@ -45,6 +45,7 @@ class _Machine:
         self.owned: dict[str, np.ndarray] = {}
         self.arenas: dict[str, np.ndarray] = {}
         self.grown: dict[str, list[np.ndarray]] = {}
+        self.assigned: dict[str, np.ndarray] = {}
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
         if program.growth is not None:
@@ -78,6 +79,8 @@ class _Machine:
         """The buffer's memory, as an array of its declared shape."""
         b = self.buffers[name]
         shape = tuple(self.size(d) for d in b.shape)
+        if name in self.assigned:
+            return self.assigned[name].reshape(shape)
         if b.storage is ir.Storage.DYNAMIC:
             rows = self.grown.get(name, [])
             return (
@@ -121,6 +124,8 @@ class _Machine:
                 self.reserve(arena, size)
             case ir.Append(dst=dst, src=src):
                 self.grown.setdefault(dst, []).append(self.array(src).copy())
+            case ir.Assign(dst=dst, src=src):
+                self.assigned[dst] = self.array(src).copy()
             case ir.HostStep(name=name):
                 raise IngotError("bad-program", f"there is no host step {name!r}")
             case _:
@@ -132,7 +137,8 @@ class _Machine:
         arrays = []
         for param, name in zip(kernel.params, s.args):
             shape = tuple(arith.evaluate(d, sizes) for d in param.shape)
-            arrays.append(self.array(name).reshape(shape))
+            array = self.array(name).reshape(shape)
+            arrays.append(array.view(np.int64) if self.buffers[name].dtype.is_string else array)
         try:
             loops_interp.run(kernel, arrays, sizes)
         except IngotError as error:

@@ -2,12 +2,12 @@
 own range of iterations.
 
     program ::= Program(name, symbols, buffers, kernels, body, inputs, outputs, state, offsets,
-                        growth)
+                        growth, bundles)
     stmt    ::= Launch(kernel, args, sizes, extent, chunks) | Barrier() | Copy(dst, src)
               | If(flag, then, orelse) | IfSize(size, most, then, orelse)
               | Loop(counter, trips, keep_going, body, count)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
-              | Par(branches) | HostStep(name, args) | Seq(stmts)
+              | Assign(dst, src) | Par(branches) | HostStep(name, args) | Seq(stmts)
 
 A Launch splits the kernel's parallel loop 0 … extent-1 evenly over the threads. Each thread's range
 is split into chunks, and a thread without chunks of its own steals from the others (work stealing).
@@ -26,7 +26,7 @@ from enum import Enum
 
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
-from ingot.graph.ir import ConstRef, Growth
+from ingot.graph.ir import Bundle, ConstRef, Growth
 from ingot.graph.types import Symbol
 from ingot.loops.ir import Kernel
 from ingot.support.node import Node, node
@@ -40,7 +40,7 @@ class Storage(Enum):
     STATE = "state"  # the caller's array, read and then written in place
     CONSTANT = "constant"  # the constant blob
     TEMP = "temp"  # an arena
-    DYNAMIC = "dynamic"  # its own allocation, grown while running: loop-collected results
+    DYNAMIC = "dynamic"  # its own allocation, grown while running: what loops collect or carry
 
 
 @node
@@ -176,6 +176,15 @@ class Append(Stmt):
 
 
 @node
+class Assign(Stmt):
+    """The DYNAMIC buffer `dst` becomes a copy of `src`, whatever size it had. A loop carries a
+    value of changing size in such a buffer: its shape is over symbols that each iteration binds."""
+
+    dst: str
+    src: str
+
+
+@node
 class Par(Stmt):
     """Independent branches, each run by its own subset of the threads."""
 
@@ -233,6 +242,7 @@ class Program(_WithMaps):
     is_planned: bool = False  # allocations and barriers are set: the verifier checks them
     growth: Growth | None = None  # states that gain rows in a run
     offsets: tuple[tuple[str, arith.Expr], ...] = ()  # of a dynamic memory plan: offsets.py
+    bundles: tuple[Bundle, ...] = ()  # by the model's names of inputs and outputs
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

@@ -23,13 +23,17 @@ from typing import assert_never
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.parse import read as read_index
-from ingot.graph.ir import ConstRef, Growth
+from ingot.graph.ir import Bundle, ConstRef, Growth
 from ingot.graph.types import Symbol
 from ingot.loops.script_parse import parse as parse_kernel
 from ingot.loops.script_print import show as show_kernel
 from ingot.program import ir
 from ingot.support.errors import IngotError
 from ingot.support.text import Writer
+
+DECLARATIONS = (
+    "program", "symbol", "growth", "bundle", "arena", "offset", "buffer", "kernel",
+)  # fmt: skip
 
 
 def show(program: ir.Program) -> str:
@@ -58,6 +62,7 @@ def _header(program: ir.Program) -> list[str]:
         )
     if (g := program.growth) is not None:
         lines.append(f"growth({g.rows!r}, {arith.show(g.added)}, axes={g.axes!r})")
+    lines += [f"bundle({b.name!r}, {b.kinds!r}, {b.values!r})" for b in program.bundles]
     for a in program.arenas:
         lines.append(f"arena({a.name!r}, {arith.show(a.size_bytes)}, space={a.space!r})")
     lines += [f"offset({name!r}, {arith.show(e)})" for name, e in program.offsets]
@@ -112,6 +117,8 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             w.line(f"reserve({arena!r}, {arith.show(size)})")
         case ir.Append(dst=dst, src=src):
             w.line(f"append({dst!r}, {src!r})")
+        case ir.Assign(dst=dst, src=src):
+            w.line(f"assign({dst!r}, {src!r})")
         case ir.HostStep(name=name, args=args):
             w.line(f"host({name!r}, {args!r})")
         case ir.Par(branches=branches, weights=weights):
@@ -181,6 +188,7 @@ class _Parser:
         self.head: dict = {}
         self.kernel_name = ""
         self.growth: Growth | None = None
+        self.bundles: list[Bundle] = []
 
     def program(self, tree: ast.Module) -> ir.Program:
         stmts = [s for node in tree.body if (s := self.top(node)) is not None]
@@ -200,6 +208,7 @@ class _Parser:
             self.head.get("planned", False),
             self.growth,
             tuple(self.offsets),
+            tuple(self.bundles),
         )
 
     def sequence(self, stmts: list[ir.Stmt]) -> ir.Stmt:
@@ -213,7 +222,7 @@ class _Parser:
             self.kernels.append((self.kernel_name or node.name, parse_kernel(source)))
             return None
         word, call = self.call(node)
-        if word in ("program", "symbol", "growth", "arena", "offset", "buffer", "kernel"):
+        if word in DECLARATIONS:
             assert call is not None
             with _reading(node, node.lineno):
                 self.declare(word, call)
@@ -241,6 +250,8 @@ class _Parser:
             case "growth":
                 rows, added = self.data(call.args[0]), self.index(call.args[1])
                 self.growth = Growth(rows, added, self.data(named["axes"]))
+            case "bundle":
+                self.bundles.append(Bundle(*map(self.data, call.args)))
             case "arena":
                 name, size = self.data(call.args[0]), self.index(call.args[1])
                 self.arenas.append(ir.Arena(name, size, self.data(named["space"])))
@@ -329,6 +340,8 @@ class _Parser:
                 return ir.Reserve(self.data(a[0]), self.index(a[1]))
             case "append":
                 return ir.Append(self.data(a[0]), self.data(a[1]))
+            case "assign":
+                return ir.Assign(self.data(a[0]), self.data(a[1]))
             case "host":
                 return ir.HostStep(self.data(a[0]), self.data(a[1]))
         raise _bad(node.lineno, f"{word!r} is not a statement of the program IR")

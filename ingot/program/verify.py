@@ -88,6 +88,10 @@ def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
             a, b = program.buffer_map[dst], program.buffer_map[src]
             if not _same_size(program, a.size_bytes, b.size_bytes):
                 raise bad(f"copy of {src!r} to {dst!r}: sizes {b.size_bytes} and {a.size_bytes}")
+        case ir.Assign(dst=dst, src=src):
+            a, b = program.buffer_map[dst], program.buffer_map[src]
+            if a.storage is not ir.Storage.DYNAMIC or a.dtype is not b.dtype or dst == src:
+                raise bad(f"assignment of {src!r} to {dst!r}, which cannot hold it")
         case ir.Bind(symbol=symbol):
             if symbol not in symbols:
                 raise bad(f"bind of {symbol!r}, which is not a symbol of the program")
@@ -115,7 +119,7 @@ def _buffer_names(s: ir.Stmt) -> Iterable[str]:
     match s:
         case ir.Launch(args=args) | ir.HostStep(args=args):
             return args
-        case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src):
+        case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src) | ir.Assign(dst=dst, src=src):
             return (dst, src)
         case ir.If(flag=flag):
             return (flag,)
@@ -148,7 +152,7 @@ def _check_launch(program: ir.Program, s: ir.Launch, symbols: set[str]) -> None:
     for param, name in zip(kernel.params, s.args):
         b = program.buffer_map[name]
         count = arith.substitute(arith.product(list(param.shape)), sizes)
-        if b.dtype is not param.dtype or not _same_size(
+        if b.dtype.stored is not param.dtype or not _same_size(
             program, count, arith.product(list(b.shape))
         ):
             raise bad(

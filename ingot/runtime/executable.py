@@ -23,14 +23,17 @@ from ingot.arith import expr as arith
 from ingot.arith.tape import definitions
 from ingot.runtime import devices, plan_file, report
 from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
+from ingot.runtime.border import Border, OtherVersion, needs_border
 from ingot.runtime.device import Array
 from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.profile import Profile, make_profile
+from ingot.runtime.random_keys import RandomKeys
 from ingot.runtime.results import Results
 from ingot.runtime.sizes import Sizes, prepare, refuse_unknown, solve
 from ingot.runtime.state import State
 from ingot.runtime.versions import Versions
+from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
 _MAX_SOLVED_SHAPES = 256  # tuples of input shapes whose sizes are kept; heuristic
@@ -57,6 +60,9 @@ class Executable:
         self._is_state = [p.name in dict(package.state) for p in package.inputs]
         self._has_state = any(self._is_state)
         self._keeps_state = package.growth is not None  # in a State; else states are inputs
+        # the last input of a model with random operators, which each call gets from here
+        has_key = any(port.name == RANDOM_KEY for port in package.inputs)
+        self._random_keys = RandomKeys() if has_key else None
         self._in_names = [port.name for port in self.inputs]
         # an input that is such an array is used as it is; one on a device is always looked at
         self._plain_dtypes = [
@@ -65,6 +71,7 @@ class Executable:
         ]
         prepare(package)
         self._results = Results(package)
+        self._border = Border(package, self._results) if needs_border(package) else None
         self._solved: dict[tuple, Sizes] = {}  # by length of the state and shapes of the inputs
         self._measured: tuple[Mapping[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
@@ -92,7 +99,8 @@ class Executable:
     def inputs(self) -> tuple[Port, ...]:
         """What a call takes; states with a capacity are given as one, state=."""
         kept = dict(self.package.state) if self._keeps_state else {}
-        return tuple(port for port in self.package.inputs if port.name not in kept)
+        hidden = {*kept, RANDOM_KEY}
+        return tuple(port for port in self.package.inputs if port.name not in hidden)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -104,6 +112,15 @@ class Executable:
         """An empty state: zeroed arrays of the full capacity. `sizes` are the other dynamic
         dimensions of the states: exe.new_state(batch=1)."""
         return State(self.package, sizes)
+
+    def seed(self, value: int) -> None:
+        """Start the random operators without a seed of their own again: the calls after it give
+        the numbers that they gave after the last `seed` of this value. Without a seed, they start
+        anywhere. Of a model without random operators it changes nothing."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise IngotError("bad-option", f"seed({value!r})", hint="give an integer")
+        if self._random_keys is not None:
+            self._random_keys.seed(value)
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -231,7 +248,11 @@ class Executable:
             )
         if state is not None or self._keeps_state:
             return self._run_state(arrays, out, state)
-        return self._run(arrays, out)
+        return self._run(arrays if self._random_keys is None else self._with_key(arrays), out)
+
+    def _with_key(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The arrays, and the key of random numbers of this call if the model needs one."""
+        return arrays if self._random_keys is None else [*arrays, self._random_keys.next()]
 
     def run(
         self,
@@ -254,7 +275,7 @@ class Executable:
         positions = self._results.positions(outputs) if outputs else []
         if state is not None or self._keeps_state:
             return self._run_state(arrays, out, state, positions)
-        results = self._run(arrays, out)
+        results = self._run(self._with_key(arrays), out)
         return [results[position] for position in positions] if outputs else results
 
     def _names_error(self, feeds: Mapping[str, Any]) -> IngotError:
@@ -277,7 +298,7 @@ class Executable:
     ) -> list[Array]:
         """A call that updates a state: the outputs at these positions, or all that are no state."""
         self._check_state(state)
-        rest = iter(given)
+        rest = iter(self._with_key(given))
         ports = zip(self.package.inputs, self._is_state)
         with state.in_use():
             arrays = [state.arrays[p.name] if is_kept else next(rest) for p, is_kept in ports]
@@ -307,6 +328,20 @@ class Executable:
         threads: int | None = None,
         state: State | None = None,
     ) -> list[Array]:
+        if self._border is None:
+            return self._run_arrays(given, out, threads, state)
+        try:
+            return self._border.run(self._run_arrays, given, out, threads, state)
+        except OtherVersion as other:  # it has numbers of its own for the strings
+            return other.version._run(given, out, self.threads if threads is None else threads)
+
+    def _run_arrays(
+        self,
+        given: Sequence[Any],
+        out: Any,
+        threads: int | None = None,
+        state: State | None = None,
+    ) -> list[Array]:
         try:
             loaded = self._loaded
             if out is None and threads is None and state is None:
@@ -328,6 +363,8 @@ class Executable:
                 sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
             except IngotError as error:
                 other = self._versions.find(self.package, shapes, error)
+                if self._border is not None:
+                    raise OtherVersion(other) from error
                 return other._run(arrays, out, self.threads if threads is None else threads)
             results = self._results.arrays(sizes, arrays, out)
             if sizes.is_empty:

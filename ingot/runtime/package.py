@@ -117,6 +117,7 @@ class Package:
     report: tuple[LaunchRow, ...] = field(default=())
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
     growth: Growth | None = None  # None: states, if any, are inputs of a call
+    strings: tuple[str, ...] = ()  # of constants, by number; () if no buffer holds strings
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 
     @property

@@ -61,7 +61,7 @@ class Results:
         """The array that each output is written to; None if its size is data-dependent."""
         if out is None and self.is_plain:
             return _new_arrays(sizes.outputs, self.dtypes)
-        given = {} if out is None else self._given(out)
+        given = {} if out is None else self.given(out)
         results: list[np.ndarray | None] = []
         for i, port in enumerate(self._package.outputs):
             shape, state = sizes.outputs[i], self._states.get(i)
@@ -83,7 +83,7 @@ class Results:
         rows = zip(results, sizes.outputs, self.dtypes)
         return [np.empty(shape or (), dtype) if r is None else r for r, shape, dtype in rows]
 
-    def _given(self, out: Any) -> dict[int, Any]:
+    def given(self, out: Any) -> dict[int, Any]:
         """out= as {position: array}. It is one array, a sequence (None: a new array), or a dict."""
         if isinstance(out, np.ndarray) or hasattr(out, "__dlpack__"):
             out = [out]

@@ -100,7 +100,7 @@ class SpecialisingExecutable(Executable):
         """Of the code that these inputs run now: one build or the general code for all runs."""
         is_named = isinstance(feeds, Mapping) and feeds.keys() >= set(self._in_names)
         given = [feeds[name] for name in self._in_names] if is_named else []
-        build = self._builds.get(_shapes(given))
+        build = self._builds.get(_shapes(self._with_key(given)))
         return (self._general() if build is None else build.exe).profile(feeds, runs)
 
     def context(self) -> SpecialisingExecutable:

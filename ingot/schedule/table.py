@@ -32,6 +32,7 @@ from ingot.schedule.rules.families import (
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.small_m_gemm import apply_column_blocks, apply_split_k
+from ingot.schedule.rules.trees import apply_trees
 from ingot.schedule.rules.winograd import apply_winograd, prepare_winograd
 
 _contractions = FamilyRule(inline_elementwise, plan_contractions, apply_contractions)
@@ -51,6 +52,7 @@ CPU_RULES = Rules(
         "elementwise": _generic,
         "activation": _generic,
         "movement": _generic,
+        "trees": FamilyRule(inline_elementwise, plan_generic, apply_trees),
     },
     by_structure=FamilyRule(inline_elementwise, plan_by_structure, apply_by_structure),
     algorithms=(

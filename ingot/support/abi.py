@@ -7,6 +7,10 @@ The entry is `i32 run(ctx*)`; each thread of a call has its own ctx. See docs/pr
 
 from __future__ import annotations
 
+# The input, u64[2], that a model with random operators has in addition to its own: the key of the
+# call and its number. The runtime gives it (runtime/random_keys.py); callers do not see it.
+RANDOM_KEY = "ingot.random_key"
+
 ENTRY, KERNEL = "ingot_run", "ingot_kernel"  # the symbols of an entry and of a kernel
 
 CTX = {

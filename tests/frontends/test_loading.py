@@ -209,8 +209,10 @@ def test_inconsistent_tensors() -> None:
     for number in (0, 4711):
         error = refusal(to_array, P(name="w", data_type=number, dims=[1], raw_data=b"1"), SOURCE)
         check(error, "bad-model", number, where="'w'", hint=False)
-    text = P(name="w", data_type=P.STRING, dims=[1], string_data=[b"hi"])
-    check(refusal(to_array, text, SOURCE), "unsupported-op", "string", where="'w'")
+    number = P(name="w", data_type=P.COMPLEX64, dims=[1], float_data=[1, 2])
+    check(refusal(to_array, number, SOURCE), "unsupported-op", "complex64", where="'w'")
+    text = P(name="w", data_type=P.STRING, dims=[1], raw_data=b"hi")
+    check(refusal(to_array, text, SOURCE), "bad-model", "string_data", where="'w'", hint=False)
 
 
 def test_empty_tensors_of_impossible_shape() -> None:

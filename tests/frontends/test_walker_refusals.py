@@ -101,11 +101,11 @@ def test_sizes_are_not_negative() -> None:
 
 
 def test_inputs_that_are_no_tensors() -> None:
-    text = simple(node("Relu", "x", "y"), inputs=(info("x", [2], P.STRING),))
-    refused_model(text, "string", where="'x'", code="unsupported-op", hint=True)
+    complex_ = simple(node("Relu", "x", "y"), inputs=(info("x", [2], P.COMPLEX64),))
+    refused_model(complex_, "complex64", where="'x'", code="unsupported-op", hint=True)
     many = helper.make_tensor_sequence_value_info("x", P.FLOAT, [2])
     sequence = simple(node("Relu", "x", "y"), inputs=(many,))
-    refused_model(sequence, "sequence", where="'x'", code="unsupported-op", hint=True)
+    refused_model(sequence, "sequence", where="Relu", code="bad-type")
     shapeless = helper.make_tensor_value_info("x", P.FLOAT, None)
     refused_model(simple(node("Relu", "x", "y"), inputs=(shapeless,)), where="'x'", hint=True)
 

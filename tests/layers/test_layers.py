@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2] / "ingot"
 
 LEVELS: dict[str, int] = {
     "support": 0, "dtypes": 0, "machine": 0,
-    "arith": 1, "target": 1, "script": 1,
+    "arith": 1, "target": 1, "script": 1, "strings": 1,
     "loops": 2, "cost": 2, "runtime": 2,
     "graph": 3, "program": 4,
     "ops": 4,

@@ -18,6 +18,8 @@ ALIASES = (64, "a helper function's parameter stands for its argument: the depth
 PATTERN = (8, "a pattern is written by hand")
 
 # module → function of each group of recursive functions → (bound of its depth, reason)
+OPTIONALS = (2, "an optional holds a tensor or a sequence")
+
 BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "arith/expr.py": {"_substitute": (24, "SHALLOW, then `fold`")},
     "arith/range_analysis.py": {"_Search.low": (8, "SEARCH_DEPTH")},
@@ -26,8 +28,17 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "codegen/c_values.py": {"ValuePrinter._load": (2, "a masked load is printed without its mask")},
     "codegen/llvm_memory.py": {"LoadPrinter.load": (2, "a guarded load is printed unguarded")},
     "codegen/llvm_program.py": {"_Entry.stmt": SUBGRAPHS},
+    "frontends/common/fourier.py": {
+        "factored": (24, "each time a factor of the length is taken out"),
+        "cost_of_factors": (24, "each time a factor of the length is taken out"),
+    },
     "frontends/common/shape_values.py": {"_plain": ATTRIBUTES, "_is_symbolic": ATTRIBUTES},
     "frontends/common/solver.py": {"SizeSolver.resolve_graph": SUBGRAPHS},
+    "frontends/onnx/border.py": {
+        "_kinds": OPTIONALS,
+        "_names": OPTIONALS,
+        "operand_type_proto": OPTIONALS,
+    },
     "frontends/onnx/einsum.py": {"diagonal": (26, "one repeated label each time")},
     "frontends/onnx/functions.py": {
         "_Survey.node": SUBGRAPHS,
@@ -35,6 +46,13 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     },
     "frontends/onnx/graph_walk.py": {"Walker._walk_nodes": SUBGRAPHS},
     "frontends/onnx/node_order.py": {"free_names": SUBGRAPHS},
+    "frontends/onnx/operands.py": {
+        "parts": OPTIONALS,
+        "rebuilt": OPTIONALS,
+        "part_names": OPTIONALS,
+        "kind_of": OPTIONALS,
+        "joined": OPTIONALS,
+    },
     "graph/interp.py": {"_run": SUBGRAPHS, "resolve": ATTRIBUTES},
     "graph/ir.py": {"_freeze": ATTRIBUTES},
     "graph/parse.py": {"_graph": SUBGRAPHS},

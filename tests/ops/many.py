@@ -40,10 +40,15 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "conv_transpose": CONV,
     "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
+    "dft": {0: (-1,)},
     "gather_nd": {1: (-1,)},
+    "grid_sample": {1: (-1,)},
+    "nms_select": {0: (-1,)},
     "one_hot": {1: (-1,)},
+    "random_bits": {0: ALL},
     "rnn": {3: ALL},
     "scatter_nd": {1: (-1,)},
+    "tree_ensemble": dict.fromkeys(range(1, 6), ALL),
 }
 STEPS_AND_BATCH = (3, 4)
 ONLY = {

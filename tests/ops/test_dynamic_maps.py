@@ -15,8 +15,9 @@ from onnx import helper, numpy_helper
 import ingot
 from ingot import api, pipeline
 from ingot.arith import expr as arith
+from ingot.legalize import terms
 from ingot.loops import visit
-from ingot.loops.ir import For, LoopKind
+from ingot.loops.ir import For, If, LoopKind
 from ingot.program import ir, tables
 from tests.ops.test_winograd import nests
 
@@ -128,3 +129,52 @@ def test_a_padded_copy_of_one_row_is_parallel_along_it():
     copies = [s for s in loops if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
     (copy,) = [s for s in copies if any(b.name == "padded" for b in visit.blocks(s.body))]
     assert len(arith.free_vars(copy.extent)) == 2  # images and columns
+
+
+@lru_cache
+def depthwise_model(channels: int, kernel: int, pads: Sequence[int], stride: int) -> bytes:
+    """A 1 × 1 convolution, a depthwise one and a Relu: the middle of an inverted bottleneck."""
+    rng = np.random.default_rng(channels + kernel)
+    shapes = {"w": (channels, 3, 1, 1), "d": (channels, 1, kernel, kernel)}
+    constants = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    window: dict[str, Any] = {"pads": pads, "strides": (stride, stride), "group": channels}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Conv", ["a", "d"], ["c"], **window),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", 1, ["n", 3, "height", "width"])]
+    outputs = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph(nodes, "depthwise", inputs, outputs, constants)
+    opset = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("batch", "height", "width"), [(1, 1, 1), (1, 2, 9), (2, 3, 48), (1, 9, 5)]
+)
+@pytest.mark.parametrize(
+    ("channels", "kernel", "pads", "stride"),
+    [(40, 5, (2, 2, 2, 2), 1), (16, 3, (1, 1, 1, 1), 2), (7, 5, (4, 1, 3, 3), 1)],
+)
+def test_depthwise_with_rows_of_padding(channels, kernel, pads, stride, batch, height, width):
+    check(depthwise_model(channels, kernel, pads, stride), (batch, 3, height, width))
+
+
+def test_depthwise_rows_of_padding_are_skipped():
+    """A row of taps is behind one test, its terms have no mask, and only columns are padded."""
+    session = api.make_session(target="x86-64-v3")
+    model = depthwise_model(40, 5, (2, 2, 2, 2), 1)
+    program = pipeline.run_stages(model, session, stop_after="legalize")
+    loops = [s for _, k in program.kernels for s in visit.walk_stmts(k.body)]
+    taps = [s for s in loops if isinstance(s, For) and s.var.startswith("k")]
+    rows = [s for s in taps if s.extent == arith.Const(5)]
+    assert rows and all(isinstance(s.body, If) and s.body.orelse is None for s in rows)
+    assert all(terms.value_vars(s.body.cond) >= {s.var, "height"} for s in rows)
+    assert all(e.mask is None for s in rows for e in visit.loads(s.body))
+    (copy,) = {b for _, k in program.kernels for b in k.params if b.name == "padded"}
+    sizes = {"n": 1, "height": 3, "width": 48}
+    assert arith.evaluate(copy.shape[0], sizes) == 3 * 52 * 40

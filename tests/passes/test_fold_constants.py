@@ -252,3 +252,32 @@ def _sum_of_constants() -> onnx.ModelProto:
     nodes = [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Add", ["x", "c"], ["y"])]
     graph = helper.make_graph(nodes, "sum", ports[:1], ports[1:], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def grown_table(reader: str, store: ConstantStore) -> Graph:
+    """A table of 300 KB, computed from 2 KB of constants, and its reader."""
+    text = f"""
+graph g(%x: f32[4, 256], %z: f32[256, 300]) {{
+  %a: f32[256, 1] = @a
+  %b: f32[1, 300] = @b
+  %s: f32[256, 300] = add(%a, %b)
+  %w: f32[256, 300] = sin(%s)
+  {reader}
+  return %y
+}}"""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((256, 1), (1, 300)))
+    return graph(text, store, a=a, b=b)
+
+
+def test_weights_computed_from_small_constants_are_folded():
+    """They would be computed, and packed, in every call."""
+    store = ConstantStore()
+    g = grown_table("%y: f32[4, 300] = matmul(%x, %w)", store)
+    assert [n.op for n in fold(g, store).nodes] == ["constant", "matmul"]
+
+
+def test_other_values_that_grow_are_left_to_be_fused():
+    store = ConstantStore()
+    g = grown_table("%y: f32[256, 300] = mul(%w, %z)", store)
+    assert [n.op for n in fold(g, store).nodes if n.op != "constant"] == ["add", "sin", "mul"]

@@ -68,3 +68,30 @@ def test_dynamic_maps_stay():
     weights = np.ones((4, 3, 3, 3), np.float32)
     y = g.add("conv", [x, g.constant(weights)], pads=(1, 1, 1, 1))
     assert filters(simplify_algebra(g.finish([y]), store)) == [(3, 3)]
+
+
+def depthwise_graph(height, weights, pads=(1, 1, 1, 1)):
+    store = ConstantStore()
+    g = GraphBuilder("g", store)
+    g.symbol("n", low=1, source="input")
+    x = g.input("x", tensor(dtypes.f32, 1, 4, height, 6))
+    y = g.add("conv", [x, g.constant(weights)], pads=pads, group=4)
+    return g.finish([y]), store
+
+
+def is_clipped(graph):
+    return [n.attr("clip_rows", False) for n in graph.nodes if n.op == "conv"]
+
+
+def test_rows_of_dynamic_maps_are_clipped():
+    finite = np.ones((4, 1, 3, 3), np.float32)
+    infinite = np.full((4, 1, 3, 3), np.inf, np.float32)
+    n = arith.Var("n")
+    for height, weights, pads, want in [
+        (n, finite, (1, 1, 1, 1), True),
+        (n, finite, (0, 1, 0, 1), False),
+        (n, infinite, (1, 1, 1, 1), False),
+        (5, finite, (1, 1, 1, 1), False),
+    ]:
+        graph, store = depthwise_graph(height, weights, pads)
+        assert is_clipped(simplify_algebra(graph, store)) == [want]

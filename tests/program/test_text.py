@@ -33,6 +33,7 @@ STATEMENTS = {
     "bind": ir.Bind("m", "x", 3),
     "reserve": ir.Reserve("late", arith.ceildiv(m * n, 64) * 64),
     "append": ir.Append("rows", "x"),
+    "assign": ir.Assign("rows", "x"),
     "par": ir.Par((ir.Barrier(), ir.Seq((ir.Copy("y", "x"), ir.Barrier())), EMPTY), (1, 2, 3)),
     "host step": ir.HostStep("print", ("x", "y")),
     "nested sequence": ir.Seq((ir.Seq((ir.Barrier(), ir.Barrier())), ir.Copy("y", "x"))),

@@ -257,8 +257,25 @@ def test_a_copy_with_a_border_of_zeros_is_padded_further(sides):
     assert_everywhere(kernel, sch)
 
 
+def test_a_mask_on_another_axis_than_the_padded_one_stays():
+    """Rows beyond the end read the last row, under the mask of their columns."""
+    sch = Schedule(kernel := bordered((0, 1)))
+    sch.pad(sch.block("P"), 16, 1)
+    assert extents(sch, "P") == [16, 8]
+    assert_everywhere(kernel, sch)
+
+
 def test_a_mask_that_does_not_bound_the_padded_axis_is_refused():
-    error = refusal(sch := Schedule(bordered((0, 1))), "pad", sch.block("P"), 16, 1)
+    b = Build("diagonal")
+    x = b.param("X", f32, (5, 6))
+
+    def value(i: arith.Expr, j: arith.Expr) -> ir.Expr:
+        mask = guards.less(i + j, arith.Const(8))
+        return ir.Load(x, (i, j), mask=mask, other=ir.Lit(0.0, f32))
+
+    made = b.compute("P", (5, 6), value)
+    kernel = b.finish([b.compute("Z", (5, 6), lambda i, j: made[i, j] + 1.0)])
+    error = refusal(sch := Schedule(kernel), "pad", sch.block("P"), 16, 1)
     check_step(error, "pad(P, 16, 1)", "X", "guarded", hint="reindex")
 
 

@@ -41,10 +41,8 @@ class Task:
 
     def arrays(self) -> list[np.ndarray]:
         with np.load(self.feeds, allow_pickle=False) as data:
-            return [
-                data[str(i)].view(dtypes.of(dtype).numpy).reshape(shape)
-                for i, (dtype, shape) in enumerate(zip(self.dtypes, self.shapes))
-            ]
+            rows = zip(self.dtypes, self.shapes)
+            return [_typed(data[str(i)], *row) for i, row in enumerate(rows)]
 
     def by_name(self) -> dict[str, np.ndarray]:
         return dict(zip(self.names, self.arrays()))
@@ -52,7 +50,8 @@ class Task:
 
 def save_feeds(file: Path, arrays: Iterable[np.ndarray]) -> None:
     flat = {str(i): np.ascontiguousarray(a).reshape(-1) for i, a in enumerate(arrays)}
-    np.savez(file, **{name: a.view(np.uint8) for name, a in flat.items()})  # type: ignore[arg-type]
+    raw = {name: a.astype(str) if _is_text(a) else a.view(np.uint8) for name, a in flat.items()}
+    np.savez(file, **raw)  # type: ignore[arg-type]
 
 
 def save_outputs(file: str, arrays: Iterable[np.ndarray]) -> None:
@@ -66,5 +65,16 @@ def read_outputs(file: Path) -> list[np.ndarray]:
         return [data[str(i)] for i in range(len(data.files))]
 
 
+def _typed(data: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    element = dtypes.of(dtype)
+    return (data.astype(object) if element.is_string else data.view(element.numpy)).reshape(shape)
+
+
+def _is_text(array: np.ndarray) -> bool:
+    return array.dtype.kind in "OUT"
+
+
 def _plain(array: np.ndarray) -> np.ndarray:
+    if _is_text(array):
+        return array.astype(str)
     return array if array.dtype.kind in "biuf" else array.astype(np.float64)

@@ -63,8 +63,11 @@ class SizeSolver:
             self._by_param[param, size] = self._declare(param, size, where, likely)
         return self._by_param[param, size]
 
-    def unnamed(self, value: str, axis: int, where: str, likely: int | None = None) -> Dim:
-        return self._declare(f"{value}_d{axis}", self._example_size(value, axis), where, likely)
+    def unnamed(
+        self, value: str, axis: int, where: str, likely: int | None = None, least: int = 1
+    ) -> Dim:
+        size = self._example_size(value, axis)
+        return self._declare(f"{value}_d{axis}", size, where, likely, least)
 
     def _example_size(self, value: str, axis: int) -> int | None:
         shape = self.example.get(value, ())
@@ -90,12 +93,14 @@ class SizeSolver:
         except (ZeroDivisionError, KeyError, ValueError, TypeError):
             return None
 
-    def _declare(self, param: str, size: int | None, where: str, likely: int | None) -> Dim:
+    def _declare(
+        self, param: str, size: int | None, where: str, likely: int | None, least: int = 1
+    ) -> Dim:
         name = claim(param, self._taken)
         self._known_names |= {param, name}
         if size is not None:
             self._example_sizes[name] = size
-        low, high = self._given_range(param, name)
+        low, high = self._given_range(param, name, default=(least, None))
         if size == 0 and not self.given.keys() & {param, name}:
             low = 0
         if low < 0 or (high is not None and high < low):
@@ -108,8 +113,8 @@ class SizeSolver:
         self.symbols[name] = Symbol(name, low, high, source="input", origin=where, likely=likely)
         return arith.Var(name)
 
-    def _given_range(self, *names: str) -> Range:
-        found = next((self.given[name] for name in names if name in self.given), (1, None))
+    def _given_range(self, *names: str, default: Range = (1, None)) -> Range:
+        found = next((self.given[name] for name in names if name in self.given), default)
         return (found, found) if isinstance(found, int) else found
 
     def check_given(self) -> None:
@@ -124,6 +129,21 @@ class SizeSolver:
         """A builder's symbols: they get the free ones now, and follow what is learnt."""
         table.update(self.symbols)
         self._tables.append(table)
+
+    def mark(self) -> Callable[[], None]:
+        """What is known now, as a function that returns to it. Tables that builders share keep
+        their own symbols: whoever returns restores those too."""
+        names = ("symbols", "_equal", "_example_sizes", "_by_param")
+        tables = {name: dict(getattr(self, name)) for name in names}
+        learnt, shared = self.learnt, len(self._tables)
+
+        def rewind() -> None:
+            for name, table in tables.items():
+                setattr(self, name, dict(table))
+            self.learnt = learnt
+            del self._tables[shared:]
+
+        return rewind
 
     # --- sizes as they are known now --------------------------------------------------------------
 

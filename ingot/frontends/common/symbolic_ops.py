@@ -47,6 +47,19 @@ def _tile(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.nda
     return None if repeats is None else np.tile(operands[0], repeats)
 
 
+def _fill(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+    """Of a scalar operand; a fill by an attribute is no size."""
+    return np.broadcast_to(operands[0], shape) if operands else None
+
+
+def _range(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+    """Of integers; a float one is rounded where a fraction is not."""
+    start, _, delta = (operand.item() for operand in operands)
+    if not isinstance(start, Expr) or not isinstance(delta, Expr):
+        return None
+    return object_array([start + delta * i for i in range(math.prod(shape))], shape)
+
+
 def _reduction(combine: Callable[[Expr, Expr], Expr], identity: int) -> SymbolicOp:
     def reduce(node: Node, operands: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
         data = operands[0]
@@ -81,11 +94,12 @@ SYMBOLIC_OPS: dict[str, SymbolicOp] = {
     "reshape": lambda node, operands, shape: operands[0].reshape(shape),  # type: ignore[union-attr]
     "transpose": lambda node, operands, shape: operands[0].transpose(node.attr("perm")),  # type: ignore[union-attr]
     "expand": lambda node, operands, shape: np.broadcast_to(operands[0], shape),  # type: ignore[arg-type]
-    "fill": lambda node, operands, shape: np.broadcast_to(operands[0], shape),  # type: ignore[arg-type]
+    "fill": _fill,
     "slice": _slice,
     "gather": _gather,
     "concat": _concat,
     "tile": _tile,
+    "range": _range,
     "reduce_prod": _reduction(arith.mul, 1),
     "reduce_sum": _reduction(arith.add, 0),
     "reduce_max": _extreme(arith.maximum),

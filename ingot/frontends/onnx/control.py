@@ -1,44 +1,50 @@
-"""ONNX converters of control flow: If, Loop, Scan.
+"""The ONNX converter of If, and how graphs are copied into others. Loop: loop.py, Scan: scan.py.
 
-In: ONNX nodes with sub-graphs. Out: `if` and `loop` nodes (ops/control.py). Called by walker. An If
-with a constant condition is replaced by the branch taken. If only one branch type-checks (alone, or
-with the nodes after it, where the branches differ in rank), it replaces the If, with a run-time
-check. A Scan is a loop that gathers a slice of each scanned input per iteration.
+In: ONNX nodes with sub-graphs. Out: `if` nodes (ops/control.py). Called by walker. An If with a
+constant condition is replaced by the branch taken. If only one branch type-checks (alone, or with
+the nodes after it, where the branches differ in rank), it replaces the If, with a run-time check.
+Sequences and optionals that the branches return are converted to one kind (operands.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import as_scalar, cast, tidy
-from ingot.frontends.onnx.common import axis_of, bad_model
+from ingot.frontends.common.elements import as_scalar
+from ingot.frontends.onnx.common import bad_model
+from ingot.frontends.onnx.operands import (
+    Operand,
+    OperandKind,
+    SequenceList,
+    all_parts,
+    all_rebuilt,
+    converted,
+    joined,
+    kind_of,
+)
 from ingot.frontends.onnx.registry import Importer, OnnxNode, SubGraph, onnx_op
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import ConstRef, Graph, Value, replace
+from ingot.graph.ir import Graph, Value, replace
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import TensorType, tensor
-from ingot.graph.verify import types_agree
-from ingot.ops.control import differing_sizes, local_symbols
+from ingot.ops.control import differing_sizes
 from ingot.support.errors import IngotError
-
-COUNTER, FLAG = tensor(dtypes.i64), tensor(dtypes.bool_)
-
-
-# --- If -----------------------------------------------------------------------------------------
 
 
 @onnx_op("If")
-def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
     known = ctx.known(node, 0)
     if known is not None:
         taken = ctx.subgraph(node, "then_branch" if known.reshape(()) else "else_branch", [])
-        return inline(ctx.g, taken.graph, taken.captures)
+        return all_rebuilt(taken.results, inline(ctx.g, taken.graph, taken.captures))
     then, other = (branch_of(ctx, node, name) for name in ("then_branch", "else_branch"))
     if then is None or other is None:
         return only_branch(ctx, node, then, other)
+    if len(then.results) != len(other.results):
+        raise bad_model(node, "its branches have different numbers of outputs")
+    then, other = _of_one_kind(ctx, then, other), _of_one_kind(ctx, other, then)
     then, other = _of_one_rank(ctx, then, other), _of_one_rank(ctx, other, then)
     if ranks_differ(then.graph, other.graph):
         return chosen_branch(ctx, node, then, other)
@@ -49,7 +55,44 @@ def convert_if(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     pairs = differing_sizes(*branches)
     if pairs:
         attrs["symbols"] = tuple(ctx.g.symbol("n") for _ in pairs)
-    return ctx.g.add_all("if", [as_scalar(ctx, ctx.value(node, 0)), *captures], **attrs)
+    flag = as_scalar(ctx, ctx.value(node, 0))
+    return all_rebuilt(then.results, ctx.g.add_all("if", [flag, *captures], **attrs))
+
+
+def _of_one_kind(ctx: Importer, branch: SubGraph, other: SubGraph) -> SubGraph:
+    """The branch with results of the kinds that both branches' results can be converted to. Lists
+    of equally many tensors stay lists."""
+    kinds: list[OperandKind | None] = []
+    for a, b in zip(branch.results, other.results):
+        is_plain = isinstance(a, Value) and isinstance(b, Value)
+        kinds.append(None if is_plain or _are_alike(a, b) else joined(kind_of(a), kind_of(b)))
+    return with_kinds(ctx, branch, kinds)
+
+
+def _are_alike(a: Operand, b: Operand) -> bool:
+    """Lists whose elements can be merged one by one."""
+    if not isinstance(a, SequenceList) or not isinstance(b, SequenceList):
+        return False
+    kinds = [[(v.dtype, v.tensor.rank) for v in x.items] for x in (a, b)]
+    return kinds[0] == kinds[1] and a.dtype is b.dtype
+
+
+def with_kinds(ctx: Importer, sub: SubGraph, kinds: Sequence[OperandKind | None]) -> SubGraph:
+    """The sub-graph with its results converted to these kinds; None leaves one as it is."""
+    if all(kind is None for kind in kinds):
+        return sub
+    g, outputs = copied(sub.graph, ctx.g.store)
+    inside = Bare(g)
+    results = all_rebuilt(sub.results, outputs)
+    made = [x if kind is None else converted(inside, x, kind) for x, kind in zip(results, kinds)]
+    return replace(sub, graph=g.finish(all_parts(made)), results=tuple(made))
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A builder, where an importer is asked for one."""
+
+    g: GraphBuilder
 
 
 def _of_one_rank(ctx: Importer, branch: SubGraph, other: SubGraph) -> SubGraph:
@@ -63,12 +106,12 @@ def _of_one_rank(ctx: Importer, branch: SubGraph, other: SubGraph) -> SubGraph:
     ]
     if not any(lower):
         return branch
-    g, outputs = _copied(branch.graph, ctx.g.store)
+    g, outputs = copied(branch.graph, ctx.g.store)
     made = [
         g.add("reshape", [v], shape=b.type.shape) if is_lower else v
         for v, (_, b), is_lower in zip(outputs, pairs, lower)
     ]
-    return replace(branch, graph=g.finish(made))
+    return replace(branch, graph=g.finish(made), results=tuple(all_rebuilt(branch.results, made)))
 
 
 def ranks_differ(then: Graph, other: Graph) -> bool:
@@ -88,7 +131,7 @@ def branch_of(ctx: Importer, node: OnnxNode, name: str) -> SubGraph | None:
 
 def only_branch(
     ctx: Importer, node: OnnxNode, then: SubGraph | None, other: SubGraph | None
-) -> list[Value]:
+) -> list[Operand]:
     taken = other if then is None else then
     if taken is None:
         raise bad_model(node, "neither of its branches can be imported")
@@ -97,7 +140,7 @@ def only_branch(
     return required_branch(ctx, node, taken, then is not None, reason)
 
 
-def chosen_branch(ctx: Importer, node: OnnxNode, then: SubGraph, other: SubGraph) -> list[Value]:
+def chosen_branch(ctx: Importer, node: OnnxNode, then: SubGraph, other: SubGraph) -> list[Operand]:
     """One branch, where the two return tensors of different ranks: the nodes after the If accept
     only one of them (PyTorch exports a Squeeze that may have nothing to squeeze like this). The
     walker finds it by backtracking."""
@@ -110,7 +153,7 @@ def chosen_branch(ctx: Importer, node: OnnxNode, then: SubGraph, other: SubGraph
 
 def required_branch(
     ctx: Importer, node: OnnxNode, taken: SubGraph, expected: bool, reason: str
-) -> list[Value]:
+) -> list[Operand]:
     """The branch inlined in place of the If; a run in which the condition differs fails."""
     flag = as_scalar(ctx, ctx.value(node, 0))
 
@@ -118,8 +161,10 @@ def required_branch(
         return [ctx.g.add("require", [v, flag], expected=expected, reason=reason) for v in values]
 
     if taken.captures:  # checked first, so that no other error in the branch hides this one
-        return inline(ctx.g, taken.graph, required(taken.captures))
-    return required(inline(ctx.g, taken.graph, []))
+        made = inline(ctx.g, taken.graph, required(taken.captures))
+    else:
+        made = required(inline(ctx.g, taken.graph, []))
+    return all_rebuilt(taken.results, made)
 
 
 def with_captures(branch: SubGraph, captures: Sequence[Value]) -> Graph:
@@ -155,205 +200,10 @@ def inline(g: GraphBuilder, graph: Graph, arguments: Sequence[Value]) -> list[Va
     return [env[v.name] for v in graph.outputs]
 
 
-# --- Loop ---------------------------------------------------------------------------------------
-
-
-@onnx_op("Loop")
-def convert_loop(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    trips, cond = ctx.optional(node, 0), ctx.optional(node, 1)
-    carried = [ctx.value(node, i) for i in range(2, len(node.inputs))]
-    heads = [Value("iteration", COUNTER), Value("condition", FLAG)]
-    sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*heads, *carried)])
-    entered = _as_on_exit(ctx, carried, sub.graph)
-    if entered != carried:
-        carried = entered
-        sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*heads, *carried)])
-    body = scalar_condition(sub.graph, ctx.g.store)
-    check_body(ctx, node, body, len(carried))
-    count = known_count(ctx, node, body, cond)
-    operands = [
-        None if trips is None else cast(ctx, as_scalar(ctx, trips), dtypes.i64),
-        None if cond is None else as_scalar(ctx, cond),
-        *carried,
-        *sub.captures,
-    ]
-    attrs: dict[str, Any] = {"body": body, "carried": len(carried)}
-    if len(body.outputs) > 1 + len(carried):
-        if count is not None:
-            attrs["count"] = count
-        else:
-            attrs["symbols"] = (ctx.g.symbol("trips"),)
-    return ctx.g.add_all("loop", operands, **attrs)
-
-
-def _as_on_exit(ctx: Importer, carried: Sequence[Value], body: Graph) -> list[Value]:
-    """Carried values of one element, in the shape that an iteration gives them. Exporters let one
-    have rank 0 before the loop and rank 1 after it, or enter a placeholder that no iteration
-    reads for a tensor that is made inside. (After no iteration it has that shape too.)"""
-    read = {v.name for n in body.nodes for v in n.inputs if v is not None}
-    read |= {v.name for v in body.outputs}
-    local, entered = local_symbols(body), list(carried)
-    for i, (value, formal, out) in enumerate(zip(carried, body.inputs[2:], body.outputs[1:])):
-        is_one = all(arith.is_const(d, 1) for d in value.type.shape)
-        is_known = not any(arith.free_vars(d) & local for d in out.type.shape)
-        stays_one = all(arith.is_const(d, 1) for d in out.type.shape)
-        if value.dtype is not out.dtype or value.type.shape == out.type.shape or not is_one:
-            continue
-        if stays_one:
-            entered[i] = ctx.g.add("reshape", [value], shape=out.type.shape)
-        elif is_known and formal.name not in read:
-            scalar = ctx.g.add("reshape", [value], shape=())
-            entered[i] = ctx.g.add("expand", [scalar], shape=out.type.shape)
-    return entered
-
-
-def scalar_condition(body: Graph, store: ConstantStore) -> Graph:
-    """Reshape the condition to rank 0: exporters write one element of any shape."""
-    if body.outputs[0].type == FLAG:
-        return body
-    g, outputs = _copied(body, store)
-    return g.finish([g.add("reshape", [outputs[0]], shape=()), *outputs[1:]])
-
-
-def _copied(graph: Graph, store: ConstantStore) -> tuple[GraphBuilder, list[Value]]:
+def copied(graph: Graph, store: ConstantStore) -> tuple[GraphBuilder, list[Value]]:
     """A builder that holds the graph's inputs and nodes, and its outputs."""
     g = GraphBuilder(graph.name, store)
     g.inputs.extend(graph.inputs)
     for value in graph.inputs:
         g.fresh(value.name)
     return g, inline(g, graph, graph.inputs)
-
-
-def check_body(ctx: Importer, node: OnnxNode, body: Graph, carried: int) -> None:
-    if len(body.outputs) < 1 + carried:
-        raise bad_model(
-            node, f"its body has {len(body.outputs)} outputs and {carried} carried values"
-        )
-    for before, after in zip(body.inputs[2:], body.outputs[1 : 1 + carried]):
-        if not types_agree(before.type, after.type, {}):
-            raise ctx.unsupported(
-                node,
-                f"carried value {before.name!r} has type {before.type} on entry and {after.type} "
-                "on exit; it must keep its type and shape",
-            )
-    local = local_symbols(body)
-    for value in body.outputs[1 + carried :]:
-        if any(arith.free_vars(d) & local for d in value.shape):
-            raise ctx.unsupported(
-                node, f"the size of scan output {value.name!r} may change between iterations"
-            )
-
-
-def known_count(
-    ctx: Importer, node: OnnxNode, body: Graph, cond: Value | None
-) -> arith.Expr | None:
-    """The number of iterations, if only a constant trip count can end the loop."""
-    starts = cond is None or is_true(ctx.known(node, 1))
-    if ctx.optional(node, 0) is None or not starts or not is_condition_invariant(body, ctx.g.store):
-        return None
-    number = ctx.known(node, 0)
-    if number is not None:
-        return arith.Const(max(0, int(number.reshape(()))))
-    return None
-
-
-def is_true(array) -> bool:
-    return array is not None and bool(array.reshape(()))
-
-
-def is_condition_invariant(body: Graph, store: ConstantStore) -> bool:
-    """Whether the body returns its condition unchanged, or a constant true."""
-    producers, value = body.producers(), body.outputs[0]
-    while value.name in producers:
-        producer = producers[value.name]
-        ref = producer.attr("value")
-        if isinstance(ref, ConstRef):
-            return bool(store.get(ref).reshape(()))
-        if producer.op not in ("identity", "reshape") or producer.inputs[0] is None:
-            return False
-        value = producer.inputs[0]
-    return value.name == body.inputs[1].name
-
-
-# --- Scan ---------------------------------------------------------------------------------------
-
-
-@onnx_op("Scan")
-def scan_batched(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    raise ctx.unsupported(
-        node, "Scan of opset 8, with a batch axis", "export with opset 9 or newer"
-    )
-
-
-@onnx_op("Scan", since=9)
-def scan(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """A loop over slices of the scanned inputs; outputs are stacked along an axis."""
-    operands = [ctx.value(node, i) for i in range(len(node.inputs))]
-    count = node.attr("num_scan_inputs")
-    if not 1 <= count <= len(operands):
-        what = f"num_scan_inputs is {count}, but there are {len(operands)} operands"
-        raise bad_model(node, what)
-    states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
-    given = node.attr("scan_input_axes") or [0] * count
-    axes = [axis_of(node, axis, v.tensor.rank) for axis, v in zip(given, scanned, strict=True)]
-    backwards = node.attr("scan_input_directions") or [0] * count
-    steps = scanned[0].shape[axes[0]]
-    slices = [Value(v.name, without_axis(v, axis)) for v, axis in zip(scanned, axes)]
-    sub = ctx.subgraph(node, "body", [(v.name, v) for v in (*states, *slices)])
-    body = loop_body(ctx, sub, states, list(zip(scanned, axes, backwards)), steps)
-    check_body(ctx, node, body, len(states))
-    trips = ctx.g.add("index_tensor", [], values=(steps,), shape=())
-    results = ctx.g.add_all(
-        "loop", [trips, None, *states, *scanned, *sub.captures],
-        body=body, carried=len(states), count=steps,
-    )  # fmt: skip
-    outputs = results[len(states) :]
-    return [*results[: len(states)], *stacked(ctx, node, outputs)]
-
-
-def without_axis(value: Value, axis: int) -> TensorType:
-    return TensorType(value.dtype, (*value.shape[:axis], *value.shape[axis + 1 :]))
-
-
-def loop_body(
-    ctx: Importer,
-    sub: SubGraph,
-    states: Sequence[Value],
-    scanned: Sequence[tuple[Value, int, int]],
-    steps: arith.Expr,
-) -> Graph:
-    """The body with its slices gathered first. Inputs: t, go_on, states, scanned, captures."""
-    g = GraphBuilder(sub.graph.name, ctx.g.store)
-    g.origin = ctx.g.origin
-    time, go_on = g.input("t", COUNTER), g.input("go_on", FLAG)
-    own_states = [g.input(v.name, v.type) for v in states]
-    wholes = [g.input(v.name, v.type) for v, _, _ in scanned]
-    captures = [g.input(v.name, v.type) for v in sub.captures]
-    slices = []
-    for whole, (_, axis, reverse) in zip(wholes, scanned):
-        index = time
-        if reverse:
-            last = g.add("index_tensor", [], values=(tidy(ctx, steps - 1),), shape=())
-            index = g.add("sub", [last, time])
-        slices.append(g.add("gather", [whole, index], axis=axis))
-    outputs = inline(g, sub.graph, [*own_states, *slices, *captures])
-    return g.finish([go_on, *outputs])
-
-
-def stacked(ctx: Importer, node: OnnxNode, outputs: Sequence[Value]) -> list[Value]:
-    """Each output, reversed if asked, with its iteration axis moved to scan_output_axes."""
-    axes = node.attr("scan_output_axes") or [0] * len(outputs)
-    backwards = node.attr("scan_output_directions") or [0] * len(outputs)
-    results = []
-    for value, given, reverse in zip(outputs, axes, backwards, strict=True):
-        rank = value.tensor.rank
-        axis = axis_of(node, given, rank)
-        if reverse:
-            starts = (tidy(ctx, value.shape[0] - 1), *(0,) * (rank - 1))
-            steps = (-1, *(1,) * (rank - 1))
-            value = ctx.g.add("slice", [value], starts=starts, sizes=value.shape, steps=steps)
-        if axis:
-            perm = (*range(1, axis + 1), 0, *range(axis + 1, rank))
-            value = ctx.g.add("transpose", [value], perm=perm)
-        results.append(value)
-    return results

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx
 
 from ingot import dtypes
 from ingot.dtypes import DType
 from ingot.frontends.common.elements import cast, reshape, scalar
 from ingot.frontends.onnx.common import bad_model
+from ingot.frontends.onnx.operands import Operand
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
@@ -24,7 +24,7 @@ UNARY = {
     "Sigmoid": "sigmoid", "Tanh": "tanh", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
     "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
     "Acosh": "acosh", "Atanh": "atanh", "Relu": "relu", "Not": "not", "BitwiseNot": "bitwise_not",
-    "IsNaN": "isnan", "Identity": "identity",
+    "IsNaN": "isnan",
 }  # fmt: skip
 
 BINARY = {
@@ -69,6 +69,14 @@ for name, op in BINARY.items():
     onnx_op(name, since=7)(two_operands(op))
 for name, op in NEWER_BINARY.items():
     onnx_op(name)(two_operands(op))
+
+
+@onnx_op("Identity")
+def identity(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
+    """A sequence or an optional stands for the same values under another name."""
+    x = ctx.operand(node, 0)
+    is_tensor = x is None or isinstance(x, Value)
+    return [ctx.g.add("identity", [ctx.value(node, 0)]) if is_tensor or x is None else x]
 
 
 @onnx_op("IsInf")
@@ -162,6 +170,11 @@ def cast_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return [converted(ctx, node, dtype_of(to, node.where))]
 
 
+@onnx_op("BitCast")
+def bit_cast(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return [ctx.g.add("bitcast", [ctx.value(node, 0)], to=dtype_of(node.attr("to"), node.where))]
+
+
 @onnx_op("CastLike")
 def cast_like(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return [converted(ctx, node, ctx.value(node, 1).dtype)]
@@ -174,19 +187,3 @@ def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
     overflows = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
     keeps_bits = to.is_int and to.bits < 8
     return ctx.g.add("cast", [x], to=to, mode="wrap" if overflows or keeps_bits else "saturate")
-
-
-@onnx_op("Dropout")
-def dropout(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Inference: x, and a mask of ones."""
-    x = ctx.value(node, 0)
-    if ctx.optional(node, 2) is not None:
-        training = ctx.known(node, 2)
-        if training is None or training.any():
-            raise ctx.unsupported(node, "it is in training mode", "export for inference")
-    results = [ctx.g.add("identity", [x])]
-    if len(node.outputs) > 1 and node.outputs[1]:
-        kind = dtypes.bool_ if node.opset >= 10 else x.dtype
-        one = ctx.g.constant(np.ones((), kind.numpy))
-        results.append(ctx.g.add("fill", [one], shape=x.shape))
-    return results

@@ -1,6 +1,8 @@
-"""ONNX converters of the gather family: Gather, Scatter, OneHot, Compress, ReverseSequence.
+"""ONNX converters of the gather family: Gather, Scatter, OneHot, Compress, ReverseSequence,
+TensorScatter.
 
-In: ONNX nodes. Out: nodes of ops/gather.py and ops/scatter.py. Called by walker.
+In: ONNX nodes. Out: nodes of ops/gather.py, ops/scatter.py and ops/tensor_scatter.py.
+Called by walker.
 """
 
 from __future__ import annotations
@@ -86,3 +88,17 @@ def compress(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     symbol = ctx.g.symbol("kept", high=arith.as_int(condition.tensor.numel))
     points = ctx.g.add("nonzero", [condition], symbols=(symbol,))
     return [ctx.g.add("gather", [x, reshape(ctx, points, [arith.Var(symbol)])], axis=axis)]
+
+
+@onnx_op("TensorScatter")
+def tensor_scatter(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """Rows are written from 0 on where there is no operand of indices."""
+    x, mode = ctx.value(node, 0), node.attr("mode", "linear")
+    axis = axis_of(node, node.attr("axis", -2), x.tensor.rank)
+    if mode not in ("linear", "circular") or axis == 0:
+        raise bad_model(node, f"mode {mode!r} along axis {axis} is not defined")
+    at = ctx.optional(node, 2)
+    if at is None:
+        at = ctx.g.add("fill", [], value=0, to=dtypes.i64, shape=(x.shape[0],))
+    operands = [x, ctx.value(node, 1), at]
+    return [ctx.g.add("tensor_scatter", operands, axis=axis, circular=mode == "circular")]

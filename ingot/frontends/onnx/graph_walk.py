@@ -9,10 +9,11 @@ gets its own walker, which captures values of this one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
 from itertools import count
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,6 +23,7 @@ from ingot.arith import expr as arith
 from ingot.arith.expr import Expr, Var
 from ingot.frontends.common.limits import check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
+from ingot.frontends.onnx.border import at_border, operand_type_proto
 from ingot.frontends.onnx.functions import Function, Library
 from ingot.frontends.onnx.node_order import (
     Initializer,
@@ -31,12 +33,16 @@ from ingot.frontends.onnx.node_order import (
     order_nodes,
     value_names,
 )
+from ingot.frontends.onnx.operands import Operand, described, mapped, part_names, parts, rebuilt
+from ingot.frontends.onnx.random_keys import folded_key, seed_key
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
-from ingot.frontends.onnx.registry import OnnxNode, SubGraph
-from ingot.frontends.onnx.tensors import sparse_to_array, to_array, type_proto
+from ingot.frontends.onnx.registry import ITERATION, OnnxNode, SubGraph
+from ingot.frontends.onnx.tensors import sparse_to_array, to_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
-from ingot.graph.types import Symbol
+from ingot.graph.types import Symbol, tensor
+from ingot.ops.random import KEY
+from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
 
@@ -46,7 +52,7 @@ class Scope:
 
     frame: Frame
     initializers: dict[str, Initializer] = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, Operand] = field(default_factory=dict)
     is_function: bool = False  # the caller's names are not visible; its own are made fresh
 
 
@@ -56,26 +62,36 @@ class Walker:
     def __init__(self, g: GraphBuilder, library: Library, scope: Scope, outer: Walker | None):
         self.g, self.library, self.scope, self.outer = g, library, scope, outer
         self.captures: list[Value] = []
+        self.results: list[Operand] = []  # of the graph that was walked: what its outputs stand for
         self._serials: Iterator[int] = outer._serials if outer is not None else count()
         self.known_values = ShapeValues(g, next(self._serials), self.symbol_of)
         self._bound: dict[Unknown, Var] = {}
         self._outputs: frozenset[str] = frozenset()
+        self._keys: dict[str, Value] = {}  # of random numbers, by the seed's text
+        self._loop = ""  # Loop or Scan, if this graph is its body
+        self.declared_types: dict[str, onnx.TypeProto] = {}
 
     # --- walking ----------------------------------------------------------------------------------
 
-    def walk_graph(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> Graph:
+    def walk_graph(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> Graph:
         """Import a graph, given the values of its formal inputs."""
         where = f"graph {graph.name!r}"
         formal = [info.name for info in graph.input if info.name not in self.scope.initializers]
         check_unique(formal, where)
         self.scope.values.update(zip(formal, inputs))
+        infos = (*graph.value_info, *graph.output)
+        self.declared_types = {info.name: info.type for info in infos}
         self._outputs = frozenset(info.name for info in graph.output)
         given = [*formal, *self.scope.initializers]
         self._walk_nodes(graph.node, given)
         self.g.origin = ""
         outputs: list[Value] = []
         for info in graph.output:
-            outputs.append(self._output(info.name, outputs, where))
+            found = self._result(info, where)
+            pairs = zip(part_names(found, info.name), parts(found))
+            made = [self._output(*pair, outputs) for pair in pairs]
+            self.results.append(rebuilt(found, iter(made)))
+            outputs += made
         inherited = set(self.outer.g.symbols) if self.outer is not None else set()
         result = self.g.finish(outputs)
         return replace(result, symbols=tuple(s for s in result.symbols if s.name not in inherited))
@@ -108,35 +124,39 @@ class Walker:
             raise IngotError("bad-model", what, where=node.where, why=why) from error
         self._record(node, results, start)
 
-    def _record(self, node: OnnxNode, results: list[Value | None], start: int) -> None:
+    def _record(self, node: OnnxNode, results: list[Operand | None], start: int) -> None:
         """Give the results their ONNX names and propagate known shape values."""
         names = self._rename(node, results, start)
         for made in self.g.nodes[start:]:
             for value in made.outputs:
                 check_size(value.type, node.where)
         refined = self.known_values.observe(start)
-        for name, value in names.items():
-            self.scope.values[name] = refined.get(value.name, value)
+        for name, found in names.items():
+            self.scope.values[name] = mapped(found, lambda v: refined.get(v.name, v))
 
-    def _rename(self, node: OnnxNode, results: list[Value | None], start: int) -> dict[str, Value]:
+    def _rename(
+        self, node: OnnxNode, results: list[Operand | None], start: int
+    ) -> dict[str, Operand]:
         fresh = {out.name for n in self.g.nodes[start:] for out in n.outputs}
-        named: dict[str, Value] = {}
+        named: dict[str, Operand] = {}
         renamed: dict[str, Value] = {}
-        for name, value in zip(node.outputs, results):
-            if not name or value is None:
+        for name, found in zip(node.outputs, results):
+            if not name or found is None:
                 continue
-            if value.name in fresh and value.name not in renamed:
-                kept = self.g.fresh(name) if self.scope.is_function else name
-                renamed[value.name] = Value(kept, value.type)
-            named[name] = renamed.get(value.name, value)
+            for wanted, value in zip(part_names(found, name), parts(found)):
+                if value.name in fresh and value.name not in renamed:
+                    is_own = wanted == name and not self.scope.is_function
+                    kept = wanted if is_own else self.g.fresh(wanted)
+                    renamed[value.name] = Value(kept, value.type)
+            named[name] = mapped(found, lambda v: renamed.get(v.name, v))
         if renamed:
             self.g.nodes[start:] = [_renamed(n, renamed) for n in self.g.nodes[start:]]
         return named
 
     def _operand_types(self, node: OnnxNode) -> list[onnx.TypeProto]:
         """The operands' types as the standard writes them."""
-        operands = [self.optional(node, i) for i in range(len(node.inputs))]
-        return [onnx.TypeProto() if v is None else type_proto(v.type) for v in operands]
+        operands = [self.operand(node, i) for i in range(len(node.inputs))]
+        return [onnx.TypeProto() if v is None else operand_type_proto(v) for v in operands]
 
     def _call(self, function: Function, proto: onnx.NodeProto, node: OnnxNode) -> None:
         """Inline a function call: the body is imported in its own scope."""
@@ -163,11 +183,15 @@ class Walker:
             if value is not None:
                 caller.values[name] = value
 
-    def _output(self, name: str, earlier: Sequence[Value], where: str) -> Value:
+    def _result(self, info: onnx.ValueInfoProto, where: str) -> Operand:
+        """What a graph output stands for. That of the model is in the form of a call's results."""
+        found = self._lookup(info.name)
+        if found is None:
+            raise IngotError("bad-model", f"no node produces the output {info.name!r}", where=where)
+        return found if self.outer is not None else at_border(self, found, info.type)
+
+    def _output(self, name: str, value: Value, earlier: Sequence[Value]) -> Value:
         """A graph output under its own name: a distinct value that a node produces."""
-        value = self._lookup(name)
-        if value is None:
-            raise IngotError("bad-model", f"no node produces the output {name!r}", where=where)
         is_constant = self.known_values.constant_ref(value) is not None
         taken = {v.name for v in (*self.g.inputs, *earlier)}
         if value.name == name and is_constant and value.name not in {v.name for v in earlier}:
@@ -186,18 +210,18 @@ class Walker:
 
     # --- names ------------------------------------------------------------------------------------
 
-    def _lookup(self, name: str) -> Value | None:
-        """The value of an ONNX name; an initializer is emitted at its first use."""
+    def _lookup(self, name: str) -> Operand | None:
+        """What an ONNX name stands for; an initializer is emitted at its first use."""
         value = self.scope.values.get(name)
         if value is None and name in self.scope.initializers:
             value = self._emit_initializer(name)
         if value is None and self.outer is not None and not self.scope.is_function:
             value = self._capture(name)
         if value is not None:
-            value = self.scope.values[name] = self.g.current(value)
+            value = self.scope.values[name] = mapped(value, self.g.current)
         return value
 
-    def _find(self, name: str, node: OnnxNode) -> Value:
+    def _find(self, name: str, node: OnnxNode) -> Operand:
         value = self._lookup(name)
         if value is None:
             raise IngotError("bad-model", f"{name!r} is not defined", where=node.where)
@@ -238,12 +262,20 @@ class Walker:
         self.g.origin = saved
         return value
 
-    def _capture(self, name: str) -> Value | None:
-        """A value of the enclosing graph: constants are duplicated, others become inputs."""
+    def _capture(self, name: str) -> Operand | None:
+        """What a name of the enclosing graph stands for, here."""
         assert self.outer is not None
-        value = self.outer._lookup(name)
-        if value is None:
+        found = self.outer._lookup(name)
+        if found is None:
             return None
+        return mapped(found, lambda value: self._capture_value(value, name))
+
+    def _capture_value(self, value: Value, name: str) -> Value:
+        """A value of the enclosing graph: constants are duplicated, others become inputs, once."""
+        assert self.outer is not None
+        for inner, captured in zip(reversed(self.g.inputs), reversed(self.captures)):
+            if captured.name == value.name:
+                return inner
         ref = self.outer.known_values.constant_ref(value)
         if ref is not None:
             return self._constant(ref, name)
@@ -261,9 +293,19 @@ class Walker:
         return found
 
     def optional(self, node: OnnxNode, index: int) -> Value | None:
+        found = self.operand(node, index)
+        if found is not None and not isinstance(found, Value):
+            what = f"operand {index} is {described(found)}, not a tensor"
+            raise IngotError("bad-type", what, where=node.where)
+        return found
+
+    def operand(self, node: OnnxNode, index: int) -> Operand | None:
         if index >= len(node.inputs) or not node.inputs[index]:
             return None
         return self._find(node.inputs[index], node)
+
+    def named(self, node: OnnxNode, name: str) -> Value:
+        return self._find(name, node)
 
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
         value = self.optional(node, index)
@@ -315,7 +357,9 @@ class Walker:
         g.add("bind", [value], symbols=(symbol,))
         return Var(symbol)
 
-    def subgraph(self, node: OnnxNode, attr: str, inputs: Sequence[tuple[str, Value]]) -> SubGraph:
+    def subgraph(
+        self, node: OnnxNode, attr: str, inputs: Sequence[Operand], symbols: Iterable[Symbol] = ()
+    ) -> SubGraph:
         proto = node.attr(attr)
         if not isinstance(proto, onnx.GraphProto):
             what = f"attribute {attr!r} is not a graph"
@@ -331,12 +375,74 @@ class Walker:
         taken = [*names, *self.g.symbols]
         g = GraphBuilder(f"{node.name}/{attr}", self.g.store, taken, self.g.unifier)
         g.symbols.update(self.g.symbols)
+        g.symbols.update({symbol.name: symbol for symbol in symbols})
         child = Walker(g, self.library, Scope(frame, constants), self)
-        for info, (_, value) in zip(formal, inputs):
-            g.inputs.append(Value(info.name, value.type))
-        graph = child.walk_graph(proto, list(g.inputs))
+        child._loop = node.op if node.op in ("Loop", "Scan") and not node.domain else ""
+        given: list[Operand] = []
+        for info, operand in zip(formal, inputs):
+            names = [n if n == info.name else g.fresh(n) for n in part_names(operand, info.name)]
+            own = [Value(n, v.type) for n, v in zip(names, parts(operand))]
+            given.append(rebuilt(operand, iter(own)))
+            g.inputs += own
+        graph = child.walk_graph(proto, given)
         self._reserve(graph.symbols)
-        return SubGraph(graph, tuple(child.captures))
+        return SubGraph(graph, tuple(child.captures), tuple(child.results))
+
+    def define(self, name: str, operand: Operand) -> None:
+        self.scope.values[name] = operand
+
+    def declared(self, name: str) -> onnx.TypeProto | None:
+        return self.declared_types.get(name)
+
+    def mark(self) -> Callable[[], None]:
+        """The state of the import, as a function that returns to it: a sub-graph may have to be
+        imported again, of other types, and what the first import assumed of sizes is then void."""
+        rewind = None if self.g.unifier is None else self.g.unifier.mark()
+        walker: Walker | None = self
+        states: list[tuple[Any, Any]] = []
+        while walker is not None:
+            known = walker.known_values
+            lists = (walker.g.inputs, walker.g.nodes, walker.captures)
+            tables = (walker.g.symbols, walker.scope.values, walker._bound)
+            tables += (known.arrays, known.holders, known._refs)  # type: ignore[assignment]
+            states += [(x, list(x)) for x in lists] + [(x, dict(x)) for x in tables]
+            walker = walker.outer
+
+        def restore() -> None:
+            if rewind is not None:
+                rewind()
+            for current, saved in states:
+                current.clear()
+                (current.extend if isinstance(current, list) else current.update)(saved)
+
+        return restore
+
+    def random_key(self, seed: float | None) -> Value:
+        found = self._keys.get(str(seed))
+        if found is None:
+            found = self._keys[str(seed)] = self._random_key(seed)
+        return found
+
+    def _random_key(self, seed: float | None) -> Value:
+        if self.outer is None:
+            is_given = seed is not None
+            return self.g.constant(seed_key(seed)) if is_given else self.g.input(RANDOM_KEY, KEY)
+        key = self._capture_value(self.outer.random_key(seed), RANDOM_KEY)
+        if not self._loop:
+            return key
+        return folded_key(self.g, key, self._iteration(), self.random_stream())
+
+    def _iteration(self) -> Value:
+        """The number of the iteration, in the body of a loop; a Scan passes it as a capture."""
+        if self._loop == "Loop":
+            return self.g.inputs[0]
+        if ITERATION not in self.scope.values:
+            self.scope.values[ITERATION] = self.g.input(ITERATION, tensor(dtypes.i64))
+            self.captures.append(Value(ITERATION, tensor(dtypes.i64)))
+        return self.scope.values[ITERATION]
+
+    def random_stream(self) -> int:
+        return next(self._serials)
 
     def choose(self, node: OnnxNode, question: str) -> bool:
         where = f"{self.scope.frame.path}{node.where} → {node.outputs}"

@@ -26,8 +26,15 @@ def input_type(info: onnx.ValueInfoProto, table: SizeSolver) -> TensorType:
         raise IngotError("bad-model", "the input has no type", where=where)
     if kind != "tensor_type":
         what = f"inputs of kind {kind.removesuffix('_type')} are not supported"
-        raise IngotError("unsupported-op", what, where=where, hint="give tensors")
-    tensor = info.type.tensor_type
+        raise IngotError("unsupported-op", what, where=where, hint="give tensors or sequences")
+    return tensor_type(info.type.tensor_type, info.name, table, where)
+
+
+def tensor_type(
+    tensor: onnx.TypeProto.Tensor, name: str, table: SizeSolver, where: str, is_optional=False
+) -> TensorType:
+    """The type of a tensor of known rank. The sizes of one that may be absent are its own, and may
+    be 0."""
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
         raise IngotError(
@@ -37,9 +44,21 @@ def input_type(info: onnx.ValueInfoProto, table: SizeSolver) -> TensorType:
             hint="export with a shape; its dimensions may be dynamic",
         )
     dims = [*tensor.shape.dim]
-    shape = tuple(_dim(dims, axis, info.name, table, where) for axis in range(len(dims)))
-    table.check_example(info.name, shape)
+    if is_optional:
+        shape = tuple(_optional_dim(dim, axis, name, table, where) for axis, dim in enumerate(dims))
+    else:
+        shape = tuple(_dim(dims, axis, name, table, where) for axis in range(len(dims)))
+    table.check_example(name, shape)
     return TensorType(dtype, shape)
+
+
+def _optional_dim(
+    dim: onnx.TensorShapeProto.Dimension, axis: int, value: str, table: SizeSolver, where: str
+) -> Dim:
+    is_number = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
+    if is_number:
+        return arith.Const(dim.dim_value)
+    return table.unnamed(value, axis, where, least=0)
 
 
 def _dim(

@@ -33,7 +33,7 @@ from ingot.frontends.onnx.common import (
     runtime_operand,
 )
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
-from ingot.frontends.onnx.runtime_axes import RuntimeAxes, with_named, without_named
+from ingot.frontends.onnx.runtime_axes import RuntimeAxes, bound_sizes, with_named, without_named
 from ingot.frontends.onnx.runtime_shapes import expanded_at_run_time, reshaped_at_run_time
 from ingot.frontends.onnx.runtime_slice import runtime_slice
 from ingot.graph.ir import Value
@@ -76,13 +76,18 @@ def reshaped(ctx: Importer, node: OnnxNode, wanted: Dims, allow_zero: bool) -> V
 
 
 def kept_if_zero(ctx: Importer, size: arith.Expr, kept: arith.Expr) -> arith.Expr:
-    """A data-dependent size may be 0 at run time, which copies the input's size."""
+    """A data-dependent size may be 0 at run time, which copies the input's size. The result is a
+    symbol of its own: products of such sums would be sizes about which nothing can be proved."""
     if not isinstance(size, arith.Var) or same_dim(size, kept):
         return size
     if size.name not in {s for n in ctx.g.nodes if n.op == "bind" for s in n.attr("symbols")}:
         return size
     is_zero = 1 - arith.minimum(size, 1)
-    return tidy(ctx, size + kept * is_zero)
+    found = tidy(ctx, size + kept * is_zero)
+    if isinstance(found, arith.Var | arith.Const):
+        return found
+    chosen = ctx.g.add("index_tensor", [], values=(found,), shape=(1,))
+    return bound_sizes(ctx, chosen)[0]
 
 
 def quotient(ctx: Importer, node: OnnxNode, dividend: Dims, divisor: Dims) -> arith.Expr:
@@ -246,10 +251,32 @@ def tile(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Trilu")
 def trilu(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    has_k = ctx.optional(node, 1) is not None
-    k = ctx.dims(node, 1)[0] if has_k else arith.Const(0)
-    upper = bool(node.attr("upper", 1))
-    return [ctx.g.add("trilu", [ctx.value(node, 0)], upper=upper, k=k)]
+    k, upper = ctx.optional(node, 1), bool(node.attr("upper", 1))
+    if k is not None and not is_size(ctx, k):
+        return [trilu_by_value(ctx, ctx.value(node, 0), as_scalar(ctx, k), upper)]
+    diagonal = arith.Const(0) if k is None else ctx.dims(node, 1)[0]
+    return [ctx.g.add("trilu", [ctx.value(node, 0)], upper=upper, k=diagonal)]
+
+
+def is_size(ctx: Importer, x: Value) -> bool:
+    """Whether the elements follow from constants and sizes: known values are such nodes."""
+    sources = (n for n in ctx.g.nodes if n.op in ("constant", "index_tensor"))
+    return any(x.name == out.name for node in sources for out in node.outputs)
+
+
+def trilu_by_value(ctx: Importer, x: Value, k: Value, upper: bool) -> Value:
+    """The diagonal is data: it may be negative, which no size is."""
+    g, (rows, columns) = ctx.g, x.shape[-2:]
+    zero, one = (scalar(ctx, n, dtypes.i64) for n in (0, 1))
+
+    def positions(size: arith.Expr) -> Value:
+        end = g.add("index_tensor", [], values=(size,), shape=())
+        return g.add("range", [zero, end, one], size=size)
+
+    row = reshape(ctx, positions(rows), (rows, 1))
+    start = g.add("add", [row, cast(ctx, k, dtypes.i64)])
+    keep = g.add("ge" if upper else "le", [positions(columns), start])
+    return g.add("where", [keep, x, scalar(ctx, 0, x.dtype)])
 
 
 @onnx_op("DepthToSpace")

@@ -60,12 +60,12 @@ def dynamic_quantize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     return ctx.g.add_all("dynamic_quantize_linear", [ctx.value(node, 0)])
 
 
-def scales(ctx: Importer, inputs: Sequence[Value], output: Value) -> Value:
-    """The factor of requantisation: product of the input scales / output scale."""
+def scales(ctx: Importer, inputs: Sequence[Value], output: Value | None = None) -> Value:
+    """The factor of requantisation: product of the input scales / output scale, if there is one."""
     first, *rest = (cast(ctx, v, dtypes.f32) for v in inputs)
     for other in rest:
         first = ctx.g.add("mul", [first, other])
-    return ctx.g.add("div", [first, cast(ctx, output, dtypes.f32)])
+    return first if output is None else ctx.g.add("div", [first, cast(ctx, output, dtypes.f32)])
 
 
 def requantized(ctx: Importer, total: Value, factor: Value, zero: Value) -> Value:

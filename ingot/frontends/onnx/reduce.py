@@ -1,4 +1,4 @@
-"""ONNX converters of the reduce family: Reduce*, ArgMax, ArgMin, CumSum, TopK.
+"""ONNX converters of the reduce family: Reduce*, ArgMax, ArgMin, CumSum, CumProd, TopK.
 
 In: ONNX nodes. Out: nodes of ops/reduce.py and ops/ordered.py. Called by walker. Axes are an
 attribute in old opsets, an operand in new ones; mostly it is constant.
@@ -108,15 +108,21 @@ onnx_op("ArgMax")(arg_reduction("argmax"))
 onnx_op("ArgMin")(arg_reduction("argmin"))
 
 
-@onnx_op("CumSum")
-def cumsum(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    attrs: Any = {name: bool(node.attr(name, 0)) for name in ("exclusive", "reverse")}
-    x, axis = ctx.value(node, 0), runtime_operand(ctx, node, 1)
-    if axis is None:
-        axis_number = known_int(ctx, node, 1, "the axis", 0)
-        return [ctx.g.add("cumsum", [x], axis=axis_number, **attrs)]
-    made = ctx.g.add("cumsum", [around_axis(ctx, x, axis)], axis=1, **attrs)
-    return [ctx.g.add("reshape", [made], shape=x.shape)]
+def prefix(op: str) -> Converter:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+        attrs: Any = {name: bool(node.attr(name, 0)) for name in ("exclusive", "reverse")}
+        x, axis = ctx.value(node, 0), runtime_operand(ctx, node, 1)
+        if axis is None:
+            axis_number = known_int(ctx, node, 1, "the axis", 0)
+            return [ctx.g.add(op, [x], axis=axis_number, **attrs)]
+        made = ctx.g.add(op, [around_axis(ctx, x, axis)], axis=1, **attrs)
+        return [ctx.g.add("reshape", [made], shape=x.shape)]
+
+    return convert
+
+
+onnx_op("CumSum")(prefix("cumsum"))
+onnx_op("CumProd")(prefix("cumprod"))
 
 
 @onnx_op("TopK")

@@ -11,15 +11,18 @@ a value for each output (None for an output that is not produced).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+import onnx
 
 from ingot.arith import expr as arith
+from ingot.frontends.onnx.operands import Operand
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Value
+from ingot.graph.types import Symbol
 from ingot.support.errors import IngotError
 
 
@@ -56,6 +59,14 @@ class Importer(Protocol):
         """Operand `index`, or None if it is absent."""
         ...
 
+    def named(self, node: OnnxNode, name: str) -> Value:
+        """The value of a name in the model, made by a node before this one."""
+        ...
+
+    def operand(self, node: OnnxNode, index: int) -> Operand | None:
+        """Operand `index`, which may be a sequence or an optional; None if it is absent."""
+        ...
+
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
         """The operand as an array if it is constant, else None (also if it is absent)."""
         ...
@@ -69,9 +80,33 @@ class Importer(Protocol):
         data-dependent ones become fresh symbols, bound at run time."""
         ...
 
-    def subgraph(self, node: OnnxNode, attr: str, inputs: Sequence[tuple[str, Value]]) -> SubGraph:
-        """Import a sub-graph; `inputs` give the types of its formal inputs. Outer values that it
-        uses are appended to its inputs and returned as captures."""
+    def subgraph(
+        self, node: OnnxNode, attr: str, inputs: Sequence[Operand], symbols: Iterable[Symbol] = ()
+    ) -> SubGraph:
+        """Import a sub-graph; `inputs` give the types of its formal inputs, which may mention
+        `symbols` of its own. Outer values that it uses are appended to its inputs and returned as
+        captures."""
+        ...
+
+    def define(self, name: str, operand: Operand) -> None:
+        """Give a name of this graph a meaning, for a sub-graph that a converter makes."""
+        ...
+
+    def declared(self, name: str) -> onnx.TypeProto | None:
+        """The type that the file declares of a name; a hint, which may be wrong."""
+        ...
+
+    def mark(self) -> Callable[[], None]:
+        """The state of the import, as a function that returns to it."""
+        ...
+
+    def random_key(self, seed: float | None) -> Value:
+        """The key of random numbers (ops/random.py): of the call, or of a seed, with which every
+        call gives the same numbers. In the body of a loop it is that of the iteration."""
+        ...
+
+    def random_stream(self) -> int:
+        """A stream that no other node of the model has."""
         ...
 
     def choose(self, node: OnnxNode, question: str) -> bool:
@@ -87,9 +122,12 @@ class Importer(Protocol):
 class SubGraph:
     graph: Graph
     captures: tuple[Value, ...]  # values of the outer graph, passed after the formal inputs
+    results: tuple[Operand, ...]  # what its outputs stand for: parts of one are adjacent outputs
 
 
-Converter = Callable[[Importer, OnnxNode], Sequence[Value | None]]
+ITERATION = "ingot.iteration"  # the capture for which a Scan gives the number of the iteration
+
+Converter = Callable[[Importer, OnnxNode], Sequence[Operand | None]]
 TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
 

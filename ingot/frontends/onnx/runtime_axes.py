@@ -17,14 +17,14 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import cast, scalar
+from ingot.frontends.common.elements import HasBuilder, cast, scalar
 from ingot.frontends.onnx.registry import Importer
 from ingot.graph.ir import Value
 
 OUT_OF_RANGE = "an axis is out of range"
 
 
-def bound_sizes(ctx: Importer, sizes: Value) -> tuple[arith.Expr, ...]:
+def bound_sizes(ctx: HasBuilder, sizes: Value) -> tuple[arith.Expr, ...]:
     """The elements of an i64 vector as symbols, known when it has been computed."""
     count = arith.as_int(sizes.tensor.numel) or 0
     symbols = tuple(ctx.g.symbol("d") for _ in range(count))

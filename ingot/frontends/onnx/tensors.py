@@ -30,6 +30,7 @@ DTYPES: dict[int, DType] = {
     P.FLOAT8E4M3FNUZ: dtypes.of("f8e4m3fnuz"), P.FLOAT8E5M2FNUZ: dtypes.of("f8e5m2fnuz"),
     P.UINT4: dtypes.u4, P.INT4: dtypes.i4, P.FLOAT4E2M1: dtypes.of("f4e2m1fn"),
     P.FLOAT8E8M0: dtypes.of("f8e8m0fnu"), P.UINT2: dtypes.of("u2"), P.INT2: dtypes.of("i2"),
+    P.STRING: dtypes.str_,
 }  # fmt: skip
 
 # limits of a dense form, because a few bytes of sparse data may declare any size; heuristic
@@ -53,7 +54,7 @@ def dtype_of(code: int, where: str) -> DType:
         "unsupported-op" if known else "bad-model",
         f"tensors of element type {name} are not supported",
         where=where,
-        hint="supported are integers, floats and bool" if known else "",
+        hint="supported are integers, floats, bool and strings" if known else "",
     )
 
 
@@ -64,7 +65,8 @@ def type_proto(type: TensorType) -> onnx.TypeProto:
 
 
 def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.ndarray:
-    """The tensor as an array. `where` is the location in errors for an unnamed tensor."""
+    """The tensor as an array; strings as an object array, which the constant store encodes.
+    `where` is the location in errors for an unnamed tensor."""
     where = f"tensor {tensor.name!r}" if tensor.name else where
     dtype = dtype_of(tensor.data_type, where)
     shape = tuple(tensor.dims)
@@ -74,7 +76,9 @@ def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.nd
     if tensor.HasField("segment"):
         raise IngotError("bad-model", "segmented tensors are not supported", where=where)
     count = math.prod(shape)
-    if tensor.data_location == P.EXTERNAL:
+    if dtype.is_string:
+        flat = _strings(tensor, count, where)
+    elif tensor.data_location == P.EXTERNAL:
         flat = _from_bytes(source.external_bytes(tensor, _byte_count(dtype, count)), dtype, count)
     elif tensor.HasField("raw_data"):
         raw = np.frombuffer(tensor.raw_data, np.uint8)
@@ -86,6 +90,18 @@ def to_array(tensor: onnx.TensorProto, source: Source, where: str = "") -> np.nd
     return flat.reshape(shape)
 
 
+def _strings(tensor: onnx.TensorProto, count: int, where: str) -> np.ndarray:
+    if tensor.data_location == P.EXTERNAL or tensor.HasField("raw_data"):
+        raise IngotError("bad-model", "strings are not in string_data", where=where)
+    _check_length(len(tensor.string_data), count, "strings", tuple(tensor.dims), where)
+    flat = np.empty(count, object)
+    try:
+        flat[:] = [text.decode("utf-8") for text in tensor.string_data]
+    except UnicodeDecodeError as error:
+        raise IngotError("bad-model", "a string is not UTF-8", where=where) from error
+    return flat
+
+
 def sparse_to_array(sparse: onnx.SparseTensorProto, source: Source, where: str) -> np.ndarray:
     """The dense form of a sparse constant, limited to 64 times the bytes in the file."""
     shape = tuple(sparse.dims)
@@ -93,6 +109,8 @@ def sparse_to_array(sparse: onnx.SparseTensorProto, source: Source, where: str) 
     if any(size < 0 for size in shape):
         raise IngotError("bad-model", f"negative size in dense shape {list(shape)}", where=where)
     check_size(tensor_type(dtype_of(sparse.values.data_type, where), *shape), where)
+    if sparse.values.data_type == P.STRING:
+        raise IngotError("unsupported-op", "sparse tensors of strings", where=where)
     values = to_array(sparse.values, source, where)
     indices = to_array(sparse.indices, source, where)
     limit = max(SPARSE_BYTES, SPARSE_GROWTH * (values.nbytes + indices.nbytes))

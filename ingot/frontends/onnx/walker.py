@@ -8,7 +8,7 @@ the way. After an error the walk restarts with another choice (`Importer.choose`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -17,15 +17,16 @@ from ingot import ops
 from ingot.frontends.common.limits import check_size
 from ingot.frontends.common.solver import Range, SizeSolver
 from ingot.frontends.onnx import converters
+from ingot.frontends.onnx.border import bundle, input_operand
 from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
-from ingot.frontends.onnx.inputs import input_type
 from ingot.frontends.onnx.loading import Source, inputs_with_defaults, load, opsets
 from ingot.frontends.onnx.node_order import Initializer, initializers_of, value_names
+from ingot.frontends.onnx.operands import Operand, all_parts, mapped
 from ingot.frontends.onnx.reading import Frame
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import Graph, Value
+from ingot.graph.ir import Bundle, Graph, replace
 from ingot.graph.store import ConstantStore
 from ingot.support.errors import IngotError
 
@@ -89,8 +90,9 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
     """One walk. If it fails after it has learnt of sizes, one more that knows them from the start:
     a node before that point may have been read in a more general way than it can be used."""
     graph = library.source.model.graph
-    given = [info for info in graph.input if info.name not in _constants(library, solver)]
-    inputs = [Value(info.name, input_type(info, solver)) for info in given]
+    constants = _constants(library, solver)
+    given = [info for info in graph.input if info.name not in constants]
+    inputs = [input_operand(info, solver) for info in given]
     try:
         return _walk(library, frame, store, solver, inputs)
     except IngotError as error:
@@ -108,16 +110,32 @@ def _constants(library: Library, solver: SizeSolver) -> dict[str, Initializer]:
 
 
 def _walk(
-    library: Library, frame: Frame, store: ConstantStore, solver: SizeSolver, inputs: list[Value]
+    library: Library, frame: Frame, store: ConstantStore, solver: SizeSolver, inputs: list[Operand]
 ) -> Graph:
     graph = library.source.model.graph
-    inputs = [solver.resolve_value(value) for value in inputs]
-    for value in inputs:
+    inputs = [mapped(x, solver.resolve_value) for x in inputs]
+    values = all_parts(inputs)
+    for value in values:
         check_size(value.type, f"input {value.name!r}")
-    taken = [*value_names(graph), *solver.symbols]
+    taken = [*value_names(graph), *(v.name for v in values), *solver.symbols]
     g = GraphBuilder(graph.name or "model", store, taken, solver)
-    g.inputs.extend(inputs)
-    scope = Scope(frame, _constants(library, solver))
-    made = Walker(g, library, scope, None).walk_graph(graph, g.inputs)
+    g.inputs.extend(values)
+    constants = _constants(library, solver)
+    walker = Walker(g, library, Scope(frame, constants), None)
+    made = walker.walk_graph(graph, inputs)
     solver.exclude_negative_sizes(made)
-    return solver.resolve_graph(made)
+    bundles = _bundles(graph, constants, inputs, walker.results)
+    return replace(solver.resolve_graph(made), bundles=bundles)
+
+
+def _bundles(
+    graph: onnx.GraphProto,
+    constants: Mapping[str, Initializer],
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+) -> tuple[Bundle, ...]:
+    """The inputs and outputs of the model that are no tensors."""
+    names = [info.name for info in graph.input if info.name not in constants]
+    names += [info.name for info in graph.output]
+    found = (bundle(name, x) for name, x in zip(names, (*inputs, *outputs)))
+    return tuple(b for b in found if b is not None)

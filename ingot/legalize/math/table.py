@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ingot import dtypes
-from ingot.legalize.math import error_function, exponential, logarithm, power, trigonometry
+from ingot.legalize.math import (
+    error_function,
+    exponential,
+    logarithm,
+    power,
+    random_bits,
+    trigonometry,
+)
 from ingot.legalize.math.code import V
 
 Expansion = Callable[..., V]
@@ -65,8 +72,13 @@ F64: dict[str, Expansion] = {
 }
 
 
+BITS: dict[str, Expansion] = {"philox": random_bits.philox}
+
+
 def apply(fn: str, args: list[V]) -> V:
-    """The function of f32 or f64 values."""
+    """The function of f32 or f64 values, or of u64 bits."""
+    if fn in BITS:
+        return BITS[fn](*args)
     if args[0].dtype is dtypes.f64:
         return F64[fn](*args)
     if fn in F32:

@@ -51,6 +51,7 @@ class LoadedCpuModule:
             options.current().has("fast_path")
             and self._is_plain
             and not package.state
+            and not package.strings
             and self._module.probe is None
             and is_supported()
         )

@@ -9,7 +9,8 @@ element-wise producer (such as the stage of cache_read) is padded with the block
 by the axes directly. What is read of any other buffer for the padding does not matter, since
 nothing reads the result: the index is clamped to the axis' last old point, or unchanged where the
 buffer has room (a packed operand ends with a whole panel) or a mask keeps the load in bounds (the
-copy of a zero-padded map). `beyond="zero"` masks loads instead of clamping them, so that vectors of
+copy of a zero-padded map). A mask that does not depend on a padded axis is as true for the clamped
+index. `beyond="zero"` masks loads instead of clamping them, so that vectors of
 them stay vectors.
 A padded reduce axis must contribute nothing, so it needs padded operands: a product of zeros is
 zero in a sum; otherwise the identity of the reduction is selected.
@@ -149,7 +150,8 @@ def _clamped(
                 inside[v] for v in used if not _is_masked_in_range(kernel, block, e, sizes, {v})
             ]
             return ir.replace(e, mask=guards.conjunction([*guards.conjuncts(e.mask), *free]))
-        if not used or e.mask is not None or is_gathered:
+        is_masked = e.mask is not None and bool(guards.free_vars(e.mask) & sizes.keys())
+        if not used or is_masked or is_gathered:
             return e
         if inside:
             return zero_where_false(e, guards.conjunction(inside[v] for v in used))

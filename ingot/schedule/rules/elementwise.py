@@ -248,14 +248,32 @@ def _split(
 def _gathered(info: BlockInfo, sch: Schedule, loop: LoopRef) -> str:
     """The buffer whose loaded index varies along the loop, so that its vectors would be gathers."""
     varying = {a.var for a in info.block.axes if loop.name in arith.free_vars(a.binding)}
-    found = (
-        x.buffer.name
+    found = [
+        (x, value)
         for x in accesses(info.block)
         for i in x.indices
         for value in visit.opaque_values(i)
         if varying & value_vars(value)
-    )
-    return next(found, "")
+    ]
+    if found and all(_is_loaded(x, value) for x, value in found) and _has_arithmetic(info, found):
+        return ""
+    return found[0][0].buffer.name if found else ""
+
+
+def _is_loaded(access: Load | ir.Store, index: ir.Expr) -> bool:
+    """Is the index of a load a plain element of an index tensor, so that each lane loads it?"""
+    while isinstance(index, ir.Cast):
+        index = index.a
+    return isinstance(access, Load) and isinstance(index, Load) and access.mask is None
+
+
+def _has_arithmetic(info: BlockInfo, gathers: Sequence[object]) -> bool:
+    """Is there arithmetic for each gathered element? Its vectors then pay for collecting lanes one
+    by one, which a gather alone does not."""
+    values = [e for s in visit.stores(info.block.body) for e in visit.walk_exprs(s.value)]
+    work = sum(isinstance(e, ir.Binary | ir.Select | ir.Fma) for e in values)
+    loads = sum(isinstance(e, Load) for e in values)
+    return work >= loads // 2
 
 
 def vector_width(count: int | None, lanes: int) -> int:

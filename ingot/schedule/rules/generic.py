@@ -13,6 +13,7 @@ from ingot.schedule.handles import BlockRef
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import BlockInfo, loop_of, own_loops, top_nests
 from ingot.schedule.rules.elementwise import has_work, schedule_elementwise
+from ingot.schedule.rules.point_blocks import is_point_block, schedule_point_block
 from ingot.schedule.rules.reduction import schedule_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
@@ -31,6 +32,8 @@ def schedule_generic(
             schedule_reduction(sch, target, info, rules, eager=False)
         elif info.is_elementwise:
             schedule_elementwise(sch, target, info)
+        elif is_point_block(info):
+            schedule_point_block(sch, target, info)
         else:
             _parallelize_outer(sch, info)
 

@@ -1,0 +1,1 @@
+"""ONNX Runtime's own operators (domain com.microsoft) against ONNX Runtime."""
