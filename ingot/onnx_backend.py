@@ -78,11 +78,11 @@ class IngotBackend(Backend):
         inputs: Any,
         device: str = "CPU",
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
-        opset_version: int | None = None,
         **options: Any,
     ) -> tuple[Any, ...]:
-        """A model of one node, whose inputs have the types and sizes of the arrays. The version is
-        that of the node's own domain; None: the newest."""
+        """A model of one node, whose inputs have the types and sizes of the arrays. The option
+        `opset_version` is that of the node's own domain; without it, the newest."""
+        version = options.pop("opset_version", None)
         names = [name for name in node.input if name]
         values = dict(zip(names, inputs if isinstance(inputs, list | tuple) else [inputs]))
         given = {name: v if _is_sequence(v) else np.asarray(v) for name, v in values.items()}
@@ -93,9 +93,9 @@ class IngotBackend(Backend):
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
         )
         model = onnx.helper.make_model(graph)
-        if opset_version is not None:
+        if version is not None:
             del model.opset_import[:]
-            model.opset_import.add(domain=node.domain, version=opset_version)
+            model.opset_import.add(domain=node.domain, version=version)
         return cls.run_model(model, given, device, **options)
 
     @classmethod

@@ -47,6 +47,7 @@ def test_a_difference_is_the_exit_code(capsys):
     assert f"differs from results.json: {name}: Error: broken" in capsys.readouterr().out
 
 
+@pytest.mark.long  # each worker generates the suite
 def test_a_worker_that_dies_is_a_result_and_the_next_case_runs():
     names = ["test_that_there_is_not", "test_gradient_of_add", "test_abs"]
     found = run_all(names, runtime=cases.ONNX_RUNTIME, workers=1)

@@ -1,7 +1,7 @@
 """Things no accident does to a model: bombs, loops without end, paths that lead out, deep nests.
 
-In: a ModelProto that is changed, a random generator. Called by mutate.py; test_attacks.py runs each
-one by itself and looks at the answer.
+In: a ModelProto that is changed, a random generator. Called by mutate.py; test_bad_models.py runs
+each one by itself and looks at the answer.
 """
 
 from __future__ import annotations

@@ -70,13 +70,19 @@ def run_once(exe: Executable, data: bytes, seed: int, folder: Path, note: Note) 
     if sum(int(np.prod(shape, dtype=object)) for shape in shapes) > RUN_ELEMENTS:
         return
     feeds = {
-        port.name: rng.integers(0, 3, shape).astype(dtype)
+        port.name: _numbers(rng, shape, dtype)
         for port, shape, dtype in zip(exe.inputs, shapes, exe._in_dtypes)
     }
     answers = exe.run(None, feeds)
     note(outcome="ran")
     with open(folder / f"{seed}.answer", "wb") as file:
         pickle.dump((data, feeds, answers), file)
+
+
+def _numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Small numbers, also as texts."""
+    found = rng.integers(0, 3, shape)
+    return found.astype(str).astype(object) if dtype.kind in "OUT" else found.astype(dtype)
 
 
 def _parses(data: bytes) -> bool:
@@ -148,7 +154,7 @@ def _limit() -> None:
 def _warm_up(models: Mapping[str, bytes]) -> None:
     """Load and fill, once, what every child would load and fill."""
     for name in ("nested", "lstm", "digits"):
-        exe = Executable(pipeline.run_stages(models[name], api.make_session(jobs=1)))
+        exe = Executable(pipeline.run_stages(models[f"own/{name}"], api.make_session(jobs=1)))
         assert exe.outputs
 
 

@@ -1,7 +1,8 @@
 """Valid small models of many operators, as bytes by name: what mutate.py breaks.
 
-In: the tests' own models and tables of single nodes. Out: `corpus()`. The order is fixed, so that a
-seed means the same mutant everywhere.
+In: the tests' own models and tables of single nodes, ONNX's suite (suite_seeds.py), other domains
+(domain_seeds.py). Out: `corpus()`; a name begins with its group, "own/", "suite/" or "domains/".
+The order is fixed, so that a seed means the same mutant everywhere.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from onnx import helper
 
 from ingot import dtypes
 from ingot.ops.common import floats, integers
+from tests.fuzz.bad_models.domain_seeds import domain_models
+from tests.fuzz.bad_models.suite_seeds import suite_models
 from tests.models.build import HARD
 from tests.models.parts import graph, info, model, node, weight
 from tests.ops.peers import node_model
@@ -86,7 +89,12 @@ def corpus() -> dict[str, bytes]:
         counts[case.op] = counts.get(case.op, 0) + 1
         if counts[case.op] <= PER_OPERATOR:
             models[f"{case.op}.{counts[case.op]}"] = build(case)[0]
-    return {name: proto.SerializeToString(deterministic=True) for name, proto in models.items()}
+    groups = {"own": models, "suite": suite_models(), "domains": domain_models()}
+    return {
+        f"{group}/{name}": proto.SerializeToString(deterministic=True)
+        for group, protos in groups.items()
+        for name, proto in protos.items()
+    }
 
 
 def outside() -> onnx.ModelProto:

@@ -16,11 +16,16 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto as A
 from onnx import TensorProto as P
 
-from tests.fuzz.bad_models.attacks import ATTACKS
+from ingot.frontends.onnx import converters
+from ingot.frontends.onnx.registry import TABLE
+from tests.fuzz.bad_models.operator_attacks import ALL as ATTACKS
+
+assert converters.FAMILIES  # importing them fills the table
 
 Rng = random.Random
 Graph = onnx.GraphProto
 
+GROUPS = {"own/": 0.4, "suite/": 0.4, "domains/": 0.2}  # of the corpus → share of the mutants
 BYTES_SHARE = 0.3
 ATTACK_SHARE = 0.1
 SIZES = [
@@ -48,9 +53,11 @@ def mutant(seed: int, models: Mapping[str, bytes]) -> Mutant:
     rng = Rng(seed)
     if seed < 0:
         attack = ATTACKS[seed % len(ATTACKS)]
-        data = _structural(models["shapes"], rng, [attack])
-        return Mutant(seed, "shapes", (attack.__name__,), data)
-    name = rng.choice(sorted(models))
+        rng = Rng(f"{attack.__name__} {seed // len(ATTACKS)}")  # the same if attacks are added
+        data = _structural(models["own/shapes"], rng, [attack])
+        return Mutant(seed, "own/shapes", (attack.__name__,), data)
+    (group,) = rng.choices(list(GROUPS), GROUPS.values())
+    name = rng.choice(sorted(name for name in models if name.startswith(group)))
     data, steps = models[name], []
     kind = rng.random()
     if kind < ATTACK_SHARE:
@@ -190,13 +197,21 @@ def change_dims(proto: onnx.ModelProto, rng: Rng) -> None:
 
 def change_input_type(proto: onnx.ModelProto, rng: Rng) -> None:
     type = _info(proto, rng).type
-    action = rng.randrange(5)
-    if action == 0:
-        type.tensor_type.ClearField("shape")
-    elif action == 1:
-        type.sequence_type.elem_type.tensor_type.elem_type = P.FLOAT
-    else:
-        type.tensor_type.elem_type = rng.randrange(30)
+    match rng.randrange(8):
+        case 0:
+            type.tensor_type.ClearField("shape")
+        case 1:
+            type.sequence_type.elem_type.tensor_type.elem_type = rng.choice((P.FLOAT, P.STRING, 0))
+        case 2:
+            inner = type.optional_type.elem_type
+            rng.choice((inner, inner.sequence_type.elem_type)).tensor_type.elem_type = P.INT64
+        case 3:
+            type.map_type.key_type = rng.randrange(30)
+            type.map_type.value_type.tensor_type.elem_type = P.FLOAT
+        case 4:
+            type.sparse_tensor_type.elem_type = P.FLOAT
+        case _:
+            type.tensor_type.elem_type = rng.randrange(30)
 
 
 def change_opset(proto: onnx.ModelProto, rng: Rng) -> None:
@@ -236,6 +251,10 @@ def change_tensor_data(proto: onnx.ModelProto, rng: Rng) -> None:
         tensor.raw_data = raw[:place] + number + raw[place + 8 :]
     elif raw:
         tensor.raw_data = rng.randbytes(len(raw))
+    elif tensor.string_data:
+        _replace(
+            tensor.string_data, rng, [*(text.encode() for text in TEXTS), b"\xff\xfe", b"1e999"]
+        )
 
 
 def change_tensor_length(proto: onnx.ModelProto, rng: Rng) -> None:
@@ -314,7 +333,7 @@ def _fill(attribute: A, rng: Rng) -> None:
 def add_attribute(proto: onnx.ModelProto, rng: Rng) -> None:
     """One the operator has and the node did not give, or one nobody knows, or one twice."""
     node = _node(proto, rng)
-    known = _schema_attributes(node.op_type)
+    known = _schema_attributes(node.op_type, node.domain)
     name = rng.choice([*known, *known, "axis", "unheard_of", *(a.name for a in node.attribute)])
     attribute = node.attribute.add(name=name)
     kind = known.get(name)
@@ -333,10 +352,10 @@ def add_attribute(proto: onnx.ModelProto, rng: Rng) -> None:
             attribute.s = rng.choice(TEXTS).encode()
 
 
-def _schema_attributes(op: str) -> dict[str, int]:
-    if not onnx.defs.has(op):
+def _schema_attributes(op: str, domain: str) -> dict[str, int]:
+    if not onnx.defs.has(op, domain):
         return {}
-    rules = onnx.defs.get_schema(op).attributes
+    rules = onnx.defs.get_schema(op, domain).attributes
     return {name: int(rule.type.value) for name, rule in sorted(rules.items())}
 
 
@@ -369,12 +388,12 @@ def rename_node(proto: onnx.ModelProto, rng: Rng) -> None:
 def change_operator(proto: onnx.ModelProto, rng: Rng) -> None:
     """Another operator on the same operands."""
     node = _node(proto, rng)
-    node.op_type = rng.choice(OPERATORS)
+    node.domain, node.op_type = rng.choice(OPERATORS)
     if rng.random() < 0.1:
         node.domain = rng.choice(["", "nowhere", "ai.onnx", "ai.onnx.ml", "com.microsoft"])
 
 
-OPERATORS = sorted({s.name for s in onnx.defs.get_all_schemas() if s.domain == ""})
+OPERATORS = sorted({(s.domain, s.name) for s in onnx.defs.get_all_schemas()} | set(TABLE))
 
 
 def repeat_node(proto: onnx.ModelProto, rng: Rng) -> None:
