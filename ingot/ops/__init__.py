@@ -27,6 +27,7 @@ from ingot.ops import (
     slicing,
     softmax,
     sources,
+    strings,
     winograd,
     write_rows,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "slicing",
     "softmax",
     "sources",
+    "strings",
     "winograd",
     "write_rows",
 ]

@@ -1,9 +1,9 @@
-"""The values of a call that are not plain arrays: strings.
+"""What a call needs beyond plain arrays: strings, and the steps that Python does in it.
 
 In: what the caller gives and, after the run, what the compiled code made. Out: numbers into a table
 of strings for the code, object arrays of str for the caller. Used by executable.py, only for models
-that have strings. Each call has a table of its own on top of the model's, so that calls of several
-threads do not meet, and it is freed after the call.
+that have strings or host steps. Each call has a table of its own on top of the model's, so that
+calls of several threads do not meet, and it is freed after the call.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingot.runtime.device import Array
+from ingot.runtime.host_calls import HostCall, calling
 from ingot.runtime.package import Package, Port
 from ingot.runtime.results import Results
 from ingot.strings import StringTable
@@ -33,7 +34,7 @@ class OtherVersion(Exception):
 
 
 def needs_border(package: Package) -> bool:
-    return bool(package.strings)
+    return bool(package.strings or package.host_steps)
 
 
 class Border:
@@ -41,7 +42,7 @@ class Border:
 
     def __init__(self, package: Package, results: Results):
         self._table = StringTable(texts=package.strings[1:])
-        self._results = results
+        self._results, self._host_steps = results, package.host_steps
         self._inputs, self._outputs = package.inputs, package.outputs
 
     def run(
@@ -60,7 +61,8 @@ class Border:
         ]
         wanted = {} if out is None else self._results.given(out)
         plain, texts = self._separate(wanted)
-        outputs = run(arrays, plain if wanted else None, threads, state)
+        with calling(HostCall(self._host_steps, table)):
+            outputs = run(arrays, plain if wanted else None, threads, state)
         return [
             _decoded(array, port, table, texts.get(i)) if port.dtype == STRING else array
             for i, (array, port) in enumerate(zip(outputs, self._outputs))

@@ -18,9 +18,10 @@ from ingot.frontends.onnx import (
     rnn,
     softmax,
     sources,
+    strings,
 )
 
 FAMILIES = (
     activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources,
+    resize, rnn, softmax, sources, strings,
 )  # fmt: skip
