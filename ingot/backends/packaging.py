@@ -76,6 +76,10 @@ def package(
         offsets=program.offsets,
         report=over_iterations(program, rows),
         growth=_growth(program.growth),
+        map_inputs=tuple(sorted(n for n in store.map_inputs if f"{n}.keys" in program.inputs)),
+        map_outputs=tuple(
+            (n, v) for n, v in store.map_outputs.items() if n in program.output_names
+        ),
         host_steps=tuple(_host_step(program, s) for s in table.host_steps),
         strings=tuple(store.strings) if any(b.dtype.is_string for b in program.buffers) else (),
     )

@@ -134,6 +134,10 @@ class Package:
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
     growth: Growth | None = None  # None: states, if any, are inputs of a call
     host_steps: tuple[HostStep, ...] = ()  # in program order
+    # inputs that are maps, as vectors `name.keys` and `name.values`; outputs that are lists of
+    # maps, one for each row, with the labels of the columns
+    map_inputs: tuple[str, ...] = ()
+    map_outputs: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
     strings: tuple[str, ...] = ()  # of constants, by number; () if no buffer holds strings
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 

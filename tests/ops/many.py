@@ -41,6 +41,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
     "gather_nd": {1: (-1,)},
+    "lookup": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "rnn": {3: ALL},
     "scatter_nd": {1: (-1,)},

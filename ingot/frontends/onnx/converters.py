@@ -7,9 +7,11 @@ from ingot.frontends.onnx import (
     control,
     conv,
     elementwise,
+    encoders,
     gather,
     matmul,
     movement,
+    ngrams,
     norm,
     pool,
     quant,
@@ -22,6 +24,6 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
-    resize, rnn, softmax, sources, strings,
+    activation, control, conv, elementwise, encoders, gather, matmul, movement, ngrams, norm, pool,
+    quant, reduce, resize, rnn, softmax, sources, strings,
 )  # fmt: skip
