@@ -44,6 +44,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "gather_nd": {1: (-1,)},
     "grid_sample": {1: (-1,)},
     "nms_select": {0: (-1,)},
+    "lookup": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "random_bits": {0: ALL},
     "max_roi_pool": {1: (-1,)},

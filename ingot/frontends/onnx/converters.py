@@ -8,6 +8,7 @@ from ingot.frontends.onnx import (
     conv,
     detection,
     elementwise,
+    encoders,
     features,
     gather,
     linalg,
@@ -15,6 +16,7 @@ from ingot.frontends.onnx import (
     loop,
     matmul,
     movement,
+    ngrams,
     norm,
     optional,
     pool,
@@ -28,6 +30,7 @@ from ingot.frontends.onnx import (
     signal,
     softmax,
     sources,
+    strings,
     svm,
     training,
     trees,
@@ -36,7 +39,7 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, detection, elementwise, features, gather, linalg, linear, loop,
-    matmul, movement, norm, optional, pool, quant, random, reduce, resize, rnn, scan, sequence,
-    signal, softmax, sources, svm, training, trees, unique, vision,
+    activation, control, conv, detection, elementwise, encoders, features, gather, linalg, linear,
+    loop, matmul, movement, ngrams, norm, optional, pool, quant, random, reduce, resize, rnn, scan,
+    sequence, signal, softmax, sources, strings, svm, training, trees, unique, vision,
 )  # fmt: skip
