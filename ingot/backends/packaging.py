@@ -22,6 +22,7 @@ from ingot.program.bounds import checked_per_call
 from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
+    Bundle,
     Growth,
     LaunchInfo,
     Module,
@@ -75,6 +76,7 @@ def package(
         offsets=program.offsets,
         report=over_iterations(program, rows),
         growth=_growth(program.growth),
+        bundles=tuple(Bundle(b.name, b.kinds, b.values) for b in program.bundles),
     )
 
 

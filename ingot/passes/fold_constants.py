@@ -61,7 +61,9 @@ def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 
     """Fold a node if all its operands are constants and its attributes have no symbols; if its
     results take at most `limit_bytes` (no limit for a transpose); and if they are small (64 KiB) or
     at most four times its operands. Symbols that the node binds become constants. A node whose
-    reference fails is kept, and fails at run time."""
+    reference fails is kept, and fails at run time. A limit of 0 switches folding off."""
+    if not limit_bytes:
+        return graph
     budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes)
     return _fold(graph, store, budget, frozenset())
 
