@@ -122,8 +122,8 @@ def sequence_at(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
         raise bad_model(node, "operand 1 is missing")
     if isinstance(x, SequenceList) and len({item.type for item in x.items}) == 1:
         rows = [reshape(ctx, item, (1, *item.shape)) for item in x.items]
-        whole = ctx.g.add("concat", rows, axis=0) if count > 1 else rows[0]
-        return [ctx.g.add("gather", [whole, position], axis=0)]
+        table = ctx.g.add("concat", rows, axis=0) if count > 1 else rows[0]
+        return [ctx.g.add("gather", [table, position], axis=0)]
     whole = as_ragged(ctx, x)
     return [ragged.element(ctx, whole, position, _rank(ctx, node, whole))]
 
@@ -205,7 +205,7 @@ def split_to_sequence(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
         step = int(chunk)
         if step < 1:
             raise bad_model(node, f"it splits into pieces of {step} elements")
-        sizes = [arith.Const(min(step, size - at)) for at in range(0, size, step)]
+        sizes = [arith.wrap(min(step, size - at)) for at in range(0, size, step)]
     else:
         count = arith.as_int(given.tensor.numel)
         if count is None or count > MAX_LIST:
