@@ -15,6 +15,7 @@ from tests.ops.every_way import EveryWay, assert_same
 from tests.refusal import refused
 
 RNG = np.random.default_rng(18)
+LONG = pytest.mark.long
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -28,7 +29,8 @@ LIST = [floats(2, 3), floats(1, 3), floats(4, 3), floats(0, 3)]
 
 def test_a_sequence_comes_in_and_goes_out(tmp_path):
     both = EveryWay("""
-    m (seq(float[a, 3]) xs, float[b, 3] y, int64 at) => (seq(float[c, 3]) zs, int64 n, float[e, 3] z) {
+    m (seq(float[a, 3]) xs, float[b, 3] y, int64 at) =>
+        (seq(float[c, 3]) zs, int64 n, float[e, 3] z) {
       zs = SequenceInsert (xs, y, at)
       n = SequenceLength (zs)
       z = SequenceAt (zs, at)
@@ -51,15 +53,13 @@ def test_elements_are_removed():
         both.check(xs=LIST, at=np.array(at))
 
 
-@pytest.mark.parametrize("at", [4, -5])
-def test_a_position_out_of_range_names_the_node(at):
-    exe = ingot.compile(
-        EveryWay("""
-    m (seq(float[a, 3]) xs, int64 at) => (float[c, 3] z) { z = SequenceAt (xs, at) }""").model
-    )
-    with pytest.raises(IngotError, match="SequenceAt") as caught:
-        exe(LIST, np.array(at))
-    assert caught.value.code == "run-failed"
+def test_a_position_out_of_range_names_the_node():
+    exe = EveryWay("""
+    m (seq(float[a, 3]) xs, int64 at) => (float[c, 3] z) { z = SequenceAt (xs, at) }""").exe
+    for at in (4, -5):
+        with pytest.raises(IngotError, match="SequenceAt") as caught:
+            exe(LIST, np.array(at))
+        assert caught.value.code == "run-failed"
     (z,) = exe(LIST, np.array(2))
     np.testing.assert_array_equal(z, LIST[2])
 
@@ -115,7 +115,7 @@ def _model(nodes, inputs, outputs, constants=()) -> onnx.ModelProto:
 # --- along an axis --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("axis", [0, 1, *(pytest.param(a, marks=LONG) for a in (2, -1))])
 def test_split_by_sizes_and_join_again(axis):
     both = EveryWay(f"""
     m (float[a, b, c] x, int64 chunk, int64[k] sizes) =>
@@ -132,7 +132,7 @@ def test_split_by_sizes_and_join_again(axis):
         both.exe(x, np.array(9), np.array([6]))
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("axis", [0, pytest.param(1, marks=LONG), -1])
 def test_elements_are_joined_along_a_new_axis(axis):
     both = EveryWay(f"""
     m (seq(float[a, b]) xs) => (float[c, d, e] y) {{
@@ -359,7 +359,10 @@ def test_other_operators_refuse_a_sequence():
         EveryWay("m (float[n] x) => (int64 y) { y = SequenceLength (x) }")
 
 
-@pytest.mark.parametrize("dtype", ["int64", "double", "bool", "uint8", "float16"])
+TYPES = ["float16", *(pytest.param(t, marks=LONG) for t in ("int64", "double", "bool", "uint8"))]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_element_types(dtype):
     both = EveryWay(f"""
     m (seq({dtype}[n]) xs, int64 at) => ({dtype}[k] y, seq({dtype}[l]) zs) {{
