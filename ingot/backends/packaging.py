@@ -22,6 +22,7 @@ from ingot.program.bounds import checked_per_call
 from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
+    Bundle,
     Growth,
     HostStep,
     LaunchInfo,
@@ -82,6 +83,7 @@ def package(
         ),
         host_steps=tuple(_host_step(program, s) for s in table.host_steps),
         strings=tuple(store.strings) if any(b.dtype.is_string for b in program.buffers) else (),
+        bundles=tuple(Bundle(b.name, b.kinds, b.values) for b in program.bundles),
     )
 
 

@@ -141,12 +141,9 @@ def work_ns(
     variants of a kernel, a run launches the one that takes the least."""
     times: dict[int, arith.Expr] = {}
     for s, row in zip(_reported(program), rows):
-        is_launch = isinstance(s, program_ir.Launch)
-        steps = (
-            launch_work(program.kernel_map[s.kernel], program.buffer_map, s).steps
-            if is_launch
-            else arith.Const(0)
-        )
+        steps: arith.Expr = arith.Const(0)
+        if isinstance(s, program_ir.Launch):
+            steps = launch_work(program.kernel_map[s.kernel], program.buffer_map, s).steps
         time = total_ns([LaunchWork(row.flops, row.arg_bytes, steps)], machine)
         if time is None:
             return None

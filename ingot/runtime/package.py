@@ -40,16 +40,29 @@ class Storage:
 @dataclass(frozen=True)
 class Port:
     """One input or output: its name, element type (by name), shape, storage, and the device whose
-    memory holds the caller's array."""
+    memory holds the caller's array. `kind` is another one for what a call sees of a bundle."""
 
     name: str
     dtype: str
     shape: tuple[Expr, ...]
     storage: Storage
     device: str = HOST
+    kind: str = "tensor"
 
     def __str__(self) -> str:
+        if self.kind != "tensor":
+            return f"{self.name}: {self.kind} of {self.dtype}"
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Ports that are one argument or result of a call, a sequence or an optional: bundles.py. The
+    `values` are the names of adjacent ports."""
+
+    name: str
+    kinds: tuple[str, ...]
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,7 @@ class Package:
     map_inputs: tuple[str, ...] = ()
     map_outputs: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
     strings: tuple[str, ...] = ()  # of constants, by number; () if no buffer holds strings
+    bundles: tuple[Bundle, ...] = ()
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 
     @property

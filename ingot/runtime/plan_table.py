@@ -15,6 +15,7 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.runtime.package import (
     ArenaSpec,
+    Bundle,
     Growth,
     HostStep,
     LaunchInfo,
@@ -43,6 +44,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "host_steps": [list(astuple(step)) for step in package.host_steps],
         "state": [list(pair) for pair in package.state],
         "growth": package.growth and _from_growth(package.growth),
+        "bundles": [[b.name, list(b.kinds), list(b.values)] for b in package.bundles],
         "symbols": [list(astuple(symbol)) for symbol in package.symbols],
         "arenas": [[a.name, from_expr(a.size_bytes), a.is_host_reserved] for a in package.arenas],
         "scratch_bytes": from_expr(package.scratch_bytes),
@@ -75,6 +77,7 @@ def package_of(
         host_steps=tuple(HostStep(*_to_tuple(row)) for row in table["host_steps"]),
         state=tuple((old, new) for old, new in table["state"]),
         growth=_to_growth(table["growth"]),
+        bundles=tuple(Bundle(n, tuple(k), tuple(v)) for n, k, v in table["bundles"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
         arenas=tuple(
             ArenaSpec(name, to_expr(size), reserved) for name, size, reserved in table["arenas"]
