@@ -46,6 +46,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "one_hot": {1: (-1,)},
     "max_roi_pool": {1: (-1,)},
     "rnn": {3: ALL},
+    "resize": {2: ALL},
     "roi_align": {1: (-1,)},
     "scatter_nd": {1: (-1,)},
 }
