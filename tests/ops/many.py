@@ -37,6 +37,8 @@ CONV = {0: (1,), 1: ALL, 2: ALL}
 KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "bind": {0: ALL},
     "conv": CONV,
+    "crop_resize": {1: (-1,)},
+    "deform_columns": {0: (1,), 1: (1, 2), 2: (1, 2)},
     "conv_transpose": CONV,
     "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
