@@ -140,8 +140,8 @@ class SampledAxes:
 
     def __init__(self, b: Build, shape: Sequence[Dim], axes: Sequence[Axis], weights: DType):
         self.b, self.axes, self.taps = b, axes, len(TAPS[axes[0].mode])
-        *rows, points = shape
-        self.shape = (*rows, self.taps * len(axes), points)
+        count = arith.Const(self.taps * len(axes))
+        self.shape: tuple[Dim, ...] = (*shape[:-1], count, shape[-1])
         self.may_miss = axes[0].padding == "zeros"  # taps outside have weight 0
         self.is_copy = self.taps == 1 and not self.may_miss
         self.indices = b.buffer("tap", dtypes.i32, self.shape)

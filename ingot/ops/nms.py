@@ -309,7 +309,7 @@ class ClassSelection:
             for k in range(2)
         )
         shared = height * width
-        hit = ir.Compare("gt", shared / (own[4] + kept[4] - shared), self.overlap)
+        hit: Expr = ir.Compare("gt", shared / (own[4] + kept[4] - shared), self.overlap)
         for size in (height, width, own[4], kept[4]):
             hit = hit & ir.Compare("gt", size, zero)
         found = self.is_hit.set(self.is_hit.value | hit)

@@ -1,15 +1,17 @@
 """Resizing one axis: nearest, linear and cubic interpolation, with or without anti-aliasing.
 
-In: x and {axis, size, …}. Out: the row `resize` of `graph.opdef.TABLE`, which decomposes into
-gathers and sums (nearest by an integer factor into an expand, anti-aliasing into a matmul with a
-matrix of weights; resize_interpolation.py). Called by ops/__init__.py; imported from ONNX by
-frontends/onnx/resize.py, one node for each axis that changes.
+In: x, {axis, size, …}, and the scale or the region where they are known only at run time. Out: the
+row `resize` of `graph.opdef.TABLE`, which decomposes into gathers and sums (nearest by an integer
+factor into an expand, anti-aliasing into a matmul with a matrix of weights;
+resize_interpolation.py). Called by ops/__init__.py; imported from ONNX by frontends/onnx/resize.py,
+one node for each axis that changes.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from ingot.graph.opdef import Attrs, OpDef, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
 from ingot.ops import common
 from ingot.ops.resize_interpolation import (
+    BY_SCALE,
     COORDINATES,
     ROUNDINGS,
     AxisResampler,
@@ -32,6 +35,7 @@ from ingot.ops.resize_interpolation import (
     coordinate_inputs,
     integer_factor,
     repeated,
+    rounded,
     weight_matrix,
 )
 
@@ -40,19 +44,25 @@ NO_ELEMENT = "resize: an empty axis has no element to interpolate"
 
 @register
 class Resize(OpDef):
-    """x with `axis` resampled to `size`. {mode: nearest | linear | cubic, coordinates: a row of
-    COORDINATES, rounding: a row of ROUNDINGS, scale: f32 or none for size / extent, cubic_a,
-    exclude_outside, antialias, roi: (start, end), extrapolation: value outside the roi or none}."""
+    """(x, scale: f32 or none, roi: f32[2] or none) → x with `axis` resampled to `size`. {mode:
+    nearest | linear | cubic, coordinates: a row of COORDINATES, rounding: a row of ROUNDINGS or
+    BY_SCALE, scale: f32 or none for size / extent, cubic_a, exclude_outside, antialias, roi:
+    (start, end), extrapolation: value outside the roi or none}; operands take precedence."""
 
     name = "resize"
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        (x,) = common.tensor_types(self.name, inputs, 1)
+        x, scale, roi = operands(inputs)
+        x = common.tensor_type(self.name, x)
+        for late, shape in ((scale, ()), (roi, (2,))):
+            if late is not None and (late.dtype is not dtypes.f32 or late.static_shape != shape):
+                raise type_error(self.name, f"{late} is no scale or region")
         axis = common.normalize_axis(self.name, attrs["axis"], x.rank)
         settings = Settings.of(attrs)
         if settings.mode != "nearest" and not x.dtype.is_float:
             raise type_error(self.name, f"{settings.mode} interpolation needs floats, got {x}")
-        for name, table in (("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
+        roundings = {*ROUNDINGS, BY_SCALE}
+        for name, table in (("coordinates", {*COORDINATES}), ("rounding", roundings)):
             if getattr(settings, name) not in table:
                 raise type_error(
                     self.name,
@@ -63,15 +73,22 @@ class Resize(OpDef):
         return [TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        x, settings = np.asarray(inputs[0]), Settings.of(attrs)
+        given_x, scale, roi = operands(inputs)
+        x, settings = np.asarray(given_x), Settings.of(attrs)
+        if scale is not None:
+            settings = replace(settings, scale=float(scale))
+        if roi is not None:
+            settings = replace(settings, roi=tuple(roi.tolist()))
         axis = common.normalize_axis(self.name, attrs["axis"], x.ndim)
         (size,) = common.numbers(self.name, [attrs["size"]])
         given = x.shape[axis]
         if given == 0 and size:
             raise common.run_failed(NO_ELEMENT)
-        at = settings.coordinates_of(coordinate_inputs(given, size, settings), size)
+        terms = coordinate_inputs(given, size, settings)
+        at = settings.coordinates_of(terms, size)
         if settings.mode == "nearest":
-            index = np.clip(ROUNDINGS[settings.rounding](at), 0, given - 1).astype(np.int64)
+            index = np.clip(rounded(settings.rounding, at, terms.scale), 0, given - 1)
+            index = index.astype(np.int64)
             out = np.take(x, index, axis)
         else:
             weights = weight_matrix(at, given, size, settings)
@@ -89,15 +106,16 @@ class Resize(OpDef):
         outputs: Sequence[TensorType],
         attrs: Attrs,
     ) -> list[Value]:
-        x, settings = inputs[0], Settings.of(attrs)
+        x, scale, roi = operands(inputs)
+        settings = Settings.of(attrs)
         assert x is not None
         axis = common.normalize_axis(self.name, attrs["axis"], x.tensor.rank)
         size = outputs[0].shape[axis]
-        factor = integer_factor(x.shape[axis], size, settings)
+        factor = None if scale else integer_factor(x.shape[axis], size, settings)
         if factor is not None:
             return [repeated(g, x, axis, factor)]
         x = _not_empty(g, x, axis, size)
-        resampler = AxisResampler(g, x.shape[axis], size, settings)
+        resampler = AxisResampler(g, x.shape[axis], size, settings, scale, roi)
         if settings.mode == "nearest":
             return [
                 resampler.extrapolated(g.add("gather", [x, resampler.nearest()], axis=axis), axis)
@@ -108,6 +126,12 @@ class Resize(OpDef):
 
     def samples(self) -> list[Sample]:
         return [*_nearest_samples(), *_smooth_samples(), *_crop_samples()]
+
+
+def operands(given: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """x, the scale and the region; those that are absent are None."""
+    x, scale, roi = (*given, None, None)[:3]
+    return x, scale, roi
 
 
 def _not_empty(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:
@@ -155,4 +179,13 @@ def _smooth_samples() -> list[Sample]:
 def _crop_samples() -> list[Sample]:
     x = common.floats(2, 6)
     crop: dict[str, Any] = {"coordinates": "tf_crop_and_resize", "roi": (0.4, 1.3)}
-    return [_case(x, 5, mode=m, extrapolation=7.5, **crop) for m in ("nearest", "linear", "cubic")]
+    found = [_case(x, 5, mode=m, extrapolation=7.5, **crop) for m in ("nearest", "linear", "cubic")]
+    scale, roi = np.array(0.8, np.float32), np.array([0.4, 1.3], np.float32)
+    late = {"axis": -1, "size": 4, "mode": "linear", "coordinates": "half_pixel_symmetric"}
+    crop |= {"axis": -1, "size": 4, "mode": "cubic"}
+    old = {"axis": -1, "size": 4, "coordinates": "asymmetric", "rounding": "by_scale"}
+    return [
+        *found, Sample((x, scale, None), late, 2e-4, 2e-4), Sample((x, scale, None), old),
+        Sample((x, scale, None), {**late, "antialias": True}, 2e-4, 2e-4),
+        Sample((x, None, roi), crop, 2e-4, 2e-4),
+    ]  # fmt: skip

@@ -35,7 +35,7 @@ class CoordinateInputs:
     scale: Any  # output size / input size
     in_size: Any
     out_size: Any
-    roi: tuple[float, float]
+    roi: tuple[Any, Any]
 
 
 COORDINATES: dict[str, Callable[[CoordinateInputs], Any]] = {
@@ -50,9 +50,12 @@ COORDINATES: dict[str, Callable[[CoordinateInputs], Any]] = {
     "tf_half_pixel_for_nn": lambda p: where(
         less(absolute(p.scale - 1.0), 1e-7), p.i, (p.i + 0.5) / p.scale
     ),
-    "tf_crop_and_resize": lambda p: (
+    # a single output is the region's centre
+    "tf_crop_and_resize": lambda p: where(
+        less(p.out_size, 1.5),
+        p.i * 0.0 + (p.in_size - 1.0) * (p.roi[0] + p.roi[1]) * 0.5,
         (p.in_size - 1.0) * p.roi[0]
-        + p.i * ((p.in_size - 1.0) * (p.roi[1] - p.roi[0])) / maximum(p.out_size - 1.0, 1.0)
+        + p.i * ((p.in_size - 1.0) * (p.roi[1] - p.roi[0])) / maximum(p.out_size - 1.0, 1.0),
     ),
 }
 
@@ -62,6 +65,14 @@ ROUNDINGS: dict[str, Callable[[Any], Any]] = {
     "round_prefer_floor": lambda x: -floor(0.5 - x),
     "round_prefer_ceil": lambda x: floor(x + 0.5),
 }
+BY_SCALE = "by_scale"  # before opset 11: down, or up for down-sampling
+
+
+def rounded(rounding: str, at: Any, scale: Any) -> Any:
+    """Coordinates as indices, by a row of ROUNDINGS or by the scale."""
+    if rounding != BY_SCALE:
+        return ROUNDINGS[rounding](at)
+    return where(less(scale, 1.0), -floor(-at), floor(at))
 
 
 def keys_cubic(distance: Any, a: float) -> Any:
@@ -257,14 +268,30 @@ def as_float(g: GraphBuilder, size: Dim) -> Term:
 class AxisResampler:
     """The resampling of one axis: source coordinates as graph values of shape (size,)."""
 
-    def __init__(self, g: GraphBuilder, given: Dim, size: Dim, settings: Settings):
+    def __init__(
+        self, g: GraphBuilder, given: Dim, size: Dim, settings: Settings,
+        scale: Value | None = None, roi: Value | None = None,
+    ):  # fmt: skip
+        """`scale` (a scalar) and `roi` (two numbers), where they are known only at run time."""
         self.g, self.given, self.size, self.settings = g, given, size, settings
+        self.is_late = scale is not None
         self.extent, out_size = as_float(g, given), as_float(g, size)
-        scale = out_size / self.extent if settings.scale is None else number(g, settings.scale)
-        self.scale = scale
+        if scale is not None:
+            self.scale = Term(g, scale)
+        elif settings.scale is not None:
+            self.scale = number(g, settings.scale)
+        else:
+            self.scale = out_size / self.extent
         index = self.iota(size)
-        inputs = CoordinateInputs(index, scale, self.extent, out_size, settings.roi)
+        ends: tuple[Any, Any] = settings.roi
+        if roi is not None:
+            ends = self.element(roi, 0), self.element(roi, 1)
+        inputs = CoordinateInputs(index, self.scale, self.extent, out_size, ends)
         self.at: Term = settings.coordinates_of(inputs, size)
+
+    def element(self, x: Value, index: int) -> Term:
+        part = self.g.add("slice", [x], starts=(index,), sizes=(1,), steps=(1,))
+        return Term(self.g, part).shaped()
 
     def iota(self, size: Dim) -> Term:
         """0, 1, 2, … as f32."""
@@ -279,7 +306,7 @@ class AxisResampler:
         return cast(self.g, inside.value, dtypes.i64)
 
     def nearest(self) -> Value:
-        return self.index(ROUNDINGS[self.settings.rounding](self.at))
+        return self.index(rounded(self.settings.rounding, self.at, self.scale))
 
     def along(self, weights: Value, x: Value, axis: int) -> Value:
         """Weights of shape (size,), reshaped to broadcast along `axis` of x."""
@@ -337,13 +364,14 @@ class AxisResampler:
 
     def reach(self) -> Dim:
         """How far beyond the border a tap may be. A scale is at least 1 / input size, so the
-        stretched kernel is at most input size times its own width."""
+        stretched kernel is at most input size times its own width; a scale of which the size was
+        rounded up may be half of that."""
         width = max(TAPS[self.settings.mode])
         if self.settings.drops_outside:
             return arith.Const(0)
         given, size = arith.as_int(self.given), arith.as_int(self.size)
-        if given is None or size is None:
-            return simplify(self.given * width)
+        if given is None or size is None or self.is_late:
+            return simplify(self.given * (width * 2 if self.is_late else width))
         scale = size / given if self.settings.scale is None else self.settings.scale
         return arith.Const(math.ceil(width / min(scale, 1.0)) + 1)
 

@@ -9,8 +9,10 @@ A tap of weight zero is never read, so that what is outside may be NaN or infini
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -132,8 +134,8 @@ class Axis:
                 index = self.reflected(index)
             kept = weight if weight.dtype is weights_in else ir.Cast(weight, weights_in)
             if self.padding == "zeros":
-                is_in = ir.Compare("ge", index, ir.value_of(0.0, self.dtype))
-                is_in = is_in & ir.Compare("le", index, self.last)
+                from_zero = ir.Compare("ge", index, ir.value_of(0.0, self.dtype))
+                is_in = from_zero & ir.Compare("le", index, self.last)
                 kept = ir.Select(is_in, kept, ir.value_of(0.0, weights_in))
             found.append(Tap(self.inside(index), kept))
         return lets, found
@@ -253,14 +255,12 @@ def sampled(x: np.ndarray, taps: Sequence[Sequence[tuple[np.ndarray, np.ndarray]
     shape, total = taps[0][0][0].shape, None
     if 0 in x.shape:
         return np.zeros((*x.shape[: -len(taps)], *shape))
-    choices = [()]
-    for axis in taps:
-        choices = [(*c, t) for c in choices for t in axis]
-    for chosen in choices:
+    for chosen in itertools.product(*taps):
         weight = np.ones(shape)
-        for _, w in chosen:
-            weight = weight * w
-        value = x[(..., *(i for i, _ in chosen))].astype(np.float64)
+        for _, part in chosen:
+            weight = weight * part
+        at: tuple[Any, ...] = (..., *(index for index, _ in chosen))
+        value = x[at].astype(np.float64)
         with np.errstate(invalid="ignore"):
             term = np.where(weight != 0, value * weight, 0)
         total = term if total is None else total + term

@@ -37,6 +37,8 @@ CONV = {0: (1,), 1: ALL, 2: ALL}
 KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "bind": {0: ALL},
     "conv": CONV,
+    "crop_resize": {1: (-1,)},
+    "deform_columns": {0: (1,), 1: (1, 2), 2: (1, 2)},
     "conv_transpose": CONV,
     "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
@@ -50,6 +52,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "max_roi_pool": {1: (-1,)},
     "pairwise_coupling": {0: (1,)},
     "rnn": {3: ALL},
+    "resize": {2: ALL},
     "roi_align": {1: (-1,)},
     "scatter_nd": {1: (-1,)},
     "tree_ensemble": dict.fromkeys(range(1, 6), ALL),

@@ -1,6 +1,7 @@
-"""ONNX converters of object detection: NonMaxSuppression, RoiAlign, MaxRoiPool.
+"""ONNX converters of object detection: NonMaxSuppression, RoiAlign, MaxRoiPool, and
+CropAndResize of com.microsoft.
 
-In: ONNX nodes. Out: nodes of ops/nms.py and ops/regions.py. Called by walker.
+In: ONNX nodes. Out: nodes of ops/nms.py, ops/regions.py, ops/crop_resize.py. Called by walker.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import as_scalar, cast, tidy
+from ingot.frontends.common.elements import as_scalar, cast, reshape, tidy
 from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
@@ -110,3 +111,18 @@ def reads_most(x: Value, rois: Value, bins: Sequence[int]) -> bool:
     regions = arith.as_int(rois.shape[0])
     samples = (LIKELY_REGIONS if regions is None else regions) * bins[0] * bins[1] * TAPS
     return samples >= math.prod(n or 0 for n in elements)
+
+
+@onnx_op("CropAndResize", domain="com.microsoft")
+def crop_and_resize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    x, boxes, batch = (ctx.value(node, k) for k in range(3))
+    mode = {"bilinear": "linear"}.get(node.attr("mode", "bilinear"), node.attr("mode"))
+    if mode not in ("linear", "nearest"):
+        raise bad_model(node, f"mode {mode!r} is not bilinear or nearest")
+    crop, wide = ctx.dims(node, 3), wide_dtype(x.dtype)
+    if len(crop) != 2:
+        raise bad_model(node, f"crop_size has {len(crop)} sizes, not two")
+    operands = [cast(ctx, x, wide), cast(ctx, boxes, wide), cast(ctx, batch, dtypes.i64)]
+    fill = float(node.attr("extrapolation_value", 0.0))
+    found = ctx.g.add("crop_resize", operands, shape=crop, mode=mode, fill=fill)
+    return [cast(ctx, reshape(ctx, found, (*found.shape[:2], *crop)), x.dtype)]

@@ -1,13 +1,15 @@
 """ONNX converters of the resize family: Resize of every opset, and Upsample.
 
 In: ONNX nodes. Out: a `resize` node (ops/resize.py) for each axis that changes. Called by walker.
-Sizes may be expressions over symbols; scales are numbers, or quotients of sizes.
+Sizes may be expressions over symbols; scales are numbers, quotients of sizes, or values that the
+run computes: the output's sizes are then symbols that it binds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,37 +17,49 @@ import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import Dims, cast, tidy
+from ingot.frontends.common.elements import cast, reshape, scalar, tidy
 from ingot.frontends.onnx.common import axes_of, bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
+from ingot.frontends.onnx.runtime_axes import bound_sizes
 from ingot.graph.ir import Value
 from ingot.ops.common import same_dim
 
 MAX_DENOMINATOR = 4096  # of a fraction that replaces an f32 scale; heuristic
 
 
+@onnx_op("Upsample")
+def upsample_image(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    scales = [1.0, 1.0, *(float(node.attr(f"{side}_scale", 1.0)) for side in ("height", "width"))]
+    return [resized_asymmetric(ctx, node, Wanted.scaled(ctx, ctx.value(node, 0), scales))]
+
+
 @onnx_op("Upsample", since=7)
 def upsample_attr(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [resized_asymmetric(ctx, node, [float(s) for s in node.attr("scales")])]
+    scales = [float(s) for s in node.attr("scales")]
+    return [resized_asymmetric(ctx, node, Wanted.scaled(ctx, ctx.value(node, 0), scales))]
 
 
 @onnx_op("Upsample", since=9)
 @onnx_op("Resize", since=10)
 def resize_old(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [resized_asymmetric(ctx, node, given_scales(ctx, node, 1))]
+    x = ctx.value(node, 0)
+    axes = list(range(x.tensor.rank))
+    return [resized_asymmetric(ctx, node, given_scales(ctx, node, 1, x, axes))]
 
 
-def resized_asymmetric(ctx: Importer, node: OnnxNode, scales: Sequence[float]) -> Value:
+def resized_asymmetric(ctx: Importer, node: OnnxNode, wanted: Wanted) -> Value:
     """Before opset 11: asymmetric coordinates; nearest rounds down, or up for down-sampling."""
-    wanted = dict(enumerate(scales))
     mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
+    if mode not in ("nearest", "linear"):
+        raise bad_model(node, f"mode {mode!r} is not nearest or linear")
     given = ctx.value(node, 0)
-    check_axes(node, given, wanted)
+    check_axes(node, given, range(len(wanted.sizes)))
     x = widened(ctx, given, mode)
-    for axis, scale in wanted.items():
-        rounding = "floor" if scale >= 1 else "ceil"
-        attrs = {"mode": mode, "coordinates": "asymmetric", "rounding": rounding}
-        x = resized(ctx, x, axis, scaled_size(ctx, x.shape[axis], scale), scale, attrs)
+    attrs = {"mode": mode, "coordinates": "asymmetric", "rounding": "by_scale"}
+    for axis, (size, scale) in enumerate(zip(wanted.sizes, wanted.scales)):
+        if isinstance(scale, float):
+            attrs["rounding"] = "floor" if scale >= 1 else "ceil"
+        x = resized(ctx, x, axis, size, scale, attrs)
     return cast(ctx, x, given.dtype)
 
 
@@ -54,15 +68,20 @@ def resize(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     given = ctx.value(node, 0)
     x, rank = widened(ctx, given, node.attr("mode", "nearest")), given.tensor.rank
     axes = axes_of(node, node.attr("axes", list(range(rank))), rank)
-    sizes, scales = wanted_sizes(ctx, node, x, axes)
-    check_axes(node, x, dict(zip(axes, sizes)))
+    wanted = wanted_sizes(ctx, node, x, axes)
+    if len(wanted.sizes) != len(axes):
+        raise bad_model(node, f"it has {len(wanted.sizes)} sizes or scales for {len(axes)} axes")
     attrs, roi = settings(ctx, node), region(ctx, node, len(axes))
     crops = attrs["coordinates"] == "tf_crop_and_resize"
-    for position, (axis, size, scale) in enumerate(zip(axes, sizes, scales)):
+    for position, (axis, size, scale) in enumerate(zip(axes, wanted.sizes, wanted.scales)):
+        part = None
         if crops:
-            attrs["roi"] = (roi[position], roi[position + len(axes)])
             attrs["extrapolation"] = float(node.attr("extrapolation_value", 0.0))
-        x = resized(ctx, x, axis, size, scale, attrs, always=crops)
+            if isinstance(roi, Value):
+                part = ends_of(ctx, roi, position, len(axes))
+            else:
+                attrs["roi"] = (roi[position], roi[position + len(axes)])
+        x = resized(ctx, x, axis, size, scale, attrs, part, always=crops)
     return [cast(ctx, x, given.dtype)]
 
 
@@ -88,39 +107,61 @@ def settings(ctx: Importer, node: OnnxNode) -> dict[str, Any]:
     return found
 
 
-def region(ctx: Importer, node: OnnxNode, count: int) -> list[float]:
-    """The region of interest: all starts, then all ends; the whole input if absent or empty."""
+def region(ctx: Importer, node: OnnxNode, count: int) -> list[float] | Value:
+    """The region of interest: all starts, then all ends; the whole input if absent or empty. A
+    value if it is known only at run time."""
     whole = [0.0] * count + [1.0] * count
     if node.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
         return whole
     given = ctx.known(node, 1)
     if given is None:
-        if ctx.optional(node, 1) is not None:
-            raise ctx.unsupported(node, "the region of interest is computed at run time")
-        return whole
+        late = ctx.optional(node, 1)
+        if late is None or arith.is_const(late.tensor.numel, 0):
+            return whole
+        if arith.as_int(late.tensor.numel) != 2 * count:
+            raise bad_model(node, f"roi {late.type} does not fit {count} axes")
+        return cast(ctx, reshape(ctx, late, (2 * count,)), dtypes.f32)
     found = [float(v) for v in given.reshape(-1)]
     if found and len(found) != 2 * count:
         raise bad_model(node, f"roi has {len(found)} values for {count} axes")
     return found or whole
 
 
-def wanted_sizes(
-    ctx: Importer, node: OnnxNode, x: Value, axes: Sequence[int]
-) -> tuple[list[arith.Expr], list[float | None]]:
-    """Output sizes, and scales if they are given rather than implied."""
+def ends_of(ctx: Importer, roi: Value, position: int, count: int) -> Value:
+    """Start and end of one axis, f32[2]."""
+    return ctx.g.add("slice", [roi], starts=(position,), sizes=(2,), steps=(count,))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Output sizes, and scales: numbers, values known at run time, or None if the sizes imply
+    them."""
+
+    sizes: list[arith.Expr]
+    scales: Sequence[float | Value | None]
+
+    @classmethod
+    def scaled(
+        cls, ctx: Importer, x: Value, scales: Sequence[float], axes: Sequence[int] | None = None
+    ) -> Wanted:
+        each = zip(range(x.tensor.rank) if axes is None else axes, scales)
+        return cls([scaled_size(ctx, x.shape[axis], scale) for axis, scale in each], scales)
+
+
+def wanted_sizes(ctx: Importer, node: OnnxNode, x: Value, axes: Sequence[int]) -> Wanted:
     if is_given(ctx, node, 2):
         if is_given(ctx, node, 3):
             raise bad_model(node, "it has both scales and sizes")
-        scales = given_scales(ctx, node, 2)
-        sizes = [scaled_size(ctx, x.shape[axis], s) for axis, s in zip(axes, scales)]
-        return sizes, list(scales)
+        return given_scales(ctx, node, 2, x, axes)
     if not is_given(ctx, node, 3):
         raise bad_model(node, "it has neither scales nor sizes")
-    sizes = list(ctx.dims(node, 3))
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return sizes, [None] * len(sizes)
-    return kept_aspect(ctx, node, x, axes, sizes, policy)
+        sizes = list(ctx.dims(node, 3))
+        return Wanted(sizes, [None] * len(sizes))
+    if policy not in ("not_larger", "not_smaller"):
+        raise bad_model(node, f"keep_aspect_ratio_policy {policy!r} is unknown")
+    return kept_aspect(ctx, node, x, axes, policy)
 
 
 def is_given(ctx: Importer, node: OnnxNode, index: int) -> bool:
@@ -130,27 +171,56 @@ def is_given(ctx: Importer, node: OnnxNode, index: int) -> bool:
 
 
 def kept_aspect(
-    ctx: Importer, node: OnnxNode, x: Value, axes: Sequence[int], sizes: Dims, policy: str
-) -> tuple[list[arith.Expr], list[float | None]]:
+    ctx: Importer, node: OnnxNode, x: Value, axes: Sequence[int], policy: str
+) -> Wanted:
     """One scale for all axes: the smallest or the largest implied by the sizes."""
-    given, wanted = [arith.as_int(x.shape[a]) for a in axes], [arith.as_int(d) for d in sizes]
-    if None in given or None in wanted:
-        raise ctx.unsupported(node, f"{policy} with dynamic sizes", "give shapes=")
+    known = ctx.known(node, 3)
+    given = [arith.as_int(x.shape[a]) for a in axes]
+    if known is None or None in given:
+        return kept_aspect_at_run_time(ctx, node, x, axes, policy)
+    wanted = known.reshape(-1).tolist()
     ratios = [np.float32(w) / np.float32(g) for w, g in zip(wanted, given)]  # type: ignore[arg-type]
     scale = float(min(ratios) if policy == "not_larger" else max(ratios))
     rounded: list[arith.Expr] = [arith.Const(math.floor(scale * g + 0.5)) for g in given]  # type: ignore[operator]
-    return rounded, [scale] * len(rounded)
+    return Wanted(rounded, [scale] * len(rounded))
 
 
-def given_scales(ctx: Importer, node: OnnxNode, index: int) -> list[float]:
-    numbers = ctx.known(node, index)
-    if numbers is None:
-        raise ctx.unsupported(
-            node,
-            "its scales are computed at run time",
-            "export with sizes, or give shapes=",
-        )
-    return [float(v) for v in numbers.reshape(-1)]
+def kept_aspect_at_run_time(
+    ctx: Importer, node: OnnxNode, x: Value, axes: Sequence[int], policy: str
+) -> Wanted:
+    g, wanted = ctx.g, cast(ctx, ctx.value(node, 3), dtypes.f32)
+    extents = float_sizes(ctx, x, axes)
+    reduce = "reduce_min" if policy == "not_larger" else "reduce_max"
+    scale = g.add(reduce, [g.add("div", [wanted, extents])], axes=(0,), keepdims=False)
+    half = scalar(ctx, 0.5, dtypes.f32)
+    sizes = g.add("add", [g.add("mul", [extents, scale]), half])
+    return Wanted(bound_floors(ctx, sizes), [scale] * len(axes))
+
+
+def float_sizes(ctx: Importer, x: Value, axes: Sequence[int]) -> Value:
+    sizes = tuple(x.shape[axis] for axis in axes)
+    return cast(ctx, ctx.g.add("index_tensor", [], values=sizes, shape=(len(sizes),)), dtypes.f32)
+
+
+def bound_floors(ctx: Importer, sizes: Value) -> list[arith.Expr]:
+    """Sizes that the run computes as floats, rounded down, as symbols."""
+    return list(bound_sizes(ctx, cast(ctx, ctx.g.add("floor", [sizes]), dtypes.i64)))
+
+
+def given_scales(
+    ctx: Importer, node: OnnxNode, index: int, x: Value, axes: Sequence[int]
+) -> Wanted:
+    known = ctx.known(node, index)
+    if known is not None:
+        return Wanted.scaled(ctx, x, [float(v) for v in known.reshape(-1)], axes)
+    scales = cast(ctx, ctx.value(node, index), dtypes.f32)
+    if arith.as_int(scales.tensor.numel) != len(axes):
+        raise bad_model(node, f"scales {scales.type} do not fit {len(axes)} axes")
+    sizes = bound_floors(ctx, ctx.g.add("mul", [float_sizes(ctx, x, axes), scales]))
+    parts = [
+        ctx.g.add("slice", [scales], starts=(k,), sizes=(1,), steps=(1,)) for k in range(len(axes))
+    ]
+    return Wanted(sizes, [reshape(ctx, part, ()) for part in parts])
 
 
 def scaled_size(ctx: Importer, size: arith.Expr, scale: float) -> arith.Expr:
@@ -166,9 +236,9 @@ def scaled_size(ctx: Importer, size: arith.Expr, scale: float) -> arith.Expr:
     return tidy(ctx, size * simple.numerator // simple.denominator)
 
 
-def check_axes(node: OnnxNode, x: Value, wanted: Mapping[int, Any]) -> None:
+def check_axes(node: OnnxNode, x: Value, wanted: Iterable[int]) -> None:
     if any(axis >= x.tensor.rank for axis in wanted):
-        raise bad_model(node, f"it resizes {len(wanted)} axes of {x.type}")
+        raise bad_model(node, f"it resizes {len(list(wanted))} axes of {x.type}")
 
 
 def resized(
@@ -176,11 +246,16 @@ def resized(
     x: Value,
     axis: int,
     size: arith.Expr,
-    scale: float | None,
+    scale: float | Value | None,
     attrs: Mapping[str, Any],
+    roi: Value | None = None,
     always: bool = False,
 ) -> Value:
     """x with one axis resized; x itself if its size does not change."""
+    if isinstance(scale, Value) or roi is not None:
+        late = scale if isinstance(scale, Value) else None
+        more = {**attrs, "scale": scale} if isinstance(scale, float) else attrs
+        return ctx.g.add("resize", [x, late, roi], axis=axis, size=tidy(ctx, size), **more)
     if not always and same_dim(size, x.shape[axis]) and scale in (None, 1.0):
         return x
     given = attrs if scale is None else {**attrs, "scale": scale}
