@@ -31,6 +31,8 @@ from ingot.ops import common
 from ingot.ops.statements import Scalar, compare, loop, number, with_scalars
 
 Point = tuple[arith.Expr, ...]
+NO_LENGTH = "dft: the length is less than 1"
+NO_STEP = "frame: the step is less than 1"
 
 
 @register
@@ -58,6 +60,8 @@ class Dft(OpDef):
         x = np.asarray(inputs[0])
         length, inverse, onesided = options_of(attrs)
         (n,), wide = common.numbers(self.name, (length,)), x.astype(np.float64)
+        if n < 1:
+            raise common.run_failed(NO_LENGTH)
         signal = wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
         if inverse and onesided:
             return [np.fft.irfft(signal, n)[..., None].astype(x.dtype)]
@@ -71,7 +75,7 @@ class Dft(OpDef):
         (x,) = inputs
         assert x is not None
         length, inverse, onesided = options_of(attrs)
-        b.check((), lambda: compare("lt", length, 1), "dft: the length is less than 1")
+        b.check((), lambda: compare("lt", length, 1), NO_LENGTH)
         dtype, lead = dtypes.f64, x.shape[:-2]  # scalar code: no dearer than f32
         roots = b.compute(
             "roots", (length, 2), lambda j, part: root(j, part, length, inverse, dtype)
@@ -270,6 +274,8 @@ class Frame(OpDef):
         length, step, count = common.numbers(
             self.name, [attrs[n] for n in ("length", "step", "count")]
         )
+        if step < 1:
+            raise common.run_failed(NO_STEP)
         frames = max(0, (x.shape[-1] - length) // step + 1)
         inside = np.arange(count)
         inside = (length - inside) % length if attrs.get("mirrored", False) else inside
@@ -282,7 +288,7 @@ class Frame(OpDef):
         assert x is not None
         length, step = (arith.wrap(attrs[n]) for n in ("length", "step"))
         if arith.as_int(step) is None:
-            b.check((), lambda: compare("lt", step, 1), "frame: the step is less than 1")
+            b.check((), lambda: compare("lt", step, 1), NO_STEP)
 
         def formula(*point: arith.Expr) -> Expr:
             *at, f, i = point

@@ -10,7 +10,7 @@ computes their values and `compute` may use them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -233,6 +233,8 @@ def float_count(start: Expr, limit: Expr, delta: Expr) -> Expr:
     return ir.Cast(ir.Unary("ceil", wide), dtypes.i64)
 
 
+COUNT_LANES = 16
+LONG_ROW = 4 * COUNT_LANES  # from here on a row's elements are counted in vectors (heuristic)
 BRANCH_FREE_AXES = 2  # up to so many stores for each element cost less than mispredicted branches
 
 
@@ -254,9 +256,28 @@ class NonZero(OpDef):
         """The count of nonzero elements."""
         (x,) = inputs
         assert x is not None
-        is_one = lambda _, *point: ir.Cast(is_nonzero(x[point]), dtypes.i64)  # noqa: E731
-        count = b.reduce("count", (1,), x.shape, "add", is_one)
-        return guard_empty(b, count, x.shape, ir.Lit(0, dtypes.i64))
+        if x.rank and (arith.as_int(x.shape[-1]) or LONG_ROW) >= LONG_ROW:
+            return self._count_in_lanes(b, x)
+        return count_ones(b, 1, x.shape, lambda _, *point: x[point])
+
+    def _count_in_lanes(self, b: Build, x: Buffer) -> Buffer:
+        """As many counts as a vector has lanes, and those of the elements that are left."""
+        (*lead, last), start = x.shape, x.shape[-1] // COUNT_LANES * COUNT_LANES
+        lanes = count_ones(
+            b, COUNT_LANES, (*lead, last // COUNT_LANES),
+            lambda lane, *point: x[(*point[:-1], point[-1] * COUNT_LANES + lane)],
+        )  # fmt: skip
+        left = count_ones(
+            b, 1, (*lead, last % COUNT_LANES), lambda _, *point: x[(*point[:-1], start + point[-1])]
+        )
+
+        def total(_: arith.Expr) -> Expr:
+            found: Expr = left[0]
+            for lane in range(COUNT_LANES):
+                found = found + lanes[lane]
+            return found
+
+        return b.compute("count", (1,), total)
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
@@ -298,6 +319,18 @@ class NonZero(OpDef):
         rows += [common.edge_floats(), np.zeros((2, 2), np.float32), np.zeros((0, 3), np.int64)]
         rows += [common.scalar(3), common.scalar(0), common.bools(2, 3, 2)]
         return [Sample((x,), {"symbols": ("n0",)}) for x in rows]
+
+
+def count_ones(
+    b: Build, size: int, over: Sequence[arith.Expr], element: Callable[..., Expr]
+) -> Buffer:
+    """`size` counts of the elements that are not zero."""
+
+    def one(*point: arith.Expr) -> Expr:
+        return ir.Cast(is_nonzero(element(*point)), dtypes.i64)
+
+    counts = b.reduce("counts", (size,), over, "add", one)
+    return guard_empty(b, counts, over, ir.Lit(0, dtypes.i64))
 
 
 def is_nonzero(x: Expr) -> Expr:

@@ -13,6 +13,7 @@ from ingot.arith.affine import coefficient
 from ingot.cost.shape import PARALLEL_WORK
 from ingot.loops import ir, visit
 from ingot.loops.ir import Axis, Block, Load
+from ingot.loops.work import nested_stmts
 from ingot.schedule import guards
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.block_info import (
@@ -145,10 +146,17 @@ def has_work(sch: Schedule, info: BlockInfo) -> bool:
     """Is there enough work for several threads? Dynamic sizes count as large. If there is not, a
     remark says so."""
     count = elements(sch, info)
-    if count is None or count * (1 + MATH_WEIGHT * math_ops(info)) >= PARALLEL_WORK:
+    each = (1 + MATH_WEIGHT * math_ops(info)) * inner_trips(info)
+    if count is None or count * each >= PARALLEL_WORK:
         return True
     sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))
     return False
+
+
+def inner_trips(info: BlockInfo) -> int:
+    """How often the innermost statement of a block runs in one instance: operators that sort or
+    select have loops of their own."""
+    return max((nested.estimated_trips[0] for nested in nested_stmts(info.block.body)), default=1)
 
 
 def flat_suffix(block: Block, axes: Sequence[Axis]) -> int:
