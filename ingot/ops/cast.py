@@ -187,8 +187,8 @@ def power_value(x: Expr, mode: str, rounding: str | None) -> Expr:
     bits = ir.Bitcast(x, dtypes.u64) + added
     power: Expr = ir.Bitcast(bits & (((1 << 63) - 1) ^ FRACTION), dtypes.f64)
     least, most, nan = (ir.Lit(v, dtypes.f64) for v in (LEAST, MOST, float("nan")))
-    is_small, is_large = ir.Compare("lt", power, least), ir.Compare("gt", power, most)
-    is_small = is_small | ir.Compare("le", x, ir.Lit(0.0, dtypes.f64))
+    is_large = ir.Compare("gt", power, most)
+    is_small = ir.Compare("lt", power, least) | ir.Compare("le", x, ir.Lit(0.0, dtypes.f64))
     if mode == "saturate":
         power = ir.Select(is_small, least, ir.Select(is_large, most, power))
         return ir.Select(ir.Unary("isnan", x), nan, power)

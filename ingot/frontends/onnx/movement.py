@@ -470,10 +470,25 @@ def pad_attrs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Pad", since=11)
 def pad_inputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    value = ctx.optional(node, 2)
-    axes = known_ints(ctx, node, 3, "the axes")
+    value, named = ctx.optional(node, 2), runtime_operand(ctx, node, 3)
     fill = None if value is None else as_scalar(ctx, value)
+    if named is not None:
+        return [padded(ctx, node, amounts_at_run_time(ctx, node, named), fill, None)]
+    axes = known_ints(ctx, node, 3, "the axes")
     return [padded(ctx, node, ctx.dims(node, 1), fill, axes)]
+
+
+def amounts_at_run_time(ctx: Importer, node: OnnxNode, axes: Value) -> Dims:
+    """The amounts for every axis, in front and then behind, of those for axes that are data."""
+    x, pads, g = ctx.value(node, 0), ctx.value(node, 1), ctx.g
+    count = number_of_axes(ctx, node, axes)
+    if not same_dim(pads.tensor.numel, 2 * count):
+        raise bad_model(node, f"{pads.type} has no two pads for each of {count} axes")
+    named = RuntimeAxes(ctx, axes, x.tensor.rank)
+    pairs = reshape(ctx, pads, (2, count))
+    none = scalar(ctx, 0, dtypes.i64)
+    sides = [g.add("gather", [pairs, scalar(ctx, i, dtypes.i64)], axis=0) for i in range(2)]
+    return tuple(d for side in sides for d in named.bound(named.spread(side, none)))
 
 
 def padded(
