@@ -132,11 +132,13 @@ def _counted(ctx: Importer, hits: Value, size: int) -> Value:
 
 
 def _weighted(ctx: Importer, node: OnnxNode, counts: Value, size: int) -> Value:
-    g, mode = ctx.g, node.attr("mode")
-    weights = np.array(node.attr("weights") or np.ones(size), np.float32)
-    if weights.size < size:
-        raise bad_model(node, f"it has {weights.size} weights for {size} columns")
-    factor = g.constant(weights[:size])
+    g, mode, columns = ctx.g, node.attr("mode"), node.attr("ngram_indexes")
+    weights = node.attr("weights") or [1.0] * len(columns)
+    if len(weights) != len(columns):
+        raise bad_model(node, f"it has {len(weights)} weights for {len(columns)} n-grams")
+    by_column = np.ones(size, np.float32)
+    by_column[columns] = weights
+    factor = g.constant(by_column)
     if mode == "TF":
         return counts
     if mode == "TFIDF":
