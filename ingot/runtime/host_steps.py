@@ -79,7 +79,7 @@ def _parsed(texts: list[str], dtype: DType) -> np.ndarray:
     if dtype.is_int:
         numbers = [_integer(text, dtype) for text in texts]
         return np.array(numbers, np.uint64 if dtype.name == "u64" else np.int64).astype(dtype.numpy)
-    floats = np.array([float(text) for text in texts], np.float64)
+    floats = np.array([_float(text) for text in texts], np.float64)
     wide = floats if dtype.bits >= 32 else floats.astype(np.float32)
     with np.errstate(all="ignore"):
         return wide.astype(dtype.numpy)
@@ -91,11 +91,16 @@ def _flag(text: str) -> bool:
     return text in _TRUE
 
 
+def _float(text: str) -> float:
+    if "_" in text:  # Python's notation, not the standard's
+        raise ValueError(f"could not convert string to float: {text!r}")
+    return float(text)
+
+
 def _integer(text: str, dtype: DType) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = int(float(text))  # "3.0", "1e5": truncated as a float is
+    digits = text.strip().removeprefix("-").removeprefix("+")
+    is_whole = digits.isascii() and digits.isdigit()
+    number = int(text) if is_whole else int(_float(text))  # "3.0", "1e5" are truncated
     if not dtype.lowest <= number <= dtype.highest:
         raise IngotError("run-failed", f"the number {text!r} does not fit {dtype}")
     return number

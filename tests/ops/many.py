@@ -47,6 +47,8 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "grid_sample": {1: (-1,)},
     "nms_select": {0: (-1,)},
     "lookup": {1: (-1,)},
+    "lookup": {1: (-1,), 2: (-1,)},
+    "dense_lookup": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "random_bits": {0: ALL},
     "max_roi_pool": {1: (-1,)},

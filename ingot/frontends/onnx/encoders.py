@@ -21,6 +21,9 @@ from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
 ML = "ai.onnx.ml"
+# a table by number, with gaps, is used if its size is at most this (heuristic): one load is faster
+# than a search, and strings of constants mostly have numbers in a row
+DENSE_GROWTH, DENSE_SIZE = 4, 1024
 _KINDS = {"strings": object, "int64s": np.int64, "floats": np.float32}
 
 
@@ -34,21 +37,28 @@ def array_of(values: Any) -> np.ndarray:
     return np.array(values, object if values and isinstance(values[0], str) else None)
 
 
-def positions(ctx: Importer, x: Value, keys: np.ndarray) -> tuple[Value, np.ndarray]:
-    """Where each element of x is among the distinct keys in ascending order, or -1; and which of
-    the given keys these are. Of equal keys the first counts."""
+def mapped(ctx: Importer, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
+    """values[i] where x is keys[i], else the default. Of equal keys the first counts."""
     stored = ctx.g.store.strings.encode(keys) if keys.dtype == object else keys
     distinct, first = np.unique(stored, return_index=True)
-    table = ctx.g.constant(distinct)
-    return ctx.g.add("lookup", [cast(ctx, x, table.dtype), table]), first
-
-
-def mapped(ctx: Importer, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
-    """values[i] where x is keys[i], else the default."""
-    found, first = positions(ctx, x, keys)
     last = np.array([default], values.dtype)
-    table = ctx.g.constant(np.concatenate([values.reshape(-1)[first], last]))  # -1 is the last
-    return ctx.g.add("gather", [table, found], axis=0)
+    table = np.concatenate([values.reshape(-1)[first], last])
+    kind = dtypes.from_numpy(distinct.dtype)
+    if kind.is_int or kind.is_string:
+        numbers = [int(n) for n in distinct.astype(np.int64)]
+        low, high = (numbers[0], numbers[-1]) if numbers else (0, -1)
+        if high - low < DENSE_GROWTH * len(numbers) + DENSE_SIZE:
+            dense = np.full(high - low + 2, last[0], values.dtype)
+            dense[[n - low for n in numbers]] = table[:-1]
+            wide = x if x.dtype.is_string else cast(ctx, x, dtypes.i64)
+            return ctx.g.add("dense_lookup", [wide, ctx.g.constant(dense)], low=low)
+    tables = [ctx.g.constant(distinct), ctx.g.constant(table)]
+    return ctx.g.add("lookup", [cast(ctx, x, kind), *tables])
+
+
+def positions(ctx: Importer, x: Value, keys: np.ndarray) -> Value:
+    """The index of each element among the keys, or -1."""
+    return mapped(ctx, x, keys, np.arange(keys.size), -1)
 
 
 def _given(node: OnnxNode, prefix: str) -> tuple[str, np.ndarray] | None:
@@ -124,7 +134,7 @@ def one_hot_encoder(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 def _known(ctx: Importer, x: Value, cats: np.ndarray) -> Value:
     """x; a run-time error if an element is none of the categories."""
-    found, _ = positions(ctx, x, cats)
+    found = positions(ctx, x, cats)
     is_missing = ctx.g.add("lt", [found, ctx.g.constant(np.array(0))])
     count = ctx.g.add("cast", [is_missing], to=dtypes.i64, mode="saturate")
     total = ctx.g.add("reduce_sum", [count], axes=tuple(range(len(x.shape))), keepdims=False)
@@ -158,9 +168,7 @@ def dict_vectorizer(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     words = array_of(node.attr(kind) or ())
     if not words.size:
         raise bad_model(node, f"it has no {kind}")
-    found, first = positions(ctx, keys, words)
-    order = ctx.g.constant(np.array([*first, words.size], np.int64))
-    at = ctx.g.add("gather", [order, found], axis=0)
+    at = positions(ctx, keys, words)
     return [_scattered(ctx, values, at, words.size)]
 
 

@@ -73,7 +73,7 @@ def map_types(
     types = (
         dtype_of(code, where) for code in (kind.key_type, kind.value_type.tensor_type.elem_type)
     )
-    size = table.unnamed(info.name, 0, where)
+    size = table.unnamed(f"{info.name}.keys", 0, where)
     keys, values = (TensorType(dtype, (size,)) for dtype in types)
     return (f"{info.name}.keys", keys), (f"{info.name}.values", values)
 

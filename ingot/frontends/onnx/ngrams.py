@@ -46,9 +46,7 @@ def tf_idf_vectorizer(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     levels = _trie(node, [tokens[word] for word in words.tolist()], len(distinct))
     x = x if is_text else cast(ctx, x, dtypes.i64)
     rows = x if x.type.rank == 2 else reshape(ctx, x, (1, *x.shape))
-    found, first = positions(ctx, rows, np.array(distinct, words.dtype))
-    numbers = ctx.g.constant(np.array([*first, NONE], np.int64))  # look-ups are in sorted order
-    ids = ctx.g.add("gather", [numbers, found], axis=0)
+    ids = positions(ctx, rows, np.array(distinct, words.dtype))
     size = max(columns) + 1
     counts = _counted(ctx, _hits(ctx, node, ids, levels, len(distinct)), size)
     result = _weighted(ctx, node, counts, size)
@@ -106,7 +104,7 @@ def _hits(
             state = _next_state(ctx, state, token, level, vocabulary)
             if t + 1 >= low and (t or skip == 1):  # a single token is counted once
                 table = g.constant(level.columns)
-                found.append(g.add("gather", [table, state], axis=0))
+                found.append(g.add("dense_lookup", [state, table], low=0))
     return found[0] if len(found) == 1 else g.add("concat", found, axis=1)
 
 
@@ -120,7 +118,7 @@ def _next_state(
         is_known = g.add("and", [g.add("ge", [state, zero]), g.add("ge", [token, zero])])
         joined = g.add("add", [g.add("mul", [state, size]), token])
         pair = g.add("where", [is_known, joined, g.constant(np.array(NONE, np.int64))])
-    return g.add("lookup", [pair, g.constant(level.pairs)])
+    return positions(ctx, pair, level.pairs)
 
 
 def _counted(ctx: Importer, hits: Value, size: int) -> Value:
@@ -134,11 +132,13 @@ def _counted(ctx: Importer, hits: Value, size: int) -> Value:
 
 
 def _weighted(ctx: Importer, node: OnnxNode, counts: Value, size: int) -> Value:
-    g, mode = ctx.g, node.attr("mode")
-    weights = np.array(node.attr("weights") or np.ones(size), np.float32)
-    if weights.size < size:
-        raise bad_model(node, f"it has {weights.size} weights for {size} columns")
-    factor = g.constant(weights[:size])
+    g, mode, columns = ctx.g, node.attr("mode"), node.attr("ngram_indexes")
+    weights = node.attr("weights") or [1.0] * len(columns)
+    if len(weights) != len(columns):
+        raise bad_model(node, f"it has {len(weights)} weights for {len(columns)} n-grams")
+    by_column = np.ones(size, np.float32)
+    by_column[columns] = weights
+    factor = g.constant(by_column)
     if mode == "TF":
         return counts
     if mode == "TFIDF":
