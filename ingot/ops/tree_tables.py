@@ -347,7 +347,7 @@ def sample_tables(
             missing = {"le": 0, "gt": 1}.get(form, int(rng.integers(2)))
             value = float(np.float32(rng.standard_normal()))
             kids = (len(rows), len(rows) + 1)
-            rows[at] = [rng.integers(features), value, rng.choice(tests), *kids, missing]
+            rows[at] = [int(rng.integers(features)), value, int(rng.choice(tests)), *kids, missing]
             rows += [[0] * 6, [0] * 6]
             long = bool(rng.integers(2))
             short = left - 1 if depth < 6 and rng.random() < 0.7 else 0

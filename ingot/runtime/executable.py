@@ -23,7 +23,7 @@ from ingot.arith import expr as arith
 from ingot.arith.tape import definitions
 from ingot.runtime import devices, plan_file, report
 from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
-from ingot.runtime.border import Border, OtherVersion, needs_border
+from ingot.runtime.border import Border, OtherVersion, needs_border, shown_inputs
 from ingot.runtime.device import Array
 from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
@@ -94,7 +94,7 @@ class Executable:
     def inputs(self) -> tuple[Port, ...]:
         """What a call takes; states with a capacity are given as one, state=."""
         kept = dict(self.package.state) if self._keeps_state else {}
-        return tuple(port for port in self.package.inputs if port.name not in kept)
+        return tuple(port for port in shown_inputs(self.package) if port.name not in kept)
 
     @property
     def outputs(self) -> tuple[Port, ...]:

@@ -96,6 +96,22 @@ class LaunchInfo:
 
 
 @dataclass(frozen=True)
+class HostStep:
+    """A step that Python does during a run (host_steps.py): its function, its attributes, element
+    type and rank of its operands (None: absent) and results, and the names under which results
+    are kept between the two parts of a step whose sizes depend on data. `sizes`, (result, axis)
+    each, are what the first part writes."""
+
+    name: str
+    attrs: tuple[tuple[str, object], ...]
+    inputs: tuple[tuple[str, int] | None, ...]
+    outputs: tuple[tuple[str, int], ...]
+    keeps: str = ""
+    takes: str = ""
+    sizes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Package:
     """The device of the first module runs the package, and is given all of it."""
 
@@ -117,6 +133,11 @@ class Package:
     report: tuple[LaunchRow, ...] = field(default=())
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
     growth: Growth | None = None  # None: states, if any, are inputs of a call
+    host_steps: tuple[HostStep, ...] = ()  # in program order
+    # inputs that are maps, as vectors `name.keys` and `name.values`; outputs that are lists of
+    # maps, one for each row, with the labels of the columns
+    map_inputs: tuple[str, ...] = ()
+    map_outputs: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
     strings: tuple[str, ...] = ()  # of constants, by number; () if no buffer holds strings
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 

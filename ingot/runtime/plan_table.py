@@ -16,6 +16,7 @@ from ingot.arith import expr as arith
 from ingot.runtime.package import (
     ArenaSpec,
     Growth,
+    HostStep,
     LaunchInfo,
     Module,
     Package,
@@ -37,6 +38,9 @@ def table_of(package: Package) -> dict[str, Any]:
         "outputs": [_from_port(port) for port in package.outputs],
         "notes": list(package.notes),
         "strings": list(package.strings),
+        "map_inputs": list(package.map_inputs),
+        "map_outputs": [[name, list(labels)] for name, labels in package.map_outputs],
+        "host_steps": [list(astuple(step)) for step in package.host_steps],
         "state": [list(pair) for pair in package.state],
         "growth": package.growth and _from_growth(package.growth),
         "symbols": [list(astuple(symbol)) for symbol in package.symbols],
@@ -66,6 +70,9 @@ def package_of(
         outputs=tuple(map(_to_port, table["outputs"])),
         notes=tuple(table["notes"]),
         strings=tuple(table["strings"]),
+        map_inputs=tuple(table["map_inputs"]),
+        map_outputs=_to_tuple(table["map_outputs"]),
+        host_steps=tuple(HostStep(*_to_tuple(row)) for row in table["host_steps"]),
         state=tuple((old, new) for old, new in table["state"]),
         growth=_to_growth(table["growth"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
@@ -126,6 +133,10 @@ def to_expr(tokens: int | list) -> arith.Expr:
 
 def _to_optional(tokens: int | list | None) -> arith.Expr | None:
     return None if tokens is None else to_expr(tokens)
+
+
+def _to_tuple(value: Any) -> Any:
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value
 
 
 def _from_growth(growth: Growth) -> list:

@@ -181,6 +181,8 @@ class SpecialisingExecutable(Executable):
 
 def _shapes(given: Sequence[Any]) -> Shapes | None:
     """Shapes of anything that can become an array; None if something cannot."""
+    if any(isinstance(value, Mapping) for value in given):  # maps are not specialised
+        return None
     try:
         return tuple([tuple(np.shape(value)) for value in given])
     except (TypeError, ValueError):

@@ -41,6 +41,8 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "winograd_conv": {1: (2,)},
     "interleave": dict.fromkeys(range(9), ALL),
     "gather_nd": {1: (-1,)},
+    "lookup": {1: (-1,), 2: (-1,)},
+    "dense_lookup": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "pairwise_coupling": {0: (1,)},
     "rnn": {3: ALL},

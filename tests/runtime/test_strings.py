@@ -194,8 +194,8 @@ def test_forms_of_strings(x):
     ("x", "why"),
     [
         (np.ones(3), "its dtype is float64"),
-        (np.array(["a", 1, "b"], object), "element 1 is a int"),
-        (np.array(["a", "b", None], object), "element 2 is a NoneType"),
+        (np.array(["a", 1, "b"], object), "an element is 1, of type int"),
+        (np.array(["a", "b", None], object), "an element is None"),
         (np.array([b"\xff", b"", b""], object), "invalid start byte"),
         (7, "it is a int"),
         ({"a": 1}, "it is a dict"),

@@ -7,11 +7,13 @@ from ingot.frontends.onnx import (
     control,
     conv,
     elementwise,
+    encoders,
     features,
     gather,
     linear,
     matmul,
     movement,
+    ngrams,
     norm,
     pool,
     quant,
@@ -20,11 +22,12 @@ from ingot.frontends.onnx import (
     rnn,
     softmax,
     sources,
+    strings,
     svm,
     trees,
 )
 
 FAMILIES = (
-    activation, control, conv, elementwise, features, gather, linear, matmul, movement, norm, pool,
-    quant, reduce, resize, rnn, softmax, sources, svm, trees,
+    activation, control, conv, elementwise, encoders, features, gather, linear, matmul, movement,
+    ngrams, norm, pool, quant, reduce, resize, rnn, softmax, sources, strings, svm, trees,
 )  # fmt: skip

@@ -171,9 +171,19 @@ def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
     """`saturate=0` applies to float8 only: overflow gives NaN or infinity. Integers of 2 and 4 bits
     keep the low bits, as ONNX specifies; for wider ones overflow is unspecified: they saturate."""
     x = ctx.value(node, 0)
+    if x.dtype.is_string or to.is_string:
+        return _text_converted(ctx, x, to)
     overflows = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
     keeps_bits = to.is_int and to.bits < 8
     return ctx.g.add("cast", [x], to=to, mode="wrap" if overflows or keeps_bits else "saturate")
+
+
+def _text_converted(ctx: Importer, x: Value, to: DType) -> Value:
+    if x.dtype is to:
+        return ctx.g.add("identity", [x])
+    if to.is_string:
+        return ctx.g.add("format_string", [x])
+    return ctx.g.add("parse_string", [x], to=to)
 
 
 @onnx_op("Dropout")

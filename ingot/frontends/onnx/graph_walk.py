@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 import onnx
@@ -23,6 +23,7 @@ from ingot.arith.expr import Expr, Var
 from ingot.frontends.common.limits import check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
 from ingot.frontends.onnx.functions import Function, Library
+from ingot.frontends.onnx.inputs import is_map
 from ingot.frontends.onnx.node_order import (
     Initializer,
     check_depth,
@@ -68,7 +69,9 @@ class Walker:
         where = f"graph {graph.name!r}"
         formal = [info.name for info in graph.input if info.name not in self.scope.initializers]
         check_unique(formal, where)
-        self.scope.values.update(zip(formal, inputs))
+        maps = {info.name for info in graph.input if is_map(info)}
+        parts = [[f"{n}.keys", f"{n}.values"] if n in maps else [n] for n in formal]
+        self.scope.values.update(zip(chain(*parts), inputs))
         self._outputs = frozenset(info.name for info in graph.output)
         given = [*formal, *self.scope.initializers]
         self._walk_nodes(graph.node, given)

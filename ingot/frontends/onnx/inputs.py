@@ -42,6 +42,27 @@ def input_type(info: onnx.ValueInfoProto, table: SizeSolver) -> TensorType:
     return TensorType(dtype, shape)
 
 
+def map_types(
+    info: onnx.ValueInfoProto, table: SizeSolver
+) -> tuple[tuple[str, TensorType], tuple[str, TensorType]]:
+    """The two vectors of an input that is a map, by name: its keys and its values."""
+    where, kind = f"input {info.name!r}", info.type.map_type
+    value = kind.value_type.WhichOneof("value")
+    if value != "tensor_type":
+        what = "maps of other values than numbers or strings are not supported"
+        raise IngotError("unsupported-op", what, where=where)
+    types = (
+        dtype_of(code, where) for code in (kind.key_type, kind.value_type.tensor_type.elem_type)
+    )
+    size = table.unnamed(f"{info.name}.keys", 0, where)
+    keys, values = (TensorType(dtype, (size,)) for dtype in types)
+    return (f"{info.name}.keys", keys), (f"{info.name}.values", values)
+
+
+def is_map(info: onnx.ValueInfoProto) -> bool:
+    return info.type.WhichOneof("value") == "map_type"
+
+
 def _dim(
     dims: Sequence[onnx.TensorShapeProto.Dimension], axis: int, value: str, table: SizeSolver,
     where: str,

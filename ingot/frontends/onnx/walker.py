@@ -20,7 +20,7 @@ from ingot.frontends.onnx import converters
 from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
-from ingot.frontends.onnx.inputs import input_type
+from ingot.frontends.onnx.inputs import input_type, is_map, map_types
 from ingot.frontends.onnx.loading import load, opsets
 from ingot.frontends.onnx.node_order import initializers_of, value_names
 from ingot.frontends.onnx.reading import Frame
@@ -81,7 +81,13 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
     graph = library.source.model.graph
     constants = initializers_of(graph)
     given = [info for info in graph.input if info.name not in constants]
-    inputs = [Value(info.name, input_type(info, solver)) for info in given]
+    inputs: list[Value] = []
+    for info in given:
+        if is_map(info):
+            inputs += [Value(*part) for part in map_types(info, solver)]
+            store.map_inputs.add(info.name)
+        else:
+            inputs.append(Value(info.name, input_type(info, solver)))
     try:
         return _walk(library, frame, store, solver, inputs)
     except IngotError as error:
