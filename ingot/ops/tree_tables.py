@@ -32,6 +32,7 @@ COMPARES = {"le": "le", "gt": "gt", "mixed": "le"}
 FORMS = (*COMPARES, GENERAL)
 SHALLOW_STEPS = 8  # trees up to this depth are walked without a test for leaves; heuristic
 WASTED = 1.25  # of deeper ones, how many steps more than a mean path is worth no test; heuristic
+MAX_WEIGHTS = 1 << 26  # of leaves times targets, where most of them are zeros
 
 
 def word_type(dtype: DType) -> DType:
@@ -45,7 +46,7 @@ def equal_flag(word: np.dtype) -> int:
 
 
 class NotTrees(ValueError):
-    """The nodes do not form trees; the message says why."""
+    """The nodes do not form trees, or have no tables; the message says why."""
 
 
 @dataclass
@@ -320,6 +321,8 @@ class _Maker:
             targets[self.slot[leaf]] = target
             return weights, targets, False
         own, row = np.unique(leaf, return_inverse=True)
+        if len(own) * f.targets > max(MAX_WEIGHTS, 64 * len(leaf)):
+            raise NotTrees(f"{len(own)} leaves have weights of some of {f.targets} targets")
         weights = np.full((len(own) + 1, f.targets), start, self.dtype.numpy)
         combine.at(weights, (row, target), weight.astype(self.dtype.numpy))
         rows = np.full(slots, len(own), np.int32)
