@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench bench-trained conformance micro zoo clean long math-long aarch64
+.PHONY: demo test bench bench-trained conformance conformance-ml micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,17 @@ zoo: $(VENV)/.test
 # ONNX's own test suite through Ingot; some: make conformance CASES=resize
 conformance: $(VENV)/.test
 	$(BIN)/python -m tests.conformance.run --match "$(CASES)"
+
+# classical ML: skl2onnx's own tests with ONNX Runtime and with Ingot in its place, then models of
+# XGBoost, LightGBM and CatBoost against these libraries; some: make conformance-ml TESTS=svm
+conformance-ml: build/ml/.ready
+	build/ml/bin/python -m tests.ml.skl2onnx_suite --match "$(TESTS)"
+	build/ml/bin/python -m tests.ml.boosters
+
+build/ml/.ready: tests/ml/requirements.txt pyproject.toml
+	test -d build/ml || $(PYTHON) -m venv build/ml
+	build/ml/bin/python -m pip install --quiet --disable-pip-version-check -e . -r $<
+	touch $@
 
 # tests that are too long for every change
 long: $(VENV)/.test aarch64

@@ -166,7 +166,7 @@ class TreeLoops:
         if form == GENERAL:
             chosen = self.general_child(node, word, value, limit)
         else:
-            offset = word
+            offset: Expr = word
             if form == "mixed":
                 value, offset = self.signed(word, value)
             go = ir.Compare(COMPARES[form], value, limit)

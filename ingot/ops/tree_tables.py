@@ -12,7 +12,7 @@ first, so that a path mostly stays in a cache line.
 | le | at + offset + (x <= t) | missing values (NaN) take the false branch |
 | gt | at + offset + (x > t) | missing values take the true branch |
 | mixed | at + offset + (±x <= ±t) | nodes differ in that: the sign is the word's top bit |
-| general | both children in the node, 4 words | nodes test equality or membership, or are many |
+| general | both children in the node, 4 words | nodes test equality or a set, or are shared |
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ COMPARES = {"le": "le", "gt": "gt", "mixed": "le"}
 FORMS = (*COMPARES, GENERAL)
 SHALLOW_STEPS = 8  # trees up to this depth are walked without a test for leaves; heuristic
 WASTED = 1.25  # of deeper ones, how many steps more than a mean path is worth no test; heuristic
+MAX_WEIGHTS = 1 << 26  # of leaves times targets, where most of them are zeros
 
 
 def word_type(dtype: DType) -> DType:
@@ -45,13 +46,14 @@ def equal_flag(word: np.dtype) -> int:
 
 
 class NotTrees(ValueError):
-    """The nodes do not form trees; the message says why."""
+    """The nodes do not form trees, or have no tables; the message says why."""
 
 
 @dataclass
 class Forest:
     """Nodes of all trees as arrays. Children are positions in these arrays; those of a leaf are
-    not read. A weight belongs to a leaf and a target."""
+    not read. Subtrees may have several parents (a converter writes a set of categories as a chain
+    of tests for equality with one branch). A weight belongs to a leaf and a target."""
 
     feature: np.ndarray
     value: np.ndarray  # the threshold
@@ -66,20 +68,36 @@ class Forest:
     targets: int
     sets: dict[int, np.ndarray] = field(default_factory=dict)  # of MEMBER nodes
 
-    def levels(self) -> list[np.ndarray]:
-        """The nodes of each depth, from the roots on; NotTrees where one is reached twice."""
-        count, seen = 0, np.zeros(len(self.test), bool)
-        found, now = [], self.roots
+    def children(self, nodes: np.ndarray) -> np.ndarray:
+        inner = nodes[self.test[nodes] != LEAF]
+        return np.concatenate([self.yes[inner], self.no[inner]])
+
+    def reached(self) -> np.ndarray:
+        """Whether each node can be reached from a root."""
+        seen, now = np.zeros(len(self.test), bool), np.unique(self.roots)
         while len(now):
-            count += len(now)
             seen[now] = True
-            if count > len(seen):
-                break
+            found = self.children(now)
+            now = np.unique(found[~seen[found]])
+        return seen
+
+    def parents(self) -> np.ndarray:
+        """How many edges lead to each node from nodes that are reached."""
+        every = self.children(np.flatnonzero(self.reached()))
+        return np.bincount(every, minlength=len(self.test))
+
+    def levels(self) -> list[np.ndarray]:
+        """The reached nodes, each after all its parents; NotTrees if there is a cycle."""
+        left, count = self.parents(), 0
+        found, now = [], np.unique(self.roots[left[self.roots] == 0])
+        while len(now):
             found.append(now)
-            inner = now[self.test[now] != LEAF]
-            now = np.concatenate([self.yes[inner], self.no[inner]])
-        if count != np.count_nonzero(seen):
-            raise NotTrees("the nodes form a cycle, or a node has two parents")
+            count += len(now)
+            below = self.children(now)
+            np.subtract.at(left, below, 1)
+            now = np.unique(below[left[below] == 0])
+        if count != np.count_nonzero(self.reached()):
+            raise NotTrees("the nodes form a cycle")
         return found
 
 
@@ -110,9 +128,17 @@ class _Maker:
         self.word = word_type(dtype).numpy
         self.levels = forest.levels()
         self.is_leaf = forest.test == LEAF
+        self.order = np.concatenate([*self.levels, np.zeros(0, np.int64)]).astype(np.int64)
+        parents = forest.parents()
+        np.add.at(parents, forest.roots, 1)
+        self.is_tree = bool((parents <= 1).all())
         self.normalize()
-        self.place()
-        inner = ~self.is_leaf
+        if self.is_tree:
+            self.place()
+        else:
+            self.place_shared()
+        inner = np.zeros(len(self.is_leaf), bool)
+        inner[self.reached_inner()] = True
         self.features = int(forest.feature[inner].max(initial=-1)) + 1
         self.bits = max(1, (self.features - 1).bit_length())
         self.form = form or self.choose_form(inner)
@@ -154,6 +180,12 @@ class _Maker:
             self.pair[large] = self.pair[inner] + 2
             self.pair[small] = self.pair[large] + 2 * self.size[large]
 
+    def place_shared(self) -> None:
+        """The slots where nodes have several parents: siblings cannot all be adjacent."""
+        self.slot, self.pair = (np.zeros(len(self.is_leaf), np.int64) for _ in range(2))
+        self.slot[self.order] = np.arange(len(self.order))
+        self.slots = len(self.order)
+
     def choose_form(self, inner: np.ndarray) -> str:
         missing, f = self.missing[inner], self.forest
         has_all = missing.all() and len(missing) > 0
@@ -161,6 +193,7 @@ class _Maker:
         room = self.word.itemsize * 8 - self.bits - (form == "mixed")
         offsets = (self.pair - self.slot)[inner]
         is_odd = self.equal[inner].any() or bool(f.sets) or np.isnan(self.limit[inner]).any()
+        is_odd = is_odd or not self.is_tree
         return GENERAL if is_odd or (offsets.max(initial=0) + 1) >> room else form
 
     def tables(self) -> Tables:
@@ -183,20 +216,16 @@ class _Maker:
 
     def depths(self, cost: np.ndarray) -> tuple[np.ndarray, float]:
         """The longest path of each tree, and the sum over trees of the mean path to a leaf."""
-        f, n = self.forest, len(self.is_leaf)
-        depth, tree = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        tree[f.roots] = np.arange(len(f.roots))
-        for level in self.levels:
+        longest, leaves, total = (np.zeros(len(self.is_leaf)) for _ in range(3))
+        leaves[self.is_leaf] = 1
+        for level in reversed(self.levels):
             inner = level[~self.is_leaf[level]]
-            for child in (self.yes[inner], self.no[inner]):
-                depth[child], tree[child] = depth[inner] + cost[inner], tree[inner]
-        reached = np.concatenate([*self.levels, np.zeros(0, np.int64)]).astype(np.int64)
-        leaves = reached[self.is_leaf[reached]]
-        longest = np.zeros(len(f.roots), np.int64)
-        np.maximum.at(longest, tree[leaves], depth[leaves])
-        counts = np.bincount(tree[leaves], minlength=len(longest))
-        sums = np.bincount(tree[leaves], depth[leaves], minlength=len(longest))
-        return longest, float((sums / np.maximum(counts, 1)).sum())
+            yes, no = self.yes[inner], self.no[inner]
+            longest[inner] = cost[inner] + np.maximum(longest[yes], longest[no])
+            leaves[inner] = leaves[yes] + leaves[no]
+            total[inner] = total[yes] + total[no] + cost[inner] * leaves[inner]
+        roots = self.forest.roots
+        return longest[roots].astype(np.int64), float((total[roots] / leaves[roots]).sum())
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -209,8 +238,7 @@ class _Maker:
         return nodes
 
     def reached_inner(self) -> np.ndarray:
-        reached = np.concatenate([*self.levels, np.zeros(0, np.int64)]).astype(np.int64)
-        return reached[~self.is_leaf[reached]]
+        return self.order[~self.is_leaf[self.order]]
 
     def pair_nodes(self) -> tuple[np.ndarray, np.ndarray]:
         nodes, inner = self.blank(2, 0), self.reached_inner()
@@ -293,6 +321,8 @@ class _Maker:
             targets[self.slot[leaf]] = target
             return weights, targets, False
         own, row = np.unique(leaf, return_inverse=True)
+        if len(own) * f.targets > max(MAX_WEIGHTS, 64 * len(leaf)):
+            raise NotTrees(f"{len(own)} leaves have weights of some of {f.targets} targets")
         weights = np.full((len(own) + 1, f.targets), start, self.dtype.numpy)
         combine.at(weights, (row, target), weight.astype(self.dtype.numpy))
         rows = np.full(slots, len(own), np.int32)
@@ -320,7 +350,7 @@ def sample_tables(
             missing = {"le": 0, "gt": 1}.get(form, int(rng.integers(2)))
             value = float(np.float32(rng.standard_normal()))
             kids = (len(rows), len(rows) + 1)
-            rows[at] = [rng.integers(features), value, rng.choice(tests), *kids, missing]
+            rows[at] = [int(rng.integers(features)), value, int(rng.choice(tests)), *kids, missing]
             rows += [[0] * 6, [0] * 6]
             long = bool(rng.integers(2))
             short = left - 1 if depth < 6 and rng.random() < 0.7 else 0

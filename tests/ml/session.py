@@ -7,6 +7,7 @@ compiled; an operator that Ingot lacks is an error of the test.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -17,6 +18,7 @@ import numpy as np
 import onnx
 
 import ingot
+from ingot.support.errors import IngotError
 
 TYPES = {
     onnx.TensorProto.FLOAT: "float", onnx.TensorProto.DOUBLE: "double",
@@ -58,7 +60,9 @@ class InferenceSession:
         **kwargs: Any,
     ):
         self._model = _model_of(path_or_bytes)
-        self._executable = ingot.compile(self._model, jobs=1, threads=1)
+        self._executable: Any = None
+        with contextlib.suppress(IngotError):  # it may need the ranks or sizes of a call's inputs
+            self._executable = ingot.compile(self._model, jobs=1, threads=1)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
@@ -66,8 +70,21 @@ class InferenceSession:
     ) -> list[Any]:  # fmt: skip
         feeds = {name: _array(value) for name, value in input_feed.items()}
         names = [value.name for value in self._model.graph.output]
-        made = dict(zip(names, self._executable.run(None, feeds), strict=True))
+        executable = self._executable or self._compiled_for(feeds)
+        made = dict(zip(names, executable.run(None, feeds), strict=True))
         return [made[name] for name in (output_names or names)]
+
+    def _compiled_for(self, feeds: Mapping[str, Any]) -> Any:
+        """The model compiled for the shapes of these inputs."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        for value in model.graph.input:
+            if isinstance(feeds.get(value.name), np.ndarray):
+                tensor = value.type.tensor_type
+                tensor.ClearField("shape")
+                for size in feeds[value.name].shape:
+                    tensor.shape.dim.add().dim_value = size
+        return ingot.compile(model, jobs=1, threads=1)
 
     def get_inputs(self) -> list[Argument]:
         constant = {tensor.name for tensor in self._model.graph.initializer}

@@ -156,7 +156,14 @@ def small() -> dict[str, list[Any]]:
 
 BROKEN: list[tuple[dict[str, list[Any]], str]] = [
     ({"nodes_truenodeids": [0, 0, 0]}, "cycle"),
-    ({"nodes_truenodeids": [2, 0, 0]}, "two parents"),
+    (
+        {
+            "nodes_modes": ["BRANCH_LEQ", "BRANCH_LT", "LEAF"],
+            "nodes_truenodeids": [1, 2, 0],
+            "nodes_falsenodeids": [2, 1, 0],
+        },
+        "cycle",
+    ),
     ({"nodes_truenodeids": [9, 0, 0]}, "no child 9"),
     ({"nodes_falsenodeids": [-1, 0, 0]}, "no child -1"),
     ({"nodes_nodeids": [0, 1, 1]}, "same tree and number"),
@@ -177,6 +184,21 @@ def test_broken_trees(change: dict[str, list[Any]], what: str) -> None:
     with pytest.raises(IngotError, match=what) as caught:
         ingot.compile(model, jobs=1)
     assert caught.value.code == "bad-model" and "'ensemble'" in caught.value.where
+
+
+def test_shared_subtrees() -> None:
+    """A set of categories as a chain of tests with one branch, as converters write it."""
+    attrs = {
+        "nodes_treeids": [0] * 5, "nodes_nodeids": [0, 1, 2, 3, 4], "nodes_featureids": [0] * 5,
+        "nodes_values": [1.0, 4.0, 6.0, 0.0, 0.0], "nodes_modes": ["BRANCH_EQ"] * 3 + ["LEAF"] * 2,
+        "nodes_truenodeids": [3, 3, 3, 0, 0], "nodes_falsenodeids": [1, 2, 4, 0, 0],
+        "target_treeids": [0, 0], "target_nodeids": [3, 4], "target_ids": [0, 0],
+        "target_weights": [1.0, -1.0], "n_targets": 1,
+    }  # fmt: skip
+    executable = ingot.compile(model_of("TreeEnsembleRegressor", np.float32, 1, 1, attrs), jobs=1)
+    x = np.array([[0], [1], [4], [5], [6], [np.nan]], np.float32)
+    got = executable.run(None, {"x": x})[0][:, 0]
+    assert got.tolist() == [-1, 1, 1, -1, 1, -1]
 
 
 def test_a_feature_that_rows_do_not_have() -> None:

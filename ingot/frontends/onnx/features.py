@@ -1,5 +1,5 @@
 """ONNX converters that prepare features: Scaler, Normalizer, Imputer, Binarizer,
-ArrayFeatureExtractor, FeatureVectorizer.
+ArrayFeatureExtractor, FeatureVectorizer, and CDist of `com.microsoft`, which skl2onnx writes.
 
 In: nodes of `ai.onnx.ml`. Out: element-wise operators, reductions, gathers and concats. Called by
 walker.
@@ -124,3 +124,19 @@ def resized(ctx: Importer, node: OnnxNode, x: Value, columns: int) -> Value:
         "expand", [ctx.g.constant(np.zeros((1, 1), np.float32))], shape=(x.shape[0], columns - have)
     )
     return ctx.g.add("concat", [x, zeros], axis=1)
+
+
+@onnx_op("CDist", domain="com.microsoft")
+def pairwise_distances(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """The distance of every row of the one operand to every row of the other."""
+    a, b = ctx.value(node, 0), ctx.value(node, 1)
+    metric = node.attr("metric", "sqeuclidean")
+    if metric not in ("sqeuclidean", "euclidean"):
+        raise bad_model(node, f"metric {metric!r} is not one of sqeuclidean, euclidean")
+    if a.tensor.rank != 2 or b.tensor.rank != 2:
+        raise bad_model(node, f"operands {a.tensor} and {b.tensor} are not matrices")
+    rows, columns = a.shape[0], b.shape[0]
+    a = reshape(ctx, a, (rows, 1, a.shape[1]))
+    b = reshape(ctx, b, (1, columns, b.shape[1]))
+    squares = ctx.g.add("reduce_sum_square", [ctx.g.add("sub", [a, b])], axes=(2,), keepdims=False)
+    return [squares if metric == "sqeuclidean" else ctx.g.add("sqrt", [squares])]

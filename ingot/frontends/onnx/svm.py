@@ -5,7 +5,7 @@ probabilities `pairwise_coupling` (ops/coupling.py). Called by walker.
 
 A classifier of C classes has C(C-1)/2 decisions, one for each pair, as libsvm has them. A pair uses
 the coefficients of its two classes' vectors; all pairs together are one matmul, by a matrix with
-zeros for the vectors of other classes. So are the votes.
+zeros for the vectors of other classes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from ingot.graph.ir import Value
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 SURE = 1e-7  # the least probability of a pair's decision, as in libsvm
-MAX_CLASSES = 4096  # pairs of classes grow with the square
+MAX_CLASSES = 1024  # pairs of classes grow with the square
+MAX_COEFFICIENTS = 1 << 28  # of the matrix of vectors and pairs
 
 
 def kernel_values(
@@ -158,6 +159,8 @@ def pair_decisions(ctx: Importer, node: OnnxNode, counts: np.ndarray) -> Value:
         raise bad_model(node, what)
     vectors = as_vectors(node, floats_of(node, "support_vectors"), vectors_count)
     table = weights[: (classes - 1) * vectors_count].reshape(classes - 1, vectors_count)
+    if vectors_count * len(pairs) > MAX_COEFFICIENTS:
+        raise ctx.unsupported(node, f"{vectors_count} vectors and {len(pairs)} pairs of classes")
     stops = np.cumsum(counts)
     matrix = np.zeros((vectors_count, len(pairs)))
     for column, (i, j) in enumerate(pairs):
@@ -174,13 +177,15 @@ def most_votes(ctx: Importer, decisions: Value, classes: int) -> Value:
     if classes == 1:
         flat = reshape(ctx, ctx.g.add("reduce_sum", [decisions], axes=(1,), keepdims=False), (-1,))
         return cast(ctx, flat, dtypes.i64)
-    pairs = list(combinations(range(classes), 2))
-    first, second = (np.zeros((len(pairs), classes)) for _ in range(2))
-    for row, (i, j) in enumerate(pairs):
-        first[row, i] = second[row, j] = 1
-    is_first = ctx.g.add("gt", [decisions, scalar(ctx, 0.0, dtypes.f32)])
-    votes = ctx.g.add("matmul", [cast(ctx, is_first, dtypes.f32), constant(ctx, first - second)])
-    votes = ctx.g.add("add", [votes, constant(ctx, second.sum(axis=0))])
+    pairs = np.array(list(combinations(range(classes), 2)))
+    at, sign, rest = (np.zeros((classes, classes), np.int64) for _ in range(3))
+    for number, (i, j) in enumerate(pairs):
+        at[i, j] = at[j, i] = number
+        sign[i, j], sign[j, i], rest[j, i] = 1, -1, 1
+    won = cast(ctx, ctx.g.add("gt", [decisions, scalar(ctx, 0.0, dtypes.f32)]), dtypes.f32)
+    every = ctx.g.add("gather", [won, ctx.g.constant(at)], axis=1)
+    every = ctx.g.add("add", [ctx.g.add("mul", [every, constant(ctx, sign)]), constant(ctx, rest)])
+    votes = ctx.g.add("reduce_sum", [every], axes=(2,), keepdims=False)
     return ctx.g.add("argmax", [votes], axis=1, keepdims=False, select_last=False)
 
 

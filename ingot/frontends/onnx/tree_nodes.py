@@ -31,8 +31,15 @@ def numbers(node: OnnxNode, name: str) -> np.ndarray:
     if given and tensor is not None and tensor.size:
         raise bad_model(node, f"it has both {name} and {name}_as_tensor")
     if tensor is not None and tensor.size:
-        return np.asarray(tensor).reshape(-1)
+        return _of_numbers(node, f"{name}_as_tensor", tensor)
     return np.asarray(given or [], np.float32)
+
+
+def _of_numbers(node: OnnxNode, name: str, tensor: np.ndarray) -> np.ndarray:
+    array = np.asarray(tensor).reshape(-1)
+    if array.dtype.kind not in "fiu":
+        raise bad_model(node, f"attribute {name!r} is a tensor of {array.dtype}")
+    return array
 
 
 def ints(node: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
@@ -57,13 +64,19 @@ def forest_by_ids(node: OnnxNode, weights: str, targets: int) -> Forest:
     inner = test != LEAF
     yes, no = (np.zeros(n, np.int64) for _ in range(2))
     for side, name in ((yes, "nodes_truenodeids"), (no, "nodes_falsenodeids")):
-        side[inner] = ids.find(tree[inner], ints(node, name, n)[inner], "has no child")
+        side[inner] = ids.find(
+            tree[inner], ints(node, name, n)[inner], "a node of tree {tree} has no child {number}"
+        )
     missing = ints(node, "nodes_missing_value_tracks_true")
     if len(missing) not in (0, n):
         raise bad_model(node, f"nodes_missing_value_tracks_true has {len(missing)} entries")
     leaf_tree = ints(node, f"{weights}_treeids")
     count = len(leaf_tree)
-    leaf = ids.find(leaf_tree, ints(node, f"{weights}_nodeids", count), "with a weight is missing")
+    leaf = ids.find(
+        leaf_tree,
+        ints(node, f"{weights}_nodeids", count),
+        "node {number} of tree {tree} with a weight is missing",
+    )
     target, weight = ints(node, f"{weights}_ids", count), numbers(node, f"{weights}_weights")
     if len(weight) != count:
         raise bad_model(node, f"it has {len(weight)} weights for {count} leaves")
@@ -105,13 +118,7 @@ class _Ids:
         found = self.keys[at] == key if len(self.keys) else np.zeros(len(key), bool)
         if not found.all():
             bad = int(np.flatnonzero(~found)[0])
-            what = f"node {number[bad]} of tree {tree[bad]} {what}"
-            what = (
-                what
-                if "weight" in what
-                else f"a node of tree {tree[bad]} has no child {number[bad]}"
-            )
-            raise bad_model(self.node, what)
+            raise bad_model(self.node, what.format(number=number[bad], tree=tree[bad]))
         return self.order[at]
 
 
@@ -172,7 +179,7 @@ def _in_range(node: OnnxNode, index: np.ndarray, count: int, name: str) -> None:
 
 def _tensor(node: OnnxNode, name: str, count: int) -> np.ndarray:
     found: Any = node.attr(name)
-    array = np.asarray([] if found is None else found).reshape(-1)
+    array = _of_numbers(node, name, np.zeros(0, np.float32) if found is None else found)
     if len(array) != count:
         raise bad_model(node, f"attribute {name!r} has {len(array)} entries, not {count}")
     return array
@@ -181,7 +188,8 @@ def _tensor(node: OnnxNode, name: str, count: int) -> np.ndarray:
 def _sets(node: OnnxNode, members: np.ndarray) -> dict[int, np.ndarray]:
     """The values of each MEMBER node, in order; NaN ends a set."""
     given: Any = node.attr("membership_values")
-    values = np.asarray([] if given is None else given).reshape(-1)
+    none = np.zeros(0, np.float32)
+    values = _of_numbers(node, "membership_values", none if given is None else given)
     ends = np.flatnonzero(np.isnan(values.astype(np.float64)))
     if len(ends) < len(members):
         raise bad_model(node, f"membership_values has {len(ends)} sets for {len(members)} nodes")

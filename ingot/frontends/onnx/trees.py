@@ -31,7 +31,7 @@ from ingot.frontends.onnx.ml_scores import (
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tree_nodes import forest_by_ids, forest_by_index, ints, numbers
 from ingot.graph.ir import Value
-from ingot.ops.tree_tables import Forest, make_tables
+from ingot.ops.tree_tables import Forest, NotTrees, make_tables
 
 AGGREGATES = {"SUM": "add", "AVERAGE": "add", "MIN": "min", "MAX": "max"}
 AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")  # of TreeEnsemble, opset 5
@@ -43,7 +43,10 @@ def scores_of(ctx: Importer, node: OnnxNode, forest: Forest, aggregate: str) -> 
         raise bad_model(node, f"aggregate_function {aggregate!r}")
     given = rows_of(ctx, node)
     x = cast(ctx, given, dtypes.f64 if given.dtype is dtypes.f64 else dtypes.f32)
-    tables = make_tables(forest, x.dtype, AGGREGATES[aggregate])
+    try:
+        tables = make_tables(forest, x.dtype, AGGREGATES[aggregate])
+    except NotTrees as error:
+        raise ctx.unsupported(node, str(error)) from error
     operands = [None if a is None else ctx.g.constant(a) for a in tables.arrays]
     scores = ctx.g.add("tree_ensemble", [x, *operands], **tables.attrs)
     if aggregate == "AVERAGE":
