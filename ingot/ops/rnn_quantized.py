@@ -1,8 +1,8 @@
 """The LSTM whose activations are quantised when it runs, in operators.
 
 In: an LSTM's operands with 8-bit weights, and the scales and zero points of the weights. Out:
-nodes. Called by frontends/onnx/contrib/qmatmul.py. The inputs of all steps are quantised at once, by their
-common range; the hidden state is quantised in each step.
+nodes. Called by frontends/onnx/contrib/qmatmul.py. The inputs of all steps are quantised at once,
+by their common range; the hidden state is quantised in each step.
 """
 
 from __future__ import annotations

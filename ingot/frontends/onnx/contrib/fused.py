@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ingot.arith import expr as arith
-from ingot.frontends.common.elements import reshape, scalar, tidy
+from ingot.frontends.common.elements import Dims, reshape, scalar, tidy
 from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.contrib.checks import (
     MICROSOFT,
@@ -120,13 +120,26 @@ def conv_transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     pads = ctx.dims(node, 2) if has_pads else (arith.Const(0),) * (2 * rank)
     if len(pads) != 2 * rank:
         raise bad_model(node, f"{len(pads)} pads for {rank} spatial axes")
+    is_known = all(arith.as_int(p) is not None for p in pads)
     attrs: dict[str, Any] = {
-        "strides": tuple(node.attr("strides") or (1,) * rank), "pads": pads,
+        "strides": tuple(node.attr("strides") or (1,) * rank),
+        "pads": pads if is_known else (0,) * (2 * rank),
         "dilations": tuple(node.attr("dilations") or (1,) * rank),
         "output_padding": tuple(node.attr("output_padding") or (0,) * rank),
         "group": int_attr(node, "group", 1),
-    }  # fmt: skip
-    return [ctx.g.add("conv_transpose", [x, w] if bias is None else [x, w, bias], **attrs)]
+    }
+    y = ctx.g.add("conv_transpose", [x, w] if bias is None else [x, w, bias], **attrs)
+    return [y if is_known else cropped(ctx, y, pads)]
+
+
+def cropped(ctx: Importer, y: Value, pads: Dims) -> Value:
+    """y without its border: all begins, then all ends."""
+    rank = len(pads) // 2
+    sides = zip(y.shape[2:], pads[:rank], pads[rank:])
+    sizes = [tidy(ctx, arith.maximum(n - before - after, 0)) for n, before, after in sides]
+    starts = (0, 0, *pads[:rank])
+    steps = (1,) * (rank + 2)
+    return ctx.g.add("slice", [y], starts=starts, sizes=(*y.shape[:2], *sizes), steps=steps)
 
 
 # --- matmuls ------------------------------------------------------------------------------------

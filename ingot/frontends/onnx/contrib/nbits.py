@@ -19,6 +19,7 @@ from ingot.frontends.onnx.common import axis_of, bad_model
 from ingot.frontends.onnx.contrib.checks import MICROSOFT, count_attr, int_attr
 from ingot.frontends.onnx.contrib.rotary import last
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
+from ingot.graph.interp import run_node
 from ingot.graph.ir import Value
 
 # bitsandbytes' two sets of sixteen numbers, by quant_type: FP4, then the NF4 quantiles
@@ -65,22 +66,55 @@ def matmul_nbits(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     if int_attr(node, "weight_prepacked", 0):
         raise ctx.unsupported(node, "weights packed for a GPU's kernel")
     a, bias = ctx.value(node, 0), ctx.optional(node, 5)
-    depth, columns = count_attr(node, "K"), count_attr(node, "N")
-    block, bits = count_attr(node, "block_size"), bits_of(node)
-    blocks = -(-depth // block)
-    packed = reshape(ctx, ctx.value(node, 1), (columns, blocks, block * bits // 8))
-    whole = reshape(ctx, unpacked(ctx, packed, bits), (columns, blocks * block))
-    whole = last(ctx, whole, arith.Const(0), depth)
-    scale = reshape(ctx, ctx.value(node, 2), (columns, blocks))
-    zero = zero_points(ctx, node, columns, blocks, bits)
-    by_column = [per_column(ctx, node, v, columns, blocks) for v in (scale, zero)]
-    weights = dequantised(ctx, whole, by_column[0], by_column[1])
-    weights = cast(ctx, ctx.g.add("transpose", [weights], perm=(1, 0)), a.dtype)
+    start = len(ctx.g.nodes)
+    weights = folded(ctx, cast(ctx, nbits_weights(ctx, node), a.dtype), start)
     y = ctx.g.add("matmul", [a, weights])
     return [y if bias is None else ctx.g.add("add", [y, bias])]
 
 
+def folded(ctx: Importer, value: Value, start: int) -> Value:
+    """`value` as a constant, if all nodes from `start` on, which make it, read constants only. The
+    budget of constant folding does not apply: it would leave a large model to dequantise its
+    weights in every run. The result is at most sixteen times as large as the file's bytes."""
+    g = ctx.g
+    constants = {n.outputs[0].name: n.attr("value") for n in g.nodes if n.op == "constant"}
+    made: dict[str, np.ndarray] = {}
+    for node in g.nodes[start:]:
+        if node.op == "constant":
+            continue
+        inputs = [v for v in node.inputs if v is not None]
+        if any(v.name not in made and v.name not in constants for v in inputs):
+            return value
+        arrays = [
+            made[v.name] if v.name in made else g.store.get(constants[v.name]) for v in inputs
+        ]
+        (made[node.outputs[0].name],) = run_node(node, g.store, arrays, {})
+    g.nodes[start:] = [n for n in g.nodes[start:] if n.op == "constant"]
+    return g.constant(made[value.name])
+
+
+def nbits_weights(ctx: Importer, node: OnnxNode) -> Value:
+    """B dequantised, (K, N): each block of a column has its scale and zero point."""
+    depth, columns = count_attr(node, "K"), count_attr(node, "N")
+    block, bits = count_attr(node, "block_size"), bits_of(node)
+    blocks = -(-depth // block)
+    packed = reshape(ctx, ctx.value(node, 1), (columns, blocks, block * bits // 8))
+    scale = reshape(ctx, ctx.value(node, 2), (columns, blocks))
+    params = [scale, zero_points(ctx, node, columns, blocks, bits)]
+    whole, groups = unpacked(ctx, packed, bits), ctx.optional(node, 4)
+    if groups is None:
+        scale, zero = (reshape(ctx, v, (columns, blocks, 1)) for v in params)
+        real = reshape(ctx, dequantised(ctx, whole, scale, zero), (columns, blocks * block))
+        real = last(ctx, real, arith.Const(0), depth)
+    else:  # row k belongs to block g_idx[k]
+        flat = last(ctx, reshape(ctx, whole, (columns, blocks * block)), arith.Const(0), depth)
+        at = indices(ctx, groups)
+        real = dequantised(ctx, flat, *(ctx.g.add("gather", [v, at], axis=1) for v in params))
+    return ctx.g.add("transpose", [real], perm=(1, 0))
+
+
 def dequantised(ctx: Importer, x: Value, scale: Value, zero: Value) -> Value:
+    """(x - zero) · scale in f32"""
     wide = [cast(ctx, v, dtypes.f32) for v in (x, zero, scale)]
     return ctx.g.add("mul", [ctx.g.add("sub", wide[:2]), wide[2]])
 
@@ -99,18 +133,6 @@ def zero_points(ctx: Importer, node: OnnxNode, columns: int, blocks: int, bits: 
     return last(ctx, rows, arith.Const(0), blocks)
 
 
-def per_column(ctx: Importer, node: OnnxNode, x: Value, columns: int, blocks: int) -> Value:
-    """A block's value at each row of B: of block k // block_size, or of block g_idx[k]."""
-    groups = ctx.optional(node, 4)
-    if groups is not None:
-        return ctx.g.add("gather", [x, indices(ctx, groups)], axis=1)
-    block, depth = int_attr(node, "block_size"), int_attr(node, "K")
-    wide = ctx.g.add(
-        "expand", [reshape(ctx, x, (columns, blocks, 1))], shape=(columns, blocks, block)
-    )
-    return last(ctx, reshape(ctx, wide, (columns, blocks * block)), arith.Const(0), depth)
-
-
 @onnx_op("MatMulBnb4", domain=MICROSOFT)
 def matmul_bnb4(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """B is (N, K) in row-major order, two numbers in a byte, the high bits first; each is an index
@@ -126,9 +148,13 @@ def matmul_bnb4(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     table = ctx.g.constant(np.array(CODES[kind], np.float32))
     values = ctx.g.add("gather", [table, cast(ctx, codes, dtypes.i32)], axis=0)
     largest = cast(ctx, reshape(ctx, ctx.value(node, 2), (blocks, 1)), dtypes.f32)
-    wide = ctx.g.add("expand", [largest], shape=(blocks, block))
-    scale = last(ctx, reshape(ctx, wide, (blocks * block,)), arith.Const(0), count)
-    weights = reshape(ctx, ctx.g.add("mul", [values, scale]), (columns, depth))
+    if count % block == 0:
+        weights = ctx.g.add("mul", [reshape(ctx, values, (blocks, block)), largest])
+    else:  # the last block is shorter
+        wide = ctx.g.add("expand", [largest], shape=(blocks, block))
+        scale = last(ctx, reshape(ctx, wide, (blocks * block,)), arith.Const(0), count)
+        weights = ctx.g.add("mul", [values, scale])
+    weights = reshape(ctx, weights, (columns, depth))
     if int_attr(node, "transB", 1):
         weights = ctx.g.add("transpose", [weights], perm=(1, 0))
     return [ctx.g.add("matmul", [a, cast(ctx, weights, a.dtype)])]
