@@ -33,6 +33,7 @@ LARGEST_GEMM = 64  # length of the transforms that a factor is made by (measured
 # A pass over a row (twiddle factors, transposes) costs about this many multiplications of a GEMM
 # for each element (measured on AVX2: 1.2 ns for an element, 47 multiplications a ns).
 PASS_COST = 40
+TABLE_LIMIT = 1 << 22  # the longest row with tables of twiddle factors; they take 64 MB in f64
 DIRECT_LIMIT = 2048  # the longest row with a matrix of its own: 32 MB of f32
 
 
@@ -48,9 +49,9 @@ def transform(
     ctx: HasBuilder, x: Value, length: arith.Expr, inverse: bool, onesided: bool
 ) -> Value:
     """The transform of x[…, n, 1 or 2] along axis -2, as the operator `dft` defines it; that
-    operator itself where the length is known only when running."""
+    operator itself where the length is known only when running, or very large."""
     size = arith.as_int(tidy(ctx, length))
-    if not size or size < 0:
+    if not size or size < 0 or size > TABLE_LIMIT:
         return ctx.g.add("dft", [x], length=length, inverse=inverse, onesided=onesided)
     lead, parts, dtype = x.shape[:-2], arith.as_int(x.shape[-1]), x.dtype
     of_half = inverse and onesided
