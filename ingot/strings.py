@@ -9,10 +9,29 @@ what pads a tensor of numbers with zeros pads one of strings with empty ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
 from ingot import dtypes
+
+_current: ContextVar[StringTable] = ContextVar("strings")
+
+
+def current() -> StringTable:
+    """The table of the graph that an interpreter runs now; a new one outside of any."""
+    return _current.get(None) or StringTable()
+
+
+@contextmanager
+def using(table: StringTable) -> Iterator[None]:
+    """What the references of operators take for the table of strings."""
+    token = _current.set(table)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 class StringTable:

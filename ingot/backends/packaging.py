@@ -22,7 +22,9 @@ from ingot.program.bounds import checked_per_call
 from ingot.program.tables import Tables, scratch_bytes, tables
 from ingot.runtime.package import (
     ArenaSpec,
+    Bundle,
     Growth,
+    HostStep,
     LaunchInfo,
     Module,
     Package,
@@ -75,7 +77,13 @@ def package(
         offsets=program.offsets,
         report=over_iterations(program, rows),
         growth=_growth(program.growth),
+        map_inputs=tuple(sorted(n for n in store.map_inputs if f"{n}.keys" in program.inputs)),
+        map_outputs=tuple(
+            (n, v) for n, v in store.map_outputs.items() if n in program.output_names
+        ),
+        host_steps=tuple(_host_step(program, s) for s in table.host_steps),
         strings=tuple(store.strings) if any(b.dtype.is_string for b in program.buffers) else (),
+        bundles=tuple(Bundle(b.name, b.kinds, b.values) for b in program.bundles),
     )
 
 
@@ -140,9 +148,18 @@ def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
     return blob
 
 
-def _launch(program: ir.Program, s: ir.Launch | ir.Bind) -> LaunchInfo:
+def _host_step(program: ir.Program, s: ir.HostStep) -> HostStep:
+    types = {b.name: (b.dtype.name, len(b.shape)) for b in program.buffers}
+    inputs = tuple(None if name is None else types[name] for name in s.args)
+    outputs = tuple(types[name] for name in s.results)
+    return HostStep(s.name, s.attrs, inputs, outputs, s.keeps, s.takes, s.sizes)
+
+
+def _launch(program: ir.Program, s: ir.Launch | ir.HostStep | ir.Bind) -> LaunchInfo:
     if isinstance(s, ir.Bind):
         return LaunchInfo(f"size {s.symbol}", s.origin, (), is_kernel=False)
+    if isinstance(s, ir.HostStep):
+        return LaunchInfo(s.name, s.origin, ())
     return LaunchInfo(s.kernel, s.origin, reasons(program.kernel_map[s.kernel]))
 
 

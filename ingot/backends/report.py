@@ -46,8 +46,32 @@ def report(
     program: program_ir.Program, summaries: Mapping[str, KernelSummary]
 ) -> tuple[LaunchRow, ...]:
     """A row for each launch, in program order."""
-    launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
-    return tuple(_row(program, s, summaries[s.kernel]) for s in launches)
+    return tuple(
+        _row(program, s, summaries[s.kernel])
+        if isinstance(s, program_ir.Launch)
+        else _host_row(program, s)
+        for s in _reported(program)
+    )
+
+
+def _reported(program: program_ir.Program) -> list[program_ir.Launch | program_ir.HostStep]:
+    """The statements that have a row."""
+    kinds = program_ir.Launch | program_ir.HostStep
+    return [s for s in tables(program).launches if isinstance(s, kinds)]
+
+
+def _host_row(program: program_ir.Program, s: program_ir.HostStep) -> LaunchRow:
+    sizes = [program.buffer_map[name].size_bytes for name in s.buffers]
+    return LaunchRow(
+        kernel=s.name,
+        origin=s.origin,
+        family="host step",
+        parallel_extent=arith.Const(1),
+        lanes=1,
+        flops=arith.Const(0),
+        arg_bytes=reduce(arith.add, sizes, arith.wrap(0)),
+        why_serial="it is a step of the host, in Python",
+    )
 
 
 def _row(program: program_ir.Program, s: program_ir.Launch, summary: KernelSummary) -> LaunchRow:
@@ -89,8 +113,8 @@ def over_iterations(
     """The rows with the work of all iterations of the loops around a launch, as a profile has their
     time; of one iteration where their number depends on data."""
     counts = dict(_iterations(program.body, arith.Const(1)))
-    launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
-    return tuple(_repeated(row, counts[id(s)]) for s, row in zip(launches, rows))
+    pairs = zip(_reported(program), rows)
+    return tuple(_repeated(row, counts[id(s)]) for s, row in pairs)
 
 
 def _repeated(row: LaunchRow, count: arith.Expr) -> LaunchRow:
@@ -103,7 +127,7 @@ def _repeated(row: LaunchRow, count: arith.Expr) -> LaunchRow:
 @segmented
 def _iterations(s: program_ir.Stmt, around: arith.Expr) -> list[tuple[int, arith.Expr]]:
     """Each launch, by identity, with how often a run launches it."""
-    if isinstance(s, program_ir.Launch):
+    if isinstance(s, program_ir.Launch | program_ir.HostStep):
         return [(id(s), around)]
     if isinstance(s, program_ir.Loop) and s.count is not None:
         around = around * s.count
@@ -115,10 +139,11 @@ def work_ns(
 ) -> arith.Expr | None:
     """Estimated single-thread time of all launches; None if one of them cannot be estimated. Of the
     variants of a kernel, a run launches the one that takes the least."""
-    launches = (s for s in tables(program).launches if isinstance(s, program_ir.Launch))
     times: dict[int, arith.Expr] = {}
-    for s, row in zip(launches, rows):
-        steps = launch_work(program.kernel_map[s.kernel], program.buffer_map, s).steps
+    for s, row in zip(_reported(program), rows):
+        steps: arith.Expr = arith.Const(0)
+        if isinstance(s, program_ir.Launch):
+            steps = launch_work(program.kernel_map[s.kernel], program.buffer_map, s).steps
         time = total_ns([LaunchWork(row.flops, row.arg_bytes, steps)], machine)
         if time is None:
             return None

@@ -226,7 +226,10 @@ class _Entry:
                 self.append(s)
             case ir.Assign():
                 self.assign(s)
-            case ir.Par() | ir.HostStep():
+            case ir.HostStep(name=name):
+                what = f"the C printer has no host step {name!r}: it runs in Python"
+                raise IngotError("codegen-failed", what, where=s.origin, hint='use target="cpu"')
+            case ir.Par():
                 raise unprintable(f"{type(s).__name__} statement", self.program.name)
             case _:
                 assert_never(s)  # type: ignore[arg-type]

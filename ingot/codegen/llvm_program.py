@@ -26,6 +26,7 @@ from ingot.support.abi import (
     DYNAMIC,
     DYNAMIC_BYTES,
     ERROR,
+    HOST_FAILED,
     NO_MEMORY,
     PROFILE,
     PROFILE_BYTES,
@@ -65,6 +66,7 @@ class _Entry:
         self.fields: dict[str, str] = {}
         self.offsets: dict[str, str] = {}
         self.numbers = {id(s): n for n, s in enumerate(self.tables.launches)}
+        self.host_numbers = {id(s): n for n, s in enumerate(self.tables.host_steps)}
         self.begun = self.fn.alloca("i64", 1, 8)  # launches begun so far
         self.wanted = self.fn.alloca("i64", 1, 8)  # chunks of those launches, over all threads
         self.chunk = self.fn.alloca(STATE, 1, 8)
@@ -207,7 +209,9 @@ class _Entry:
                 self.on_first_thread(lambda: self.append(dst, src))
             case ir.Assign(dst=dst, src=src):
                 self.on_first_thread(lambda: self.assign(dst, src))
-            case ir.Par() | ir.HostStep():
+            case ir.HostStep():
+                self.on_first_thread(lambda: self.host_step(s))
+            case ir.Par():
                 raise IngotError(
                     "codegen-failed", f"the CPU entry has no {type(s).__name__} statement yet"
                 )
@@ -440,6 +444,23 @@ class _Entry:
             self.fail_if(self.fn.op(f"icmp eq ptr {got}, null"), self.latest, NO_MEMORY)
 
         self.on_first_thread(allocate)
+
+    def host_step(self, s: ir.HostStep) -> None:
+        """Call the host with a table of the buffers: for each its address and sizes."""
+        fn, words = self.fn, []
+        for name in s.buffers:
+            words.append(fn.op(f"ptrtoint ptr {self.pointer(name)} to i64"))
+            words += [self.index.index(size) for size in self.buffers[name].shape]
+        table = fn.alloca("i64", max(1, len(words)), 8)
+        for i, word in enumerate(words):
+            place = fn.op(f"getelementptr i64, ptr {table}, i64 {i}")
+            fn.do(f"store i64 {word}, ptr {place}, align 8")
+        service, self.latest = self.service("host"), self.numbers[id(s)]
+        self.fail_if(fn.op(f"icmp eq ptr {service}, null"), self.latest, HOST_FAILED)
+        number = self.host_numbers[id(s)]
+        with self.counted("busy"):
+            code = fn.op(f"call i32 {service}(i64 {number}, ptr {table})")
+        self.fail_if(fn.op(f"icmp ne i32 {code}, 0"), self.latest, HOST_FAILED)
 
     def append(self, dst: str, src: str) -> None:
         fn, row = self.fn, self.index.index(self.buffers[src].size_bytes)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot import dtypes
+from ingot import dtypes, strings
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.opdef import lookup
@@ -51,7 +51,7 @@ def run_node(
         return [values[v.name] for v in graph.outputs]
 
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), strings.using(store.strings):
             outputs = lookup(node.op).evaluate(inputs, attrs, run_subgraph)
     except IngotError as error:
         if error.where:

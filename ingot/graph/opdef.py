@@ -75,6 +75,7 @@ class OpDef:
     channels_last: bool = False  # prefers channels-last layout for (batch, channels, *space)
     infers_layouts: bool = False  # `infer` gives exact types, layouts included
     python_reference: bool = False  # loops over elements in Python instead of calling numpy
+    is_host_step: bool = False  # done by the host: runtime/host_steps.py has it, by this name
     takes_strings: bool = False  # moves or compares elements, so that these may be strings
     family: str = "by_structure"  # schedule rule of the groups that it anchors
     cheap: bool = False  # cheaper to recompute than to store (transposes, casts, adds)

@@ -30,7 +30,7 @@ from ingot.support.errors import IngotError
 _PIECE_BYTES = 32 << 20  # hashed or copied at a time (heuristic)
 _HASH_THREADS = 4  # threads that hash constants (heuristic)
 _TRANSPOSE_TILE = 512  # rows and columns of a tile in a transposing copy (heuristic)
-_STRINGS = "strings"  # the key of the table of strings in an .npz
+_STRINGS = "strings"  # the key of strings and maps in an .npz
 _LARGE_BYTES = 1 << 20  # from here on a derived constant is lazy and not hashed (heuristic)
 
 
@@ -64,6 +64,10 @@ class ConstantStore:
         self.drops_unused = drops_unused
         self._arrays: dict[str, np.ndarray | LazyConstant] = {}
         self.strings = StringTable()
+        # what the border of a call makes of maps: inputs that are two vectors, `name.keys` and
+        # `name.values`, and outputs whose columns have these labels, a map for each row
+        self.map_inputs: set[str] = set()
+        self.map_outputs: dict[str, tuple[str | int, ...]] = {}
         self.files: set[str] = set()  # external data files that constants were read from
 
     def add(self, array: np.ndarray) -> ConstRef:
@@ -141,12 +145,15 @@ class ConstantStore:
             f"{digest}:{dtypes.from_numpy(a.dtype).name}": a.view(_storage(a.dtype))
             for digest, a in arrays.items()
         }
-        raw[_STRINGS] = np.frombuffer(json.dumps(list(self.strings)).encode(), np.uint8)
+        about = [list(self.strings), sorted(self.map_inputs), self.map_outputs]
+        raw[_STRINGS] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         np.savez(path, **raw)  # type: ignore[arg-type]
 
     def load(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as data:
-            self.strings = StringTable(texts=json.loads(data[_STRINGS].tobytes())[1:])
+            texts, maps, outputs = json.loads(data[_STRINGS].tobytes())
+            self.strings, self.map_inputs = StringTable(texts=texts[1:]), set(maps)
+            self.map_outputs = {name: tuple(labels) for name, labels in outputs.items()}
             for key in data.files:
                 if key == _STRINGS:
                     continue

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import gcd
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.ir import ConstRef, Graph, Node, Value
 from ingot.graph.layouts import pack_into, packed_shape, physical_shape
+from ingot.graph.opdef import defn
 from ingot.graph.store import ConstantStore, LazyConstant
 from ingot.graph.types import Symbol, tensor
 from ingot.graph.verify import bound_symbols
@@ -161,6 +163,8 @@ class Lowering:
                 handler(self, node)
             elif name in self.buffer_of or node.op == "constant":
                 continue
+            elif defn(node).is_host_step:
+                self.host_step(node, wanted)
             elif is_view(node):
                 source = next(v for v in node.inputs if v is not None)
                 self.buffer_of[name] = self.buffer_of[source.name]
@@ -252,6 +256,34 @@ class Lowering:
                 self.output_of[name] = base.name
         self.buffer_of[value.name] = self.buffer_of[base.name]
 
+    def host_step(self, node: Node, wanted: dict[str, ir.Storage]) -> None:
+        """A step of the host; if its sizes depend on data, a first part computes these."""
+        args = tuple(None if v is None else self.buffer_of[v.name] for v in node.inputs)
+        names = bound_symbols(node)
+        attrs = tuple((n, _literal(a)) for n, a in node.attrs if n != "symbols")
+        kept = ""
+        if names:
+            kept = self.fresh(f"{node.outputs[0].name}_sizes", self.buffers)
+            shape = (arith.Const(len(names)),)
+            self.buffers[kept] = ir.Buffer(kept, dtypes.i64, shape, ir.Storage.TEMP)
+            places = {
+                dim.name: (i, axis)
+                for i, value in enumerate(node.outputs)
+                for axis, dim in enumerate(value.shape)
+                if isinstance(dim, arith.Var)
+            }
+            sizes = tuple(places[name] for name in names)
+            self.stmts.append(
+                ir.HostStep(node.op, args, (kept,), attrs, kept, "", sizes, node.origin)
+            )
+            binds = (ir.Bind(s, kept, i, origin=node.origin) for i, s in enumerate(names))
+            self.stmts.extend(binds)
+            args = ()
+        for value in node.outputs:
+            self.allocate(value, wanted)
+        results = tuple(self.buffer_of[value.name] for value in node.outputs)
+        self.stmts.append(ir.HostStep(node.op, args, results, attrs, "", kept, origin=node.origin))
+
     def bind_symbols(self, node: Node) -> None:
         """Launch the kernel that computes a node's data-dependent sizes, then bind the symbols."""
         names = node.attr("symbols")
@@ -302,6 +334,13 @@ def wider(a: Symbol, b: Symbol) -> Symbol:
     """The union of two symbols' ranges: both branches of an `if` may bind one symbol."""
     high = None if a.high is None or b.high is None else max(a.high, b.high)
     return replace(a, low=min(a.low, b.low), high=high, divisor=gcd(a.divisor, b.divisor))
+
+
+def _literal(value: Any) -> Any:
+    """An attribute as the program's text can have it: an element type is its name."""
+    if isinstance(value, tuple):
+        return tuple(map(_literal, value))
+    return value.name if isinstance(value, dtypes.DType) else value
 
 
 Handler = Callable[[Lowering, Node], None]

@@ -4,7 +4,8 @@ In: a tensor. Out: its values as `to`, or its bits as `to`. Called by ops/__init
 
 Float to integer truncates towards zero and saturates (NaN gives 0), or wraps if `mode` is "wrap";
 integer to integer wraps; anything to bool is `!= 0`; float to float rounds to nearest even, and
-float8 and narrower saturate instead of overflowing unless `mode` is "wrap".
+float8 and narrower saturate instead of overflowing unless `mode` is "wrap". f8e8m0fnu, the powers
+of two, rounds as `round` says; what is out of its range, zero too, saturates or gives NaN.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
 from ingot.graph.types import TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
-from ingot.loops.ir import Buffer
+from ingot.loops.ir import Buffer, Expr
 from ingot.ops import common
 
 MODES = ("saturate", "wrap")
+POWERS = dtypes.of("f8e8m0fnu")
+ROUNDS = ("nearest", "up", "down")  # nearest: ties up
+LEAST, MOST = 2.0**-127, 2.0**127  # of f8e8m0fnu
+FRACTION = (1 << 52) - 1  # the bits of an f64 below its exponent
 
 
 @register
@@ -40,10 +45,15 @@ class Cast(OpDef):
             raise type_error(self.name, f"attribute to={attrs.get('to')!r} is not an element type")
         if attrs.get("mode", "saturate") not in MODES:
             raise type_error(self.name, f"attribute mode={attrs['mode']!r} is not one of {MODES}")
+        if attrs.get("round", "nearest") not in ROUNDS:
+            raise type_error(self.name, f"attribute round={attrs['round']!r} is not of {ROUNDS}")
         return [TensorType(attrs["to"], x.shape)]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        return [cast_array(np.asarray(inputs[0]), attrs["to"], attrs.get("mode", "saturate"))]
+        x, mode = np.asarray(inputs[0]), attrs.get("mode", "saturate")
+        if attrs["to"] is POWERS and x.dtype != POWERS.numpy:
+            return [power_array(x.astype(np.float64), mode, attrs.get("round", "nearest"))]
+        return [cast_array(x, attrs["to"], mode)]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
@@ -53,7 +63,12 @@ class Cast(OpDef):
         to, mode = outputs[0].dtype, attrs.get("mode", "saturate")
 
         def formula(*point):
-            return x[point] if x.dtype is to else ir.Cast(x[point], to, mode)
+            if x.dtype is to:
+                return x[point]
+            if to is POWERS:
+                wide = power_value(ir.Cast(x[point], dtypes.f64), mode, attrs.get("round"))
+                return ir.Cast(wide, to, mode)
+            return ir.Cast(x[point], to, mode)
 
         return [b.compute("cast", outputs[0].shape, formula)]
 
@@ -72,6 +87,7 @@ class Cast(OpDef):
             found += [Sample((every,), {"to": to}) for to in targets]
         found.append(Sample((np.array([1.5, -2.5, 300.0, -129.0], np.float32),),
                             {"to": dtypes.i8, "mode": "wrap"}))  # fmt: skip
+        found += _power_samples()
         found.append(Sample((common.scalar(-3.99),), {"to": dtypes.i32}))
         found.append(Sample((common.floats(0, 2),), {"to": dtypes.i64}))
         return found
@@ -160,3 +176,41 @@ class Bitcast(OpDef):
 
 def _as_bits(value: ir.Expr, to: DType) -> ir.Expr:
     return value if value.dtype is to else ir.Bitcast(value, to)
+
+
+# --- powers of two --------------------------------------------------------------------------------
+
+
+def power_value(x: Expr, mode: str, rounding: str | None) -> Expr:
+    """An f64 as a power of two in f8e8m0fnu's range, or NaN."""
+    added = {"up": FRACTION, "down": 0}.get(rounding or "nearest", (FRACTION + 1) >> 1)
+    bits = ir.Bitcast(x, dtypes.u64) + added
+    power: Expr = ir.Bitcast(bits & (((1 << 63) - 1) ^ FRACTION), dtypes.f64)
+    least, most, nan = (ir.Lit(v, dtypes.f64) for v in (LEAST, MOST, float("nan")))
+    is_small, is_large = ir.Compare("lt", power, least), ir.Compare("gt", power, most)
+    is_small = is_small | ir.Compare("le", x, ir.Lit(0.0, dtypes.f64))
+    if mode == "saturate":
+        power = ir.Select(is_small, least, ir.Select(is_large, most, power))
+        return ir.Select(ir.Unary("isnan", x), nan, power)
+    return ir.Select(is_small | is_large | ir.Unary("isnan", x), nan, power)
+
+
+def power_array(x: np.ndarray, mode: str, rounding: str) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        fraction, exponent = np.frexp(x)  # x = fraction · 2^exponent, 0.5 <= fraction < 1
+        down = exponent - 1
+        up = down + {"up": fraction > 0.5, "down": 0, "nearest": fraction >= 0.75}[rounding]
+        power = np.where(np.isinf(x), x, np.ldexp(1.0, np.clip(up, -1000, 1000)))
+        power = np.where(x > 0, power, 0.0)
+        is_out = (power < LEAST) | (power > MOST)
+        if mode == "saturate":
+            power, is_out = np.clip(power, LEAST, MOST), np.zeros_like(is_out)
+        return np.where(is_out | np.isnan(x), np.nan, power).astype(np.float32).astype(POWERS.numpy)
+
+
+def _power_samples() -> list[Sample]:
+    edge = [0.0, -1.0, np.nan, np.inf, 2.0**-127, 1.2 * 2**-127, 2.0**-140, 1.0, 1.2, 1.5, 1.8]
+    edge += [3e38, 2.0**127, 0.124, 6.0]
+    given = [{"to": POWERS, "mode": mode, "round": r} for mode in MODES for r in ROUNDS]
+    found = [Sample((np.array([*edge, 1e-300, 1e300]),), attrs) for attrs in given]
+    return [*found, Sample((np.array(edge, np.float32),), given[1])]

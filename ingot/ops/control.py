@@ -188,7 +188,8 @@ class Loop(OpDef):
             raise type_error(self.name, "the body must return a condition and its carried values")
         state, scans = body.outputs[1 : 1 + carried], body.outputs[1 + carried :]
         for before, after in zip(body.inputs[2:], state):
-            if not types_agree(before.type, self.on_entry(before, after.type, growing), {}):
+            returned = self.on_entry(before, after.type, growing)
+            if returned is None or not types_agree(before.type, returned, {}):
                 raise type_error(
                     self.name,
                     f"carried value {before.name!r} has type {before.type} on entry and "

@@ -83,6 +83,14 @@ class Recurrent(OpDef):
     ) -> list[Value]:
         raise NotImplementedError(self.name)
 
+    def input_product(self, g: GraphBuilder, x: Value, w: Value) -> Value:
+        """x·w for all steps, w transposed."""
+        return g.add("matmul", [x, w])
+
+    def recurrent_product(self, g: GraphBuilder, h: Value, weights: Weights) -> Value:
+        """h·r in one step, r transposed."""
+        return g.add("matmul", [h, weights["r"]])
+
     # types
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
@@ -254,7 +262,7 @@ class Recurrent(OpDef):
         w, r, bias, peephole = params
         assert w is not None and r is not None
         x = reverse(g, x, lens) if backwards else x
-        inner = g.add("matmul", [x, g.add("transpose", [w], perm=(1, 0))])
+        inner = self.input_product(g, x, g.add("transpose", [w], perm=(1, 0)))
         if bias is not None:
             inner = g.add("add", [inner, self.input_bias(g, bias, r.shape[1], attrs)])
         weights = self.weights(g, r, bias, peephole, attrs)
@@ -464,7 +472,7 @@ class Lstm(Recurrent):
 
     def step(self, g, x, state, weights, gates, attrs):
         (h, c), (f, act, out) = state, gates
-        total = g.add("add", [x, g.add("matmul", [h, weights["r"]])])
+        total = g.add("add", [x, self.recurrent_product(g, h, weights)])
         xi, xo, xf, xc = split(g, total, h.shape[1], 4)
 
         def with_peephole(gate: Value, name: str, cell: Value) -> Value:

@@ -3,6 +3,9 @@
 In: a float tensor and `axis`. Out: the same shape. A row of only -inf gives NaN, as in numpy and
 ONNX Runtime. Both are composite operators: one row reduction where the target keeps them (a row
 stays in cache), otherwise reductions and element-wise operators. Called through the operator table.
+
+Softmax of f16 rounds x - max, its exponential and their sum to f16, as the function body in ONNX
+does: it agrees with that bit for bit. bf16 has too few bits for this and is computed in f32.
 """
 
 from __future__ import annotations
@@ -52,12 +55,18 @@ class RowSoftmax(OpDef):
         (x,) = tensor_types(self.name, inputs, 1)
         return attrs if normalize_axis(self.name, attrs.get("axis", -1), x.rank) > 0 else None
 
+    rounds_f16 = False  # round every intermediate value of f16, as ONNX's function body does
+
     def row_term(self, total: Expr) -> Expr:
         """A function of the row's sum of exp(x - max), computed once for each row."""
         raise NotImplementedError(self.name)
 
     def result(self, shifted: Expr, power: Expr, row_term: Expr) -> Expr:
         """The output, from x - max, exp(x - max) and the row's term."""
+        raise NotImplementedError(self.name)
+
+    def rounded(self, power: Expr, total: Expr) -> Expr:
+        """The output in f16, where all is rounded."""
         raise NotImplementedError(self.name)
 
     def compute(
@@ -74,10 +83,21 @@ class RowSoftmax(OpDef):
         def source(point: Sequence[arith.Expr]) -> tuple[arith.Expr, ...]:
             return full_point(point[:-1], point[-1:], (axis,), False)
 
+        is_rounded = self.rounds_f16 and x.dtype is dtypes.f16
+
+        def rounded(e: Expr) -> Expr:
+            return widen(narrow(e, x.dtype)) if is_rounded else e
+
+        def power_of(*point: arith.Expr) -> Expr:
+            return rounded(ir.Math("exp", (rounded(widen(x[point]) - top[row(point)]),)))
+
         top = b.reduce("top", rows, over, "max", lambda *p: widen(x[source(p)]))
-        power = b.compute("power", x.shape, lambda *p: ir.Math("exp", (widen(x[p]) - top[row(p)],)))
+        power = b.compute("power", x.shape, power_of)
         total = b.reduce("total", rows, over, "add", lambda *p: power[source(p)])
 
+        if is_rounded:
+            sums = b.compute("row_term", rows, lambda *p: rounded(total[p]))
+            return [b.compute("out", x.shape, lambda *p: self.rounded(power[p], sums[row(p)]))]
         row_term = b.compute("row_term", rows, lambda *p: self.row_term(total[p]))
 
         def value(*point: arith.Expr) -> Expr:
@@ -102,9 +122,13 @@ class RowSoftmax(OpDef):
         ]
 
 
-def _shift(g: GraphBuilder, x: Value, axis: int) -> tuple[Value, Value, Value]:
-    """x - max, its exponential, and the row's sum of exponentials; narrow floats as f32."""
-    wide = g.add("cast", [x], to=dtypes.f32, mode="saturate") if is_narrow(x.dtype) else x
+def _shift(
+    g: GraphBuilder, x: Value, axis: int, is_rounded: bool = False
+) -> tuple[Value, Value, Value]:
+    """x - max, its exponential, and the row's sum of exponentials; narrow floats as f32, unless
+    each is rounded."""
+    is_widened = is_narrow(x.dtype) and not is_rounded
+    wide = g.add("cast", [x], to=dtypes.f32, mode="saturate") if is_widened else x
     shifted = g.add("sub", [wide, g.add("reduce_max", [wide], axes=(axis,), keepdims=True)])
     power = g.add("exp", [shifted])
     return shifted, power, g.add("reduce_sum", [power], axes=(axis,), keepdims=True)
@@ -121,11 +145,12 @@ class Softmax(RowSoftmax):
     """exp(x - max) / Σ exp(x - max)"""
 
     name = "softmax"
+    rounds_f16 = True
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
         x, axis = inputs[0], attrs.get("axis", -1)
         assert x is not None
-        wide = widen_array(x)
+        wide = x if x.dtype == np.float16 else widen_array(x)  # numpy rounds every step of f16
         with np.errstate(all="ignore"):
             power = np.exp(wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf))
             return [(power / np.sum(power, axis=axis, keepdims=True)).astype(x.dtype)]
@@ -136,6 +161,9 @@ class Softmax(RowSoftmax):
     def result(self, shifted: Expr, power: Expr, row_term: Expr) -> Expr:
         return power * row_term
 
+    def rounded(self, power: Expr, total: Expr) -> Expr:
+        return narrow(power / total, dtypes.f16)
+
     def decompose(
         self,
         g: GraphBuilder,
@@ -145,7 +173,7 @@ class Softmax(RowSoftmax):
     ) -> list[Value]:
         x = inputs[0]
         assert x is not None
-        _, power, total = _shift(g, x, attrs.get("axis", -1))
+        _, power, total = _shift(g, x, attrs.get("axis", -1), is_rounded=x.dtype is dtypes.f16)
         return _narrowed(g, g.add("div", [power, total]), x)
 
 

@@ -128,24 +128,27 @@ class Merge:
         return let(self.b, middle, lambda m: let(self.b, end, lambda e: merge(m, e)))
 
     def _take(self, target: arith.Expr, middle: Expr, end: Expr) -> Stmt:
-        """The row at `target` is the next of the left run, unless that of the right is less."""
+        """The row at `target` is the next of the left run, unless that of the right is less. Which
+        of the two is no branch: it would be mispredicted half of the time."""
         left, right = self.left, self.right
         has_left = ir.Compare("lt", left.value, middle)
         has_right = ir.Compare("lt", right.value, end)
         plane = self.plane.index
         other = ir.index_of(number(1) - self.plane.value)
 
-        def pick(source: Scalar) -> Stmt:
-            move = ir.Store(self.order, (other, target), self.order[plane, source.index])
-            return ir.seq(move, source.set(source.value + number(1)))
+        def move(is_right: Expr) -> Stmt:
+            source = ir.index_of(ir.Select(is_right, right.value, left.value))
+            step = ir.Cast(is_right, dtypes.i64)
+            return ir.seq(
+                ir.Store(self.order, (other, target), self.order[plane, source]),
+                right.set(right.value + step),
+                left.set(left.value + (number(1) - step)),
+            )
 
         decide = self._compare(self.order[plane, right.index], self.order[plane, left.index])
-        is_less = ir.Compare("lt", self.sign.value, number(0))
-        chosen = ir.If(is_less, pick(right), pick(left))
-        both = ir.If(
-            has_left & has_right, decide, self.sign.set(ir.Select(has_left, number(0), number(-1)))
-        )
-        return ir.seq(both, chosen)
+        only = self.sign.set(ir.Select(has_left, number(0), number(-1)))
+        is_right = ir.Compare("lt", self.sign.value, number(0))
+        return ir.seq(ir.If(has_left & has_right, decide, only), let(self.b, is_right, move))
 
     def _compare(self, a: Expr, c: Expr) -> Stmt:
         """sign := -1, 0 or 1, as row a is less than row c, equal or greater."""
@@ -156,6 +159,8 @@ class Merge:
             return ir.seq(self._sign_of(*keys), column.set(column.value + number(1)))
 
         def rows(one: Expr, other: Expr) -> Stmt:
+            if arith.is_const(self.x.shape[1], 1):
+                return ir.seq(column.set(0), step(one, other))
             is_open = ir.Compare("eq", sign.value, number(0))
             more = ir.Compare("lt", column.value, width) & is_open
             return ir.seq(sign.set(0), column.set(0), ir.While(more, step(one, other)))

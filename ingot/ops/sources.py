@@ -23,6 +23,7 @@ from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import AxisKind, Buffer, Expr, Stmt
 from ingot.ops import common
+from ingot.ops.reduce import guard_empty
 from ingot.support.errors import IngotError
 
 
@@ -232,6 +233,9 @@ def float_count(start: Expr, limit: Expr, delta: Expr) -> Expr:
     return ir.Cast(ir.Unary("ceil", wide), dtypes.i64)
 
 
+BRANCH_FREE_AXES = 2  # up to so many stores for each element cost less than mispredicted branches
+
+
 @register
 class NonZero(OpDef):
     """The indices of the nonzero elements in row-major order, one column each: i64[rank, n]."""
@@ -247,33 +251,35 @@ class NonZero(OpDef):
         return [points.T.astype(np.int64).copy(order="C")]
 
     def bind(self, b: Build, inputs: Sequence[Buffer | None], attrs: Attrs) -> Buffer:
-        """The count of nonzero elements. It is initialised by its own stage, as x may be empty."""
+        """The count of nonzero elements."""
         (x,) = inputs
         assert x is not None
-        count = b.compute("count", (1,), lambda _: ir.Lit(0, dtypes.i64))
-        first = (arith.Const(0),)
-
-        def body(*point: arith.Expr) -> Stmt:
-            return ir.Store(count, first, count[0] + ir.Cast(is_nonzero(x[point]), dtypes.i64))
-
-        common.stage(b, "count", x.shape, body, AxisKind.ORDERED)
-        return count
+        is_one = lambda _, *point: ir.Cast(is_nonzero(x[point]), dtypes.i64)  # noqa: E731
+        count = b.reduce("count", (1,), x.shape, "add", is_one)
+        return guard_empty(b, count, x.shape, ir.Lit(0, dtypes.i64))
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
     ) -> list[Buffer]:
+        """Every element is stored in the next column, which a nonzero one keeps: no branch depends
+        on the data until all columns are taken. With many axes to store, the branch is cheaper."""
         (x,) = inputs
         assert x is not None
         out = b.buffer("nonzero", dtypes.i64, outputs[0].shape)
         found = b.compute("found", (1,), lambda _: ir.Lit(0, dtypes.i64))
+        is_free = ir.Compare("lt", found[0], ir.Index(outputs[0].shape[1]))
 
         def body(*point: arith.Expr) -> Stmt:
             column = ir.index_of(found[0])
             stores = [
                 ir.Store(out, (arith.Const(k), column), ir.Index(i)) for k, i in enumerate(point)
             ]
-            count = ir.Store(found, (arith.Const(0),), found[0] + 1)
-            return ir.If(is_nonzero(x[point]), ir.seq(*stores, count))
+            flag = is_nonzero(x[point])
+            if x.rank > BRANCH_FREE_AXES:
+                count = ir.Store(found, (arith.Const(0),), found[0] + 1)
+                return ir.If(flag, ir.seq(*stores, count))
+            more = found[0] + ir.Cast(flag, dtypes.i64)
+            return ir.If(is_free, ir.seq(*stores, ir.Store(found, (arith.Const(0),), more)))
 
         common.stage(b, "nonzero", x.shape, body, AxisKind.ORDERED)
         return [out]

@@ -280,8 +280,10 @@ class _Maker:
         start = {"add": 0.0, "min": np.inf, "max": -np.inf}[self.aggregate]
         combine = {"add": np.add, "min": np.minimum, "max": np.maximum}[self.aggregate]
         leaf, target, weight = f.weight_leaf, f.weight_target, f.weight
-        key = leaf * f.targets + target
-        is_dense = len(np.unique(key)) > len(np.unique(leaf))
+        is_dense = bool(np.bincount(leaf).max(initial=0) > 1)
+        if is_dense:  # unless several weights of a leaf are of one target
+            key = leaf * f.targets + target
+            is_dense = len(np.unique(key)) > len(np.unique(leaf))
         if not is_dense:
             weights = np.full(slots, start, self.dtype.numpy)
             combine.at(weights, self.slot[leaf], weight.astype(self.dtype.numpy))

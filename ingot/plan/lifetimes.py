@@ -44,8 +44,10 @@ class _Uses:
             case ir.Seq(stmts=stmts):
                 for each in stmts:
                     self.stmt(each)
-            case ir.Launch(args=args) | ir.HostStep(args=args):
+            case ir.Launch(args=args):
                 self.use(*args)
+            case ir.HostStep():
+                self.use(*s.buffers)
             case (
                 ir.Copy(dst=dst, src=src)
                 | ir.Append(dst=dst, src=src)

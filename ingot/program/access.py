@@ -82,8 +82,9 @@ class AccessAnalysis:
             case ir.Reserve(arena=arena):
                 zero = arith.Const(0)
                 return [ByteAccess("", arena, zero, arith.Const(1 << 62), True, Threads.FIRST)]
-            case ir.HostStep(args=args):
-                return [self.access(name, True, Threads.FIRST) for name in args]
+            case ir.HostStep(args=args, results=results):
+                found = [self.access(n, False, Threads.FIRST) for n in args if n is not None]
+                return found + [self.access(n, True, Threads.FIRST) for n in results]
         return []
 
     def copy(self, dst: str, src: str, threads: Threads) -> list[ByteAccess]:

@@ -20,6 +20,7 @@ from ingot.graph.store import ConstantStore
 from ingot.loops import interp as loops_interp
 from ingot.program import ir
 from ingot.program.tables import CONSTANTS, walk
+from ingot.runtime.host_calls import HostCall
 from ingot.support.errors import IngotError
 
 _MAX_ITERATIONS = 1_000_000  # heuristic: a longer loop is reported as endless
@@ -46,6 +47,7 @@ class _Machine:
         self.arenas: dict[str, np.ndarray] = {}
         self.grown: dict[str, list[np.ndarray]] = {}
         self.assigned: dict[str, np.ndarray] = {}
+        self.host = HostCall((), store.strings)
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
         if program.growth is not None:
@@ -126,8 +128,8 @@ class _Machine:
                 self.grown.setdefault(dst, []).append(self.array(src).copy())
             case ir.Assign(dst=dst, src=src):
                 self.assigned[dst] = self.array(src).copy()
-            case ir.HostStep(name=name):
-                raise IngotError("bad-program", f"there is no host step {name!r}")
+            case ir.HostStep():
+                self.host_step(s)
             case _:
                 assert_never(s)  # type: ignore[arg-type]
 
@@ -144,6 +146,14 @@ class _Machine:
         except IngotError as error:
             if error.where or not s.origin:
                 raise
+            raise IngotError(error.code, error.what, where=s.origin, why=error.why) from error
+
+    def host_step(self, s: ir.HostStep) -> None:
+        inputs = [None if name is None else self.array(name) for name in s.args]
+        results = [self.array(name) for name in s.results]
+        try:
+            self.host.do(s.name, dict(s.attrs), inputs, results, s.keeps, s.takes, s.sizes)
+        except IngotError as error:
             raise IngotError(error.code, error.what, where=s.origin, why=error.why) from error
 
     def loop(self, s: ir.Loop) -> None:

@@ -7,7 +7,8 @@ own range of iterations.
               | If(flag, then, orelse) | IfSize(size, most, then, orelse)
               | Loop(counter, trips, keep_going, body, count)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
-              | Assign(dst, src) | Par(branches) | HostStep(name, args) | Seq(stmts)
+              | Assign(dst, src) | Par(branches) | Seq(stmts)
+              | HostStep(name, args, results, attrs, keeps, takes, sizes)
 
 A Launch splits the kernel's parallel loop 0 … extent-1 evenly over the threads. Each thread's range
 is split into chunks, and a thread without chunks of its own steals from the others (work stealing).
@@ -194,10 +195,23 @@ class Par(Stmt):
 
 @node
 class HostStep(Stmt):
-    """A step done by the host through the service table, on thread 0."""
+    """A step of the host (runtime/host_steps.py), done by thread 0 through the service table: it
+    reads `args` and writes `results`. If its sizes depend on data it is two statements. The first
+    runs it, keeps what it made under the name `keeps`, and writes `sizes`, (result, axis) each,
+    into an i64 buffer; the second `takes` what was kept and writes it into the results."""
 
     name: str
-    args: tuple[str, ...]
+    args: tuple[str | None, ...]  # None: an operand that is absent
+    results: tuple[str, ...] = ()
+    attrs: tuple[tuple[str, object], ...] = ()  # numbers, strings, None, and tuples of these
+    keeps: str = ""
+    takes: str = ""
+    sizes: tuple[tuple[int, int], ...] = ()
+    origin: str = field(default="", compare=False)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return (*(name for name in self.args if name is not None), *self.results)
 
 
 @node

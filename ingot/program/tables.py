@@ -24,7 +24,8 @@ class Tables:
     arenas: dict[str, int]
     symbols: dict[str, int]
     kernels: dict[str, int]
-    launches: list[ir.Launch | ir.Bind]  # statements that may fail, in program order
+    launches: list[ir.Launch | ir.HostStep | ir.Bind]  # that may fail, in program order
+    host_steps: list[ir.HostStep]  # in program order
 
 
 def tables(program: ir.Program) -> Tables:
@@ -37,7 +38,8 @@ def tables(program: ir.Program) -> Tables:
         number([a.name for a in program.arenas]),
         number([s.name for s in program.symbols]),
         number([name for name, _ in program.kernels]),
-        [s for s in walk(program.body) if isinstance(s, ir.Launch | ir.Bind)],
+        [s for s in walk(program.body) if isinstance(s, ir.Launch | ir.HostStep | ir.Bind)],
+        [s for s in walk(program.body) if isinstance(s, ir.HostStep)],
     )
 
 

@@ -119,8 +119,10 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             w.line(f"append({dst!r}, {src!r})")
         case ir.Assign(dst=dst, src=src):
             w.line(f"assign({dst!r}, {src!r})")
-        case ir.HostStep(name=name, args=args):
-            w.line(f"host({name!r}, {args!r})")
+        case ir.HostStep(name=name, args=args, results=results):
+            more = {"attrs": dict(s.attrs), "keeps": s.keeps, "takes": s.takes, "sizes": s.sizes}
+            extra = "".join(f", {key}={value!r}" for key, value in more.items() if value)
+            w.line(f"host({name!r}, {args!r}, {results!r}{extra}){_comment(s.origin)}")
         case ir.Par(branches=branches, weights=weights):
             w.line("with par():")
             with w.indent():
@@ -343,7 +345,9 @@ class _Parser:
             case "assign":
                 return ir.Assign(self.data(a[0]), self.data(a[1]))
             case "host":
-                return ir.HostStep(self.data(a[0]), self.data(a[1]))
+                more = {str(k.arg): self.data(k.value) for k in call.keywords}
+                more["attrs"] = tuple(more.get("attrs", {}).items())
+                return ir.HostStep(*map(self.data, a), **more | {"origin": self.comment(node)})
         raise _bad(node.lineno, f"{word!r} is not a statement of the program IR")
 
     def scope(self, node: ast.With) -> ir.Stmt:

@@ -117,8 +117,10 @@ def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
 
 def _buffer_names(s: ir.Stmt) -> Iterable[str]:
     match s:
-        case ir.Launch(args=args) | ir.HostStep(args=args):
+        case ir.Launch(args=args):
             return args
+        case ir.HostStep():
+            return s.buffers
         case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src) | ir.Assign(dst=dst, src=src):
             return (dst, src)
         case ir.If(flag=flag):

@@ -23,7 +23,8 @@ from ingot.arith import expr as arith
 from ingot.arith.tape import definitions
 from ingot.runtime import devices, plan_file, report
 from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
-from ingot.runtime.border import Border, OtherVersion, needs_border
+from ingot.runtime.border import Border, OtherVersion, needs_border, shown_inputs
+from ingot.runtime.bundles import Bundles
 from ingot.runtime.device import Array
 from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
@@ -63,6 +64,8 @@ class Executable:
         # the last input of a model with random operators, which each call gets from here
         has_key = any(port.name == RANDOM_KEY for port in package.inputs)
         self._random_keys = RandomKeys() if has_key else None
+        kept = {name for pair in package.state for name in pair} if self._keeps_state else set()
+        self._bundles = Bundles(package, {*kept, RANDOM_KEY}) if package.bundles else None
         self._in_names = [port.name for port in self.inputs]
         # an input that is such an array is used as it is; one on a device is always looked at
         self._plain_dtypes = [
@@ -98,13 +101,17 @@ class Executable:
     @property
     def inputs(self) -> tuple[Port, ...]:
         """What a call takes; states with a capacity are given as one, state=."""
+        if self._bundles is not None:
+            return self._bundles.inputs
         kept = dict(self.package.state) if self._keeps_state else {}
         hidden = {*kept, RANDOM_KEY}
-        return tuple(port for port in self.package.inputs if port.name not in hidden)
+        return tuple(port for port in shown_inputs(self.package) if port.name not in hidden)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
         """What a call returns; of states with a capacity, state[name] has the rows."""
+        if self._bundles is not None:
+            return self._bundles.outputs
         kept = set(dict(self.package.state).values()) if self._keeps_state else set()
         return tuple(port for port in self.package.outputs if port.name not in kept)
 
@@ -246,6 +253,8 @@ class Executable:
                 f"{len(arrays)} inputs given, {len(self._in_names)} expected",
                 hint=f"in this order: {names}" if names else "",
             )
+        if self._bundles is not None:
+            return self._run_bundles(self._bundles, None, arrays, out, state)
         if state is not None or self._keeps_state:
             return self._run_state(arrays, out, state)
         return self._run(arrays if self._random_keys is None else self._with_key(arrays), out)
@@ -261,7 +270,10 @@ class Executable:
         out: Any = None,
         state: State | None = None,
     ) -> list[Array]:
-        """As ONNX Runtime's `session.run`: names of outputs (None: all), inputs by name."""
+        """As ONNX Runtime's `session.run`: names of outputs (None: all), inputs by name. A sequence
+        is a list of arrays; an optional input may be None or left out."""
+        if self._bundles is not None and isinstance(feeds, Mapping):
+            feeds = {**dict.fromkeys(self._bundles.optional), **feeds}
         try:
             arrays = list(map(feeds.__getitem__, self._in_names))
         except (KeyError, TypeError, AttributeError, IndexError):
@@ -272,11 +284,37 @@ class Executable:
                 other.threads = self.threads
                 return other.run(outputs, feeds, out, state)
             raise self._names_error(feeds)
+        if self._bundles is not None:
+            return self._run_bundles(self._bundles, outputs, arrays, out, state)
         positions = self._results.positions(outputs) if outputs else []
         if state is not None or self._keeps_state:
             return self._run_state(arrays, out, state, positions)
         results = self._run(self._with_key(arrays), out)
         return [results[position] for position in positions] if outputs else results
+
+    def _run_bundles(
+        self, bundles: Bundles, names: Sequence[str] | None, given: Sequence[Any], out: Any,
+        state: State | None,
+    ) -> list[Any]:  # fmt: skip
+        """A call with sequences or optionals among its arguments or results."""
+        known = [port.name for port in bundles.outputs]
+        unknown = [repr(name) for name in names or () if name not in known]
+        if unknown:
+            what = f"no output is called {', '.join(unknown)}"
+            hint = "the outputs are " + ", ".join(map(str, bundles.outputs))
+            raise IngotError("bad-input", what, hint=hint)
+        if out is not None:
+            what = "out= is given, but an input or output of the model is no tensor"
+            raise IngotError("bad-input", what, hint="use the results that the call returns")
+        arrays = bundles.packed(given)
+        has_state = state is not None or self._keeps_state
+        made = (
+            self._run_state(arrays, None, state)
+            if has_state
+            else self._run(self._with_key(arrays), None)
+        )
+        results = bundles.unpacked(made)
+        return [results[known.index(name)] for name in names] if names else results
 
     def _names_error(self, feeds: Mapping[str, Any]) -> IngotError:
         hint = "the inputs are " + ", ".join(map(str, self.inputs))

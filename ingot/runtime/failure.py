@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ingot.runtime.host_calls import take_error
 from ingot.runtime.package import Package
-from ingot.support.abi import BAD_SIZE, NO_MEMORY
+from ingot.support.abi import BAD_SIZE, HOST_FAILED, NO_MEMORY
 from ingot.support.errors import IngotError
 
 
@@ -14,6 +15,9 @@ def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> Ing
     info = package.launches[launch]
     if reason == NO_MEMORY:
         return no_memory("a size that the model computed is too large", info.origin)
+    if reason == HOST_FAILED:
+        error = take_error(info.kernel)
+        return IngotError(error.code, error.what, where=info.origin, why=error.why, hint=error.hint)
     if reason == BAD_SIZE:
         what = f"the model computed an invalid size: {first}"
     else:

@@ -40,16 +40,29 @@ class Storage:
 @dataclass(frozen=True)
 class Port:
     """One input or output: its name, element type (by name), shape, storage, and the device whose
-    memory holds the caller's array."""
+    memory holds the caller's array. `kind` is another one for what a call sees of a bundle."""
 
     name: str
     dtype: str
     shape: tuple[Expr, ...]
     storage: Storage
     device: str = HOST
+    kind: str = "tensor"
 
     def __str__(self) -> str:
+        if self.kind != "tensor":
+            return f"{self.name}: {self.kind} of {self.dtype}"
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Ports that are one argument or result of a call, a sequence or an optional: bundles.py. The
+    `values` are the names of adjacent ports."""
+
+    name: str
+    kinds: tuple[str, ...]
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,22 @@ class LaunchInfo:
 
 
 @dataclass(frozen=True)
+class HostStep:
+    """A step that Python does during a run (host_steps.py): its function, its attributes, element
+    type and rank of its operands (None: absent) and results, and the names under which results
+    are kept between the two parts of a step whose sizes depend on data. `sizes`, (result, axis)
+    each, are what the first part writes."""
+
+    name: str
+    attrs: tuple[tuple[str, object], ...]
+    inputs: tuple[tuple[str, int] | None, ...]
+    outputs: tuple[tuple[str, int], ...]
+    keeps: str = ""
+    takes: str = ""
+    sizes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Package:
     """The device of the first module runs the package, and is given all of it."""
 
@@ -117,7 +146,13 @@ class Package:
     report: tuple[LaunchRow, ...] = field(default=())
     machine_model: MachineModel | None = None  # one core's roofline, for the report's predictions
     growth: Growth | None = None  # None: states, if any, are inputs of a call
+    host_steps: tuple[HostStep, ...] = ()  # in program order
+    # inputs that are maps, as vectors `name.keys` and `name.values`; outputs that are lists of
+    # maps, one for each row, with the labels of the columns
+    map_inputs: tuple[str, ...] = ()
+    map_outputs: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
     strings: tuple[str, ...] = ()  # of constants, by number; () if no buffer holds strings
+    bundles: tuple[Bundle, ...] = ()
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
 
     @property

@@ -15,7 +15,9 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.runtime.package import (
     ArenaSpec,
+    Bundle,
     Growth,
+    HostStep,
     LaunchInfo,
     Module,
     Package,
@@ -37,8 +39,12 @@ def table_of(package: Package) -> dict[str, Any]:
         "outputs": [_from_port(port) for port in package.outputs],
         "notes": list(package.notes),
         "strings": list(package.strings),
+        "map_inputs": list(package.map_inputs),
+        "map_outputs": [[name, list(labels)] for name, labels in package.map_outputs],
+        "host_steps": [list(astuple(step)) for step in package.host_steps],
         "state": [list(pair) for pair in package.state],
         "growth": package.growth and _from_growth(package.growth),
+        "bundles": [[b.name, list(b.kinds), list(b.values)] for b in package.bundles],
         "symbols": [list(astuple(symbol)) for symbol in package.symbols],
         "arenas": [[a.name, from_expr(a.size_bytes), a.is_host_reserved] for a in package.arenas],
         "scratch_bytes": from_expr(package.scratch_bytes),
@@ -66,8 +72,12 @@ def package_of(
         outputs=tuple(map(_to_port, table["outputs"])),
         notes=tuple(table["notes"]),
         strings=tuple(table["strings"]),
+        map_inputs=tuple(table["map_inputs"]),
+        map_outputs=_to_tuple(table["map_outputs"]),
+        host_steps=tuple(HostStep(*_to_tuple(row)) for row in table["host_steps"]),
         state=tuple((old, new) for old, new in table["state"]),
         growth=_to_growth(table["growth"]),
+        bundles=tuple(Bundle(n, tuple(k), tuple(v)) for n, k, v in table["bundles"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
         arenas=tuple(
             ArenaSpec(name, to_expr(size), reserved) for name, size, reserved in table["arenas"]
@@ -126,6 +136,10 @@ def to_expr(tokens: int | list) -> arith.Expr:
 
 def _to_optional(tokens: int | list | None) -> arith.Expr | None:
     return None if tokens is None else to_expr(tokens)
+
+
+def _to_tuple(value: Any) -> Any:
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value
 
 
 def _from_growth(growth: Growth) -> list:

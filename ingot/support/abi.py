@@ -44,6 +44,8 @@ QUEUE_BITS = 8
 ERROR = {"launch": 0, "reason": 8, "value0": 16, "value1": 24}  # reason 0: no error
 ERROR_BYTES = 64
 
+# `host` is `i32 host(i64 step, ptr table)`: the number of a host step, and for each of its buffers
+# (operands that are present, then results) the address and the sizes of its axes; 0 if it succeeded
 SERVICES = {"park": 0, "wake": 8, "alloc": 16, "grow": 24, "host": 32}
 # private to the support object: functions of the operating system that it calls
 SYSTEM = {"syscall": 40, "futex": 48, "aligned_alloc": 56, "free": 64, "sched_yield": 72}
@@ -92,4 +94,4 @@ DYNAMIC_BYTES = 24
 ALIGNMENT = 64  # of arenas, scratch, constants and every buffer placed in them
 
 # Reasons of the entry itself; a kernel's own reasons count from 1.
-BAD_SIZE, NO_MEMORY = -1, -2
+BAD_SIZE, NO_MEMORY, HOST_FAILED = -1, -2, -3

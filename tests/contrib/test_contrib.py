@@ -7,10 +7,19 @@ from collections import Counter
 
 import pytest
 
-from tests.contrib import cases_attention, cases_fused, cases_group_query, cases_qlinear
+from tests.contrib import (
+    cases_attention,
+    cases_fused,
+    cases_group_query,
+    cases_others,
+    cases_qlinear,
+    cases_qmatmul,
+)
 from tests.contrib.harness import Case, compare, compiled, expected, interpreted
 
-MODULES = (cases_attention, cases_fused, cases_group_query, cases_qlinear)
+MODULES = (
+    cases_attention, cases_fused, cases_group_query, cases_others, cases_qlinear, cases_qmatmul,
+)  # fmt: skip
 CASES = [case for module in MODULES for case in module.CASES]
 LEAST = 10  # cases of each operator
 

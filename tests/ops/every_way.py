@@ -56,29 +56,37 @@ class EveryWay:
 
     def __init__(self, source: str | onnx.ModelProto):
         self.model = model_of(source) if isinstance(source, str) else source
-        self.exe = ingot.compile(self.model)
-        self.session = api.make_session()
-        self.graph: Graph = pipeline.run_stages(self.model, self.session, stop_after="import")
-        self.store = self.session.store  # of the graph; the program drops constants of its own
-        self.lowered = api.make_session()
-        self.program: Program = pipeline.run_stages(self.model, self.lowered, stop_after="barriers")
+        session = api.make_session()
+        names = [stage.name for stage in session.stages]
+        after_import, last = names[names.index("import") + 1], names.index("barriers")
+
+        def run(value: Any, start: str | None, stop: str | None) -> Any:
+            return pipeline.run_stages(value, session, start_from=start, stop_after=stop)
+
+        self.store = session.store
+        self.graph: Graph = run(self.model, None, "import")
+        self.program: Program = run(self.graph, after_import, "barriers")
+        self.exe = ingot.Executable(run(self.program, names[last + 1], None))
         assert parse.parse(text.show(self.graph)) == self.graph
         assert program_text.parse(program_text.show(self.program)) == self.program
 
     def check(self, want: Sequence[Any] | None = None, **feeds: Any) -> list[Any]:
         """Every way gives ONNX Runtime's outputs (or `want`); the compiled ones are returned."""
         want = onnxruntime_outputs(self.model, feeds) if want is None else want
-        for threads in (1, 2):
-            self.exe.threads = threads
-            got = self.exe.run(None, feeds)
-            assert_same(list(got), list(want))
         if not self.graph.bundles:
             arrays = [np.asarray(feeds[v.name]) for v in self.graph.inputs]
-            interpreted = graph_interp.run(self.graph, self.store, arrays)
-            assert_same(interpreted, list(want))
+            assert_same(graph_interp.run(self.graph, self.store, arrays), list(want))
             given = {name: np.asarray(feeds[name]) for name in self.program.inputs}
-            assert_same(program_interp.run(self.program, self.lowered.store, given), list(want))
-        return list(got)
+            assert_same(program_interp.run(self.program, self.store, given), list(want))
+        return self.check_compiled(want, **feeds)
+
+    def check_compiled(self, want: Sequence[Any] | None = None, **feeds: Any) -> list[Any]:
+        want = onnxruntime_outputs(self.model, feeds) if want is None else want
+        for threads in (1, 2):
+            self.exe.threads = threads
+            got = list(self.exe.run(None, feeds))
+            assert_same(got, list(want))
+        return got
 
     def check_saved(self, path: Path, **feeds: Any) -> None:
         self.exe.save(path / "model.plan")

@@ -44,9 +44,13 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "gather_nd": {1: (-1,)},
     "grid_sample": {1: (-1,)},
     "nms_select": {0: (-1,)},
+    "lookup": {1: (-1,)},
     "one_hot": {1: (-1,)},
     "random_bits": {0: ALL},
+    "max_roi_pool": {1: (-1,)},
+    "pairwise_coupling": {0: (1,)},
     "rnn": {3: ALL},
+    "roi_align": {1: (-1,)},
     "scatter_nd": {1: (-1,)},
     "tree_ensemble": dict.fromkeys(range(1, 6), ALL),
 }

@@ -36,12 +36,6 @@ def test_batch_norm_of_each_element():
     check("BatchNormalization", arrays, opset=7, spatial=0, want=[want], tolerance=1e-4)
 
 
-def test_training_is_refused():
-    arrays = [real(2, 3), *batch_params(3)]
-    model = node_model("BatchNormalization", arrays, {"training_mode": 1}, 15, ["y"], [], [])
-    assert error_code(model) == "unsupported-op"
-
-
 @pytest.mark.parametrize("axis", [-1, 1, 0])
 def test_layer_norm(axis):
     x = real(2, 3, 5) + 50

@@ -25,7 +25,7 @@ def program() -> ir.Program:
     )
     names = tuple(b.name for b in buffers)
     symbols = (Symbol("n", 1), Symbol("m", 1))
-    body = ir.seq(ir.HostStep("all", names), ir.HostStep("all", names))
+    body = ir.seq(ir.HostStep("all", (), names), ir.HostStep("all", (), names))
     return ir.Program("p", symbols, buffers, (), body, (), (), ())
 
 
@@ -54,7 +54,7 @@ def copied(elements: arith.IntLike) -> ir.Program:
     buffers = tuple(
         ir.Buffer(n, dtypes.f32, (arith.wrap(elements),), ir.Storage.TEMP) for n in names
     )
-    steps = (ir.HostStep("make", ("a",)), ir.Copy("b", "a"), ir.HostStep("read", ("b",)))
+    steps = (ir.HostStep("make", (), ("a",)), ir.Copy("b", "a"), ir.HostStep("read", ("b",)))
     symbols = (Symbol("n", 1), Symbol("m", 1))
     return ir.Program("p", symbols, buffers, (), ir.seq(*steps), (), (), ())
 

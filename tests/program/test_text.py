@@ -35,7 +35,15 @@ STATEMENTS = {
     "append": ir.Append("rows", "x"),
     "assign": ir.Assign("rows", "x"),
     "par": ir.Par((ir.Barrier(), ir.Seq((ir.Copy("y", "x"), ir.Barrier())), EMPTY), (1, 2, 3)),
-    "host step": ir.HostStep("print", ("x", "y")),
+    "host step": ir.HostStep("print", ("x", None, "y")),
+    "host step in two parts": ir.Seq(
+        (
+            ir.HostStep(
+                "split", ("x",), ("y",), (("by", "a'b"), ("n", (1, 2))), "k", "", ((0, 1),)
+            ),
+            ir.HostStep("split", (), ("y",), (("by", None),), takes="k"),
+        )
+    ),
     "nested sequence": ir.Seq((ir.Seq((ir.Barrier(), ir.Barrier())), ir.Copy("y", "x"))),
     "sequence of one": ir.Seq((ir.Seq((ir.Barrier(),)), ir.Barrier())),
     "nothing": EMPTY,

@@ -29,10 +29,11 @@ from ingot.frontends.common.elements import HasBuilder, cast, reshape, tidy
 from ingot.graph.ir import Value
 from ingot.ops.common import wide_dtype
 
-LARGEST_GEMM = 64  # length of the transforms that a factor is made by (measured: see DIRECT_BIAS)
-# A pass over a row (twiddle factors, transposes) costs about this many multiplications of a GEMM
-# for each element (measured on AVX2: 1.2 ns for an element, 47 multiplications a ns).
-PASS_COST = 40
+LARGEST_GEMM = 64  # the longest transform that is one factor: 64 KB of f32 (heuristic)
+# Multiplications of a GEMM in the time that the passes of a factor (twiddle factors, transposes,
+# the GEMM's own reads and writes) take for an element. Measured on one core of an EPYC (Zen 4):
+# frames of 256 to 1024 take 1.5 to 1.8 ns, and a GEMM does 50 multiplications a ns.
+PASS_COST = 80
 TABLE_LIMIT = 1 << 22  # the longest row with tables of twiddle factors; they take 64 MB in f64
 DIRECT_LIMIT = 2048  # the longest row with a matrix of its own: 32 MB of f32
 
@@ -100,7 +101,7 @@ def of_real(ctx: HasBuilder, x: Value, size: int, inverse: bool, onesided: bool)
     if size > DIRECT_LIMIT or cost_of_halves(size) < cost_of_folded(size):
         half = halves(ctx, x, size, inverse, scale)
     else:
-        half = folded(ctx, (x, mirrored(ctx, x, size)), np.ones(size), size, inverse, scale)
+        half = folded(ctx, (x, mirrored(ctx, x, size)), size, inverse, scale)
     if onesided:
         return interleaved(ctx, half)
     return interleaved(ctx, whole_spectrum(ctx, half, size))
@@ -124,23 +125,22 @@ def mirrored(ctx: HasBuilder, x: Value, size: int) -> Value:
 def folded(
     ctx: HasBuilder,
     x: tuple[Value, Value],
-    window: np.ndarray,
     size: int,
     inverse: bool,
     scale: float = 1.0,
+    window: Value | None = None,
 ) -> Complex:
     """The half spectrum of windowed real rows, given x[n] and x[(size - n) % size] for the first
     half of n: cosines are even and sines odd, so each GEMM has half the terms. An element that is
     its own mirror image counts half in both."""
     g, dtype, n = ctx.g, x[0].dtype, np.arange(size // 2 + 1)
     own = np.where(n == (size - n) % size, 0.5, 1.0)
-    ahead = first_columns(ctx, x[0], len(n))
-    if np.all(window == 1):
-        even, odd = (g.add(op, [ahead, x[1]]) for op in ("add", "sub"))
-    else:
-        windows = window[n], window[(size - n) % size]
-        parts = [g.add("mul", [v, constant(ctx, w, dtype)]) for v, w in zip((ahead, x[1]), windows)]
-        even, odd = (g.add(op, parts) for op in ("add", "sub"))
+    sides = [first_columns(ctx, x[0], len(n)), x[1]]
+    if window is not None:
+        row = cast(ctx, reshape(ctx, window, (1, size)), dtype)
+        windows = first_columns(ctx, row, len(n)), mirrored(ctx, row, size)
+        sides = [g.add("mul", [v, w]) for v, w in zip(sides, windows)]
+    even, odd = (g.add(op, sides) for op in ("add", "sub"))
     roots = exact_roots(size)[np.outer(n, n) % size]
     cosines = roots.real * (own * scale)[:, None]
     sines = roots.imag * (scale if inverse else -scale)

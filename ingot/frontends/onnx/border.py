@@ -48,7 +48,8 @@ def input_operand(info: onnx.ValueInfoProto, table: SizeSolver) -> Operand:
         case "sequence_type":
             content = _sequence(info.name, inner, table)
         case _:
-            raise IngotError("unsupported-op", "an optional of this type is not supported", where)
+            what = "an optional of this type is not supported"
+            raise IngotError("unsupported-op", what, where=where)
     assert not isinstance(content, OptionalValue)
     return OptionalValue(Value(f"{info.name}.present", FLAG), content)
 

@@ -88,7 +88,7 @@ def with_kinds(ctx: Importer, sub: SubGraph, kinds: Sequence[OperandKind | None]
     return replace(sub, graph=g.finish(all_parts(made)), results=tuple(made))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bare:
     """A builder, where an importer is asked for one."""
 

@@ -8,11 +8,15 @@ from ingot.frontends.onnx import (
     conv,
     detection,
     elementwise,
+    encoders,
+    features,
     gather,
     linalg,
+    linear,
     loop,
     matmul,
     movement,
+    ngrams,
     norm,
     optional,
     pool,
@@ -26,6 +30,8 @@ from ingot.frontends.onnx import (
     signal,
     softmax,
     sources,
+    strings,
+    svm,
     training,
     trees,
     unique,
@@ -33,7 +39,7 @@ from ingot.frontends.onnx import (
 )
 
 FAMILIES = (
-    activation, control, conv, detection, elementwise, gather, linalg, loop, matmul, movement, norm,
-    optional, pool, quant, random, reduce, resize, rnn, scan, sequence, signal, softmax, sources,
-    training, trees, unique, vision,
+    activation, control, conv, detection, elementwise, encoders, features, gather, linalg, linear,
+    loop, matmul, movement, ngrams, norm, optional, pool, quant, random, reduce, resize, rnn, scan,
+    sequence, signal, softmax, sources, strings, svm, training, trees, unique, vision,
 )  # fmt: skip

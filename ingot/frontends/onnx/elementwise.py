@@ -17,6 +17,7 @@ from ingot.frontends.onnx.operands import Operand
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
+from ingot.ops.cast import POWERS, ROUNDS
 
 UNARY = {
     "Neg": "neg", "Abs": "abs", "Sign": "sign", "Reciprocal": "reciprocal", "Exp": "exp",
@@ -184,6 +185,22 @@ def converted(ctx: Importer, node: OnnxNode, to: DType) -> Value:
     """`saturate=0` applies to float8 only: overflow gives NaN or infinity. Integers of 2 and 4 bits
     keep the low bits, as ONNX specifies; for wider ones overflow is unspecified: they saturate."""
     x = ctx.value(node, 0)
+    if x.dtype.is_string or to.is_string:
+        return _text_converted(ctx, x, to)
     overflows = to.is_float and to.bits <= 8 and not node.attr("saturate", 1)
     keeps_bits = to.is_int and to.bits < 8
-    return ctx.g.add("cast", [x], to=to, mode="wrap" if overflows or keeps_bits else "saturate")
+    mode = "wrap" if overflows or keeps_bits else "saturate"
+    rounding = node.attr("round_mode", "up")
+    if to is not POWERS:
+        return ctx.g.add("cast", [x], to=to, mode=mode)
+    if rounding not in ROUNDS:
+        raise bad_model(node, f"round_mode {rounding!r} is not one of {', '.join(ROUNDS)}")
+    return ctx.g.add("cast", [x], to=to, mode=mode, round=rounding)
+
+
+def _text_converted(ctx: Importer, x: Value, to: DType) -> Value:
+    if x.dtype is to:
+        return ctx.g.add("identity", [x])
+    if to.is_string:
+        return ctx.g.add("format_string", [x])
+    return ctx.g.add("parse_string", [x], to=to)

@@ -25,6 +25,7 @@ from ingot.frontends.common.limits import check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
 from ingot.frontends.onnx.border import at_border, operand_type_proto
 from ingot.frontends.onnx.functions import Function, Library
+from ingot.frontends.onnx.inputs import input_names
 from ingot.frontends.onnx.node_order import (
     Initializer,
     check_depth,
@@ -78,7 +79,7 @@ class Walker:
         where = f"graph {graph.name!r}"
         formal = [info.name for info in graph.input if info.name not in self.scope.initializers]
         check_unique(formal, where)
-        self.scope.values.update(zip(formal, inputs))
+        self.scope.values.update(zip(input_names(graph.input, self.scope.initializers), inputs))
         infos = (*graph.value_info, *graph.output)
         self.declared_types = {info.name: info.type for info in infos}
         self._outputs = frozenset(info.name for info in graph.output)

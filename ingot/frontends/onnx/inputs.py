@@ -7,7 +7,7 @@ becomes `<input>_d<axis>`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import onnx
 
@@ -59,6 +59,34 @@ def _optional_dim(
     if is_number:
         return arith.Const(dim.dim_value)
     return table.unnamed(value, axis, where, least=0)
+
+
+def map_types(
+    info: onnx.ValueInfoProto, table: SizeSolver
+) -> tuple[tuple[str, TensorType], tuple[str, TensorType]]:
+    """The two vectors of an input that is a map, by name: its keys and its values."""
+    where, kind = f"input {info.name!r}", info.type.map_type
+    value = kind.value_type.WhichOneof("value")
+    if value != "tensor_type":
+        what = "maps of other values than numbers or strings are not supported"
+        raise IngotError("unsupported-op", what, where=where)
+    types = (
+        dtype_of(code, where) for code in (kind.key_type, kind.value_type.tensor_type.elem_type)
+    )
+    size = table.unnamed(info.name, 0, where)
+    keys, values = (TensorType(dtype, (size,)) for dtype in types)
+    return (f"{info.name}.keys", keys), (f"{info.name}.values", values)
+
+
+def is_map(info: onnx.ValueInfoProto) -> bool:
+    return info.type.WhichOneof("value") == "map_type"
+
+
+def input_names(infos: Iterable[onnx.ValueInfoProto], constants: Container[str]) -> list[str]:
+    """The names of a graph's operands: of a map, the two of its vectors."""
+    given = [info for info in infos if info.name not in constants]
+    parts = ((f"{i.name}.keys", f"{i.name}.values") if is_map(i) else (i.name,) for i in given)
+    return [name for names in parts for name in names]
 
 
 def _dim(

@@ -105,46 +105,44 @@ def both_classes(ctx: Importer, score: Value, kind: str, is_probability: bool) -
         return g.add(
             "concat", [score, g.add("mul", [score, scalar(ctx, 0.0, score.dtype)])], axis=1
         )
-    if is_probability:
-        other = g.add("sub", [scalar(ctx, 1.0, score.dtype), score])
-        return g.add("concat", [other, score], axis=1)
-    pair = g.add("concat", [g.add("neg", [score]), score], axis=1)
-    return g.add("sigmoid", [pair]) if kind == "LOGISTIC" else pair
+    negative = g.add("neg", [score])
+    if kind == "LOGISTIC":
+        return g.add("sigmoid", [g.add("concat", [negative, score], axis=1)])
+    other = g.add("sub", [scalar(ctx, 1.0, score.dtype), score]) if is_probability else negative
+    return g.add("concat", [other, score], axis=1)
 
 
 # --- labels -------------------------------------------------------------------------------------
 
 
-def class_labels(ctx: Importer, node: OnnxNode, ints: str) -> np.ndarray:
+def class_labels(node: OnnxNode, ints: str) -> np.ndarray:
     """The labels of the classes: integers, or an array of strings."""
     strings, numbers = node.attr("classlabels_strings") or [], node.attr(ints) or []
     if strings and numbers:
         raise bad_model(node, f"it has both classlabels_strings and {ints}")
+    if not strings and not numbers:
+        raise bad_model(node, "it has no class labels")
     return np.array(strings, object) if strings else np.array(numbers, np.int64)
 
 
-def labels_at(ctx: Importer, node: OnnxNode, labels: np.ndarray, index: Value) -> Value:
+def labels_at(ctx: Importer, labels: np.ndarray, index: Value) -> Value:
     """labels[index], for class indices in range."""
-    if labels.dtype == object:
-        raise ctx.unsupported(node, "class labels are strings")
-    if np.array_equal(labels, np.arange(len(labels))):
+    if labels.dtype != object and np.array_equal(labels, np.arange(len(labels))):
         return cast(ctx, index, dtypes.i64)
     return ctx.g.add("gather", [ctx.g.constant(labels), index], axis=0)
 
 
-def best_label(ctx: Importer, node: OnnxNode, labels: np.ndarray, scores: Value) -> Value:
+def best_label(ctx: Importer, labels: np.ndarray, scores: Value) -> Value:
     """The label of the highest score of each row, the first of equal ones."""
     best = ctx.g.add("argmax", [scores], axis=1, keepdims=False, select_last=False)
-    return labels_at(ctx, node, labels, best)
+    return labels_at(ctx, labels, best)
 
 
-def sign_label(
-    ctx: Importer, node: OnnxNode, labels: np.ndarray, score: Value, above: float
-) -> Value:
+def sign_label(ctx: Importer, labels: np.ndarray, score: Value, above: float) -> Value:
     """labels[1] where the score of the row is above a threshold, else labels[0]."""
     flat = reshape(ctx, score, (score.shape[0],))
     is_high = ctx.g.add("gt", [flat, scalar(ctx, above, flat.dtype)])
-    return labels_at(ctx, node, labels, cast(ctx, is_high, dtypes.i64))
+    return labels_at(ctx, labels, cast(ctx, is_high, dtypes.i64))
 
 
 def column(ctx: Importer, x: Value, index: int) -> Value:

@@ -21,29 +21,62 @@ def has_output(node: OnnxNode, index: int) -> bool:
 
 
 @onnx_op("BatchNormalization")
-def batch_norm_old(ctx: Importer, node: OnnxNode) -> Sequence[Value | None]:
-    if not node.attr("is_test", 0):
-        raise ctx.unsupported(node, "training mode: is_test is 0", "export the model for inference")
-    return batch_norm(ctx, node)
+def batch_norm_old(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    return batch_norm_of(ctx, node, is_training=not node.attr("is_test", 0))
 
 
 @onnx_op("BatchNormalization", since=7)
+def batch_norm_by_outputs(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
+    """Statistics among the outputs say that it is training."""
+    return batch_norm_of(ctx, node, any(has_output(node, i) for i in range(1, 5)))
+
+
+@onnx_op("BatchNormalization", since=14)
 def batch_norm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    """Parameters may have a wider type than x: then x is widened, and the result cast back."""
-    if node.attr("training_mode", 0) or any(has_output(node, i) for i in range(1, 5)):
-        raise ctx.unsupported(
-            node, "training mode: it outputs running statistics", "export the model for inference"
-        )
+    is_training = bool(node.attr("training_mode", 0))
+    if not is_training and any(has_output(node, i) for i in range(1, 3)):
+        raise bad_model(node, "it outputs running statistics, and training_mode is 0")
+    return batch_norm_of(ctx, node, is_training)
+
+
+def batch_norm_of(ctx: Importer, node: OnnxNode, is_training: bool) -> list[Value]:
+    """Parameters may have a wider type than x: then x is widened, and the result cast back. While
+    training, the batch's own statistics take the place of those given, and Y is followed by the
+    running averages of both and, before opset 14, by the batch's own."""
     x, *params = (ctx.value(node, i) for i in range(5))
     wide = widest([x, *params])
-    operands = [cast(ctx, v, wide) for v in (x, *params)]
-    epsilon = node.attr("epsilon", 1e-5)
-    if not node.attr("spatial", 1):
-        return [cast(ctx, per_element(ctx, operands, epsilon), x.dtype)]
-    if x.tensor.rank == 1:  # no channel axis: a single channel
-        operands[0] = reshape(ctx, operands[0], (x.shape[0], 1))
-    y = ctx.g.add("batch_norm", operands, epsilon=epsilon)
-    return [cast(ctx, reshape(ctx, y, x.shape), x.dtype)]
+    wide = wide_dtype(wide) if is_training else wide
+    data, *own = (cast(ctx, v, wide) for v in (x, *params))
+    epsilon, is_spatial = node.attr("epsilon", 1e-5), bool(node.attr("spatial", 1))
+    if x.tensor.rank == 1 and is_spatial:  # no channel axis: a single channel
+        data = reshape(ctx, data, (x.shape[0], 1))
+    more: list[Value] = []
+    if is_training:
+        given, own[2:] = own[2:], batch_statistics(ctx, data, is_spatial)
+        own[2:] = [reshape(ctx, v, g.shape) for v, g in zip(own[2:], given)]
+        more = [average(ctx, *pair, node.attr("momentum", 0.9)) for pair in zip(given, own[2:])]
+        more = [cast(ctx, v, params[2].dtype) for v in (*more, *own[2:])]
+    if is_spatial:
+        y = reshape(ctx, ctx.g.add("batch_norm", [data, *own], epsilon=epsilon), x.shape)
+    else:
+        y = per_element(ctx, [data, *own], epsilon)
+    return [cast(ctx, y, x.dtype), *more][: len(node.outputs)]
+
+
+def batch_statistics(ctx: Importer, x: Value, is_spatial: bool) -> list[Value]:
+    """The mean and the population variance of each channel, or of each element of a sample."""
+    g = ctx.g
+    axes = tuple(i for i in range(x.tensor.rank) if i != 1) if is_spatial else (0,)
+    centred = g.add("sub", [x, g.add("reduce_mean", [x], axes=axes, keepdims=True)])
+    square = g.add("mul", [centred, centred])
+    return [g.add("reduce_mean", [v], axes=axes, keepdims=False) for v in (x, square)]
+
+
+def average(ctx: Importer, old: Value, new: Value, momentum: float) -> Value:
+    """old · momentum + new · (1 - momentum)"""
+    pairs = ((old, momentum), (new, 1 - momentum))
+    parts = [ctx.g.add("mul", [v, scalar(ctx, factor, v.dtype)]) for v, factor in pairs]
+    return ctx.g.add("add", parts)
 
 
 def per_element(ctx: Importer, operands: Sequence[Value], epsilon: float) -> Value:

@@ -34,19 +34,18 @@ def size_scalar(ctx: HasBuilder, size: arith.IntLike) -> Value:
     return ctx.g.add("index_tensor", [], values=(arith.wrap(size),), shape=())
 
 
-def ends(ctx: HasBuilder, x: Ragged) -> Value:
-    """i64[count + 1]: where in `data` each element begins, and where the last one ends."""
+def lengths(ctx: HasBuilder, x: Ragged) -> Value:
+    """i64[count]: the number of numbers in each element."""
     g, sizes = ctx.g, x.shapes
     if x.is_mixed:
         one = scalar(ctx, 1, dtypes.i64)
         is_absent = g.add("eq", [sizes, scalar(ctx, ABSENT, dtypes.i64)])
         sizes = g.add("where", [is_absent, one, sizes])
-    numbers = g.add("reduce_prod", [sizes], axes=(1,), keepdims=False)
-    return with_start(ctx, numbers)
+    return g.add("reduce_prod", [sizes], axes=(1,), keepdims=False)
 
 
 def with_start(ctx: HasBuilder, sizes: Value) -> Value:
-    """Prefix sums, from 0 to the sum of all."""
+    """Prefix sums, from 0 to the sum of all: where each piece begins, and where the last ends."""
     total = ctx.g.add("cumsum", [sizes], axis=0, exclusive=False, reverse=False)
     return ctx.g.add("concat", [ctx.g.constant(np.zeros(1, np.int64)), total], axis=0)
 
@@ -63,13 +62,14 @@ def from_front(ctx: HasBuilder, x: Ragged, position: Value, last: Dim) -> Value:
 
 
 def element(ctx: HasBuilder, x: Ragged, position: Value, rank: int) -> Value:
-    """The element at a position; of a mixed sequence, of this rank."""
+    """The element at a position; of a mixed sequence, of this rank. The gathers count a negative
+    position from the end, and check it."""
     g = ctx.g
-    at = from_front(ctx, x, position, tidy(ctx, x.count - 1))
-    row = g.add("gather", [x.shapes, at], axis=0)
+    row = g.add("gather", [x.shapes, position], axis=0)
     if x.is_mixed:
         row = _of_rank(ctx, row, rank)
-    start = g.add("gather", [ends(ctx, x), g.add("reshape", [at], shape=(1,))], axis=0)
+    starts = g.add("cumsum", [lengths(ctx, x)], axis=0, exclusive=True, reverse=False)
+    start = g.add("gather", [starts, g.add("reshape", [position], shape=(1,))], axis=0)
     *shape, first = bound_sizes(ctx, g.add("concat", [row, start], axis=0))
     flat = slice_of(ctx, x.data, first, arith.product(list(shape)))
     return reshape(ctx, flat, shape)
@@ -130,12 +130,12 @@ def _cuts(
     ctx: HasBuilder, x: Ragged, stop: Value, start: Value
 ) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
     """How many elements, and how many numbers of `data`, come before `stop`, and from `start`."""
-    g, where = ctx.g, ends(ctx, x)
+    g, places = ctx.g, with_start(ctx, lengths(ctx, x))
     vector = [g.add("reshape", [at], shape=(1,)) for at in (stop, start)]
-    lengths = [size_value(ctx, x.count), size_value(ctx, x.data.shape[0])]
-    first, last = (g.add("gather", [where, at], axis=0) for at in vector)
-    rows = [vector[0], g.add("sub", [lengths[0], vector[1]])]
-    rows += [first, g.add("sub", [lengths[1], last])]
+    count, total = size_value(ctx, x.count), size_value(ctx, x.data.shape[0])
+    first, last = (g.add("gather", [places, at], axis=0) for at in vector)
+    rows = [vector[0], g.add("sub", [count, vector[1]])]
+    rows += [first, g.add("sub", [total, last])]
     before, after, head, tail = bound_sizes(ctx, g.add("concat", rows, axis=0))
     return (before, after), (head, tail)
 
@@ -183,7 +183,19 @@ def concatenated(ctx: HasBuilder, x: Ragged, axis: int) -> Value:
     return reshape(ctx, g.add("gather", [data, places], axis=0), shape)
 
 
-def split(ctx: HasBuilder, x: Value, widths: Value, axis: int, keep_axis: bool) -> Ragged:
+def single_slices(ctx: HasBuilder, x: Value, axis: int, keep_axis: bool) -> Ragged:
+    """x cut along an axis into slices of size 1; without that axis, unless it is kept."""
+    g, rank = ctx.g, x.tensor.rank
+    perm = (axis, *(a for a in range(rank) if a != axis))
+    front = g.add("transpose", [x], perm=perm) if axis else x
+    sizes = [arith.wrap(1) if a == axis else d for a, d in enumerate(x.shape)]
+    sizes = [d for a, d in enumerate(sizes) if keep_axis or a != axis]
+    row = size_value(ctx, *sizes)
+    shapes = g.add("expand", [row], shape=(x.shape[axis], len(sizes)))
+    return Ragged(reshape(ctx, front, (x.tensor.numel,)), shapes)
+
+
+def split(ctx: HasBuilder, x: Value, widths: Value, axis: int) -> Ragged:
     """x cut along an axis into pieces of these sizes, i64[count]."""
     g, rank, count = ctx.g, x.tensor.rank, widths.shape[0]
     total = g.add("reduce_sum", [widths], axes=(0,), keepdims=True)
@@ -193,12 +205,9 @@ def split(ctx: HasBuilder, x: Value, widths: Value, axis: int, keep_axis: bool) 
     if axis:
         places = reshape(ctx, _places(ctx, widths, x.shape, axis), (x.tensor.numel,))
         data = g.add("scatter_elements", [data, places, data], axis=0)
-    others = [d for a, d in enumerate(x.shape) if keep_axis or a != axis]
-    sizes = size_value(ctx, *others)
-    if keep_axis:
-        column = g.add("reshape", [widths], shape=(count, 1))
-        sizes = g.add("where", [g.constant(np.arange(rank) == axis), column, sizes])
-    return Ragged(data, g.add("expand", [sizes], shape=(count, len(others))))
+    column = g.add("reshape", [widths], shape=(count, 1))
+    is_axis = g.constant(np.arange(rank) == axis)
+    return Ragged(data, g.add("where", [is_axis, column, size_value(ctx, *x.shape)]))
 
 
 def chunk_widths(ctx: HasBuilder, length: Dim, chunk: Value) -> Value:

@@ -6,7 +6,7 @@ from the onnx library, not from the file, so they are trusted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -115,9 +115,9 @@ _READERS: dict[int, tuple[str, Callable[[Any, Source, str], Any]]] = {
     A.SPARSE_TENSOR: ("sparse_tensor", sparse_to_array),
     A.GRAPH: ("g", lambda v, s, w: v),
     A.TYPE_PROTO: ("tp", lambda v, s, w: v),
-    A.FLOATS: ("floats", lambda v, s, w: [float(x) for x in v]),
-    A.INTS: ("ints", lambda v, s, w: [int(x) for x in v]),
-    A.STRINGS: ("strings", lambda v, s, w: [_text(x, w) for x in v]),
+    A.FLOATS: ("floats", lambda v, s, w: list(v)),
+    A.INTS: ("ints", lambda v, s, w: list(v)),
+    A.STRINGS: ("strings", lambda v, s, w: _texts(v, w)),
     A.TENSORS: ("tensors", lambda v, s, w: [to_array(x, s, w) for x in v]),
     A.SPARSE_TENSORS: ("sparse_tensors", lambda v, s, w: [sparse_to_array(x, s, w) for x in v]),
     A.GRAPHS: ("graphs", lambda v, s, w: list(v)),
@@ -143,6 +143,12 @@ def _read_attribute(attribute: A, want: int, source: Source, where: str) -> Any:
     except IngotError as error:
         what = f"attribute {attribute.name!r}: {error.what}"
         raise IngotError(error.code, what, where=where, why=error.why, hint=error.hint) from error
+
+
+def _texts(data: Sequence[bytes], where: str) -> list[str]:
+    """Each string is decoded once: the nodes of a forest have millions of a few."""
+    known = {each: _text(each, where) for each in set(data)}
+    return [known[each] for each in data]
 
 
 def _text(data: bytes, where: str) -> str:

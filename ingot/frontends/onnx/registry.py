@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import onnx
@@ -128,11 +128,12 @@ class SubGraph:
 ITERATION = "ingot.iteration"  # the capture for which a Scan gives the number of the iteration
 
 Converter = Callable[[Importer, OnnxNode], Sequence[Operand | None]]
+AnyConverter = TypeVar("AnyConverter", bound=Converter)
 TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
 
-def onnx_op(*ops: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
-    def add(fn: Converter) -> Converter:
+def onnx_op(*ops: str, since: int = 1, domain: str = "") -> Callable[[AnyConverter], AnyConverter]:
+    def add(fn: AnyConverter) -> AnyConverter:
         for op in ops:
             rows = TABLE.setdefault((domain, op), [])
             rows.append((since, fn))

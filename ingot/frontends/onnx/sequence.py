@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx
 
 from ingot import dtypes
@@ -122,8 +121,8 @@ def sequence_at(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
         raise bad_model(node, "operand 1 is missing")
     if isinstance(x, SequenceList) and len({item.type for item in x.items}) == 1:
         rows = [reshape(ctx, item, (1, *item.shape)) for item in x.items]
-        whole = ctx.g.add("concat", rows, axis=0) if count > 1 else rows[0]
-        return [ctx.g.add("gather", [whole, position], axis=0)]
+        table = ctx.g.add("concat", rows, axis=0) if count > 1 else rows[0]
+        return [ctx.g.add("gather", [table, position], axis=0)]
     whole = as_ragged(ctx, x)
     return [ragged.element(ctx, whole, position, _rank(ctx, node, whole))]
 
@@ -201,15 +200,15 @@ def split_to_sequence(ctx: Importer, node: OnnxNode) -> Sequence[Operand]:
         chunk, size = ctx.known(node, 1), arith.as_int(length)
         if chunk is None or size is None:
             widths = ragged.chunk_widths(ctx, length, cast(ctx, given, dtypes.i64))
-            return [ragged.split(ctx, x, widths, axis, True)]
+            return [ragged.split(ctx, x, widths, axis)]
         step = int(chunk)
         if step < 1:
             raise bad_model(node, f"it splits into pieces of {step} elements")
-        sizes = [arith.Const(min(step, size - at)) for at in range(0, size, step)]
+        sizes = [arith.wrap(min(step, size - at)) for at in range(0, size, step)]
     else:
         count = arith.as_int(given.tensor.numel)
         if count is None or count > MAX_LIST:
-            return [ragged.split(ctx, x, cast(ctx, given, dtypes.i64), axis, True)]
+            return [ragged.split(ctx, x, cast(ctx, given, dtypes.i64), axis)]
         sizes = list(ctx.dims(node, 1))
         x = _fitting(ctx, x, axis, sizes)
     return [SequenceList(tuple(_slices(ctx, x, axis, sizes)), x.dtype)]
@@ -219,9 +218,7 @@ def _single_slices(ctx: Importer, node: OnnxNode, x: Value, axis: int) -> AnySeq
     """Slices of size 1; without their axis, unless keepdims."""
     keeps, size = bool(node.attr("keepdims", 1)), arith.as_int(x.shape[axis])
     if size is None or size > MAX_LIST:
-        one = ctx.g.constant(np.array(1, np.int64))
-        widths = ctx.g.add("expand", [one], shape=(x.shape[axis],))
-        return ragged.split(ctx, x, widths, axis, keeps)
+        return ragged.single_slices(ctx, x, axis, keeps)
     items = _slices(ctx, x, axis, [arith.Const(1)] * size)
     if not keeps:
         shape = (*x.shape[:axis], *x.shape[axis + 1 :])

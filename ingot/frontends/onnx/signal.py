@@ -23,6 +23,8 @@ from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
 from ingot.ops.common import wide_dtype
 
+OTHER_WINDOW = "STFT: the window has another length than the frames"
+
 # --- DFT ----------------------------------------------------------------------------------------
 
 
@@ -124,10 +126,11 @@ def stft(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     onesided = onesided and parts == 1
     (step,) = ctx.dims(node, 1)
     length = frame_length(ctx, node, x, window)
+    if window is not None and runtime_operand(ctx, node, 3) is not None:
+        window = of_size(ctx, window, ctx.value(node, 3))
     size = arith.as_int(length)
-    known = np.ones(size) if window is None and size is not None else ctx.known(node, 2)
-    if parts == 1 and known is not None and size is not None and is_short(size):
-        return [stft_by_gemm(ctx, x, known, size, step, onesided)]
+    if parts == 1 and size is not None and is_short(size):
+        return [stft_by_gemm(ctx, x, window, size, step, onesided)]
     frames = framed(ctx, x, length, step)
     if window is not None:
         column = reshape(ctx, window, (length, 1))
@@ -149,6 +152,13 @@ def frame_length(ctx: Importer, node: OnnxNode, x: Value, window: Value | None) 
     return tidy(ctx, own)
 
 
+def of_size(ctx: Importer, window: Value, length: Value) -> Value:
+    """The window; a run with frames of another length fails."""
+    g, given = ctx.g, cast(ctx, as_scalar(ctx, length), dtypes.i64)
+    own = g.add("index_tensor", [], values=window.shape, shape=())
+    return g.add("require", [window, g.add("eq", [given, own])], expected=True, reason=OTHER_WINDOW)
+
+
 def is_short(size: int) -> bool:
     """Whether the folded GEMM is the cheapest transform of a frame."""
     longest = size <= fourier.DIRECT_LIMIT
@@ -156,7 +166,7 @@ def is_short(size: int) -> bool:
 
 
 def stft_by_gemm(
-    ctx: Importer, x: Value, window: np.ndarray, size: int, step: arith.Expr, onesided: bool
+    ctx: Importer, x: Value, window: Value | None, size: int, step: arith.Expr, onesided: bool
 ) -> Value:
     """Frames and their mirror images are read from the signal, windowed and added in one pass."""
     g, dtype = ctx.g, x.dtype
@@ -164,8 +174,8 @@ def stft_by_gemm(
     attrs: Any = {"length": size, "step": step, "count": size // 2 + 1}
     sides = [g.add("frame", [signal], mirrored=m, **attrs) for m in (False, True)]
     batch, frames, count = sides[0].shape
-    rows = tuple(reshape(ctx, v, (tidy(ctx, batch * frames), count)) for v in sides)
-    half = fourier.folded(ctx, rows, window.astype(np.float64), size, False)  # type: ignore[arg-type]
+    rows = [reshape(ctx, v, (tidy(ctx, batch * frames), count)) for v in sides]
+    half = fourier.folded(ctx, (rows[0], rows[1]), size, False, window=window)
     made = half if onesided else fourier.whole_spectrum(ctx, half, size)
     pairs = fourier.interleaved(ctx, made)
     return cast(ctx, reshape(ctx, pairs, (batch, frames, *pairs.shape[1:])), dtype)

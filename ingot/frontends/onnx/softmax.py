@@ -46,13 +46,18 @@ def flattened(function: AxisFunction) -> Converter:
     def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
         x = ctx.value(node, 0)
         axis = axis_of(node, node.attr("axis", 1), x.tensor.rank)
-        if axis == x.tensor.rank - 1:
-            return [function(ctx, x, axis)]
-        rows, row = (arith.product(list(dims)) for dims in (x.shape[:axis], x.shape[axis:]))
-        flat = reshape(ctx, x, (rows, row))
-        return [reshape(ctx, function(ctx, flat, 1), x.shape)]
+        return [over_rest(ctx, function, x, axis)]
 
     return convert
+
+
+def over_rest(ctx: Importer, function: AxisFunction, x: Value, axis: int) -> Value:
+    """The function over the axes from `axis` on, as if they were one."""
+    if axis == x.tensor.rank - 1:
+        return function(ctx, x, axis)
+    rows, row = (arith.product(list(dims)) for dims in (x.shape[:axis], x.shape[axis:]))
+    flat = reshape(ctx, x, (rows, row))
+    return reshape(ctx, function(ctx, flat, 1), x.shape)
 
 
 for name, function in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hardmax", hardmax)):

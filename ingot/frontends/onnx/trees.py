@@ -81,34 +81,32 @@ def ensemble(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("TreeEnsembleClassifier", domain=ML)
 def classifier(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    labels = class_labels(ctx, node, "classlabels_int64s")
-    if not len(labels):
-        raise bad_model(node, "it has no class labels")
+    labels = class_labels(node, "classlabels_int64s")
     forest = forest_by_ids(node, "class", len(labels))
     scores = scores_of(ctx, node, forest, "SUM")
     kind, base = transform_of(node), numbers(node, "base_values")
     if len(labels) > 2:
         scores = with_base(ctx, scores, base)
-        label = best_of_weighted(ctx, node, forest, labels, scores, has_base=len(base) > 0)
+        label = best_of_weighted(ctx, forest, labels, scores, has_base=len(base) > 0)
         made = transformed(ctx, scores, kind)
     else:
-        label, made = two_classes(ctx, node, forest, labels, scores, kind, base)
+        label, made = two_classes(ctx, forest, labels, scores, kind, base)
     return [label, cast(ctx, made, dtypes.f32)]
 
 
 def best_of_weighted(
-    ctx: Importer, node: OnnxNode, forest: Forest, labels: np.ndarray, scores: Value, has_base: bool
+    ctx: Importer, forest: Forest, labels: np.ndarray, scores: Value, has_base: bool
 ) -> Value:
     """The label of the highest score among the classes that leaves have weights of."""
     used = np.unique(forest.weight_target)
     if has_base or len(used) in (0, len(labels)):
-        return best_label(ctx, node, labels, scores)
+        return best_label(ctx, labels, scores)
     among = ctx.g.add("gather", [scores, ctx.g.constant(used.astype(np.int64))], axis=1)
-    return best_label(ctx, node, labels[used], among)
+    return best_label(ctx, labels[used], among)
 
 
 def two_classes(
-    ctx: Importer, node: OnnxNode, forest: Forest, labels: np.ndarray, scores: Value, kind: str,
+    ctx: Importer, forest: Forest, labels: np.ndarray, scores: Value, kind: str,
     base: np.ndarray,
 ) -> tuple[Value, Value]:  # fmt: skip
     """(label, scores) of one or two classes, as ONNX Runtime has them."""
@@ -131,8 +129,9 @@ def two_classes(
             first = ctx.g.add("add", [first, scalar(ctx, float(base[0]), first.dtype)])
         second = column(ctx, scores, 1) if has_second else first
         has_pair, decides = has_second, second
-    label = _two_class_label(ctx, node, labels, decides, is_one_sided, is_positive)
+    label = _two_class_label(ctx, labels, decides, is_one_sided, is_positive)
     if has_pair:
+        first = first if 0 in used else column(ctx, scores, 0)  # without a weight it is 0
         return label, transformed(ctx, ctx.g.add("concat", [first, second], axis=1), kind)
     if len(labels) == 1:
         return label, transformed_single(ctx, first, kind)
@@ -140,12 +139,11 @@ def two_classes(
 
 
 def _two_class_label(
-    ctx: Importer, node: OnnxNode, labels: np.ndarray, score: Value, is_one_sided: bool,
-    is_positive: bool,
+    ctx: Importer, labels: np.ndarray, score: Value, is_one_sided: bool, is_positive: bool
 ) -> Value:  # fmt: skip
     """Where leaves have weights of both classes, ONNX Runtime gives 1 or 0, whatever the labels."""
     if is_one_sided:
-        return sign_label(ctx, node, labels, score, 0.5 if is_positive else 0.0)
+        return sign_label(ctx, labels, score, 0.5 if is_positive else 0.0)
     flat = reshape(ctx, score, (score.shape[0],))
     index = cast(ctx, ctx.g.add("gt", [flat, scalar(ctx, 0.0, flat.dtype)]), dtypes.i64)
-    return labels_at(ctx, node, labels, index) if labels.dtype == object else index
+    return labels_at(ctx, labels, index) if labels.dtype == object else index

@@ -21,12 +21,13 @@ from ingot.frontends.onnx.border import bundle, input_operand
 from ingot.frontends.onnx.functions import Library
 from ingot.frontends.onnx.graph_walk import Scope, Walker
 from ingot.frontends.onnx.hooks import Hook, Hooks
+from ingot.frontends.onnx.inputs import input_names, is_map, map_types
 from ingot.frontends.onnx.loading import Source, inputs_with_defaults, load, opsets
 from ingot.frontends.onnx.node_order import Initializer, initializers_of, value_names
 from ingot.frontends.onnx.operands import Operand, all_parts, mapped
 from ingot.frontends.onnx.reading import Frame
 from ingot.graph.builder import GraphBuilder
-from ingot.graph.ir import Bundle, Graph, replace
+from ingot.graph.ir import Bundle, Graph, Value, replace
 from ingot.graph.store import ConstantStore
 from ingot.support.errors import IngotError
 
@@ -92,7 +93,13 @@ def _walk_solved(library: Library, frame: Frame, store: ConstantStore, solver: S
     graph = library.source.model.graph
     constants = _constants(library, solver)
     given = [info for info in graph.input if info.name not in constants]
-    inputs = [input_operand(info, solver) for info in given]
+    inputs: list[Operand] = []
+    for info in given:
+        if is_map(info):
+            inputs += [Value(*part) for part in map_types(info, solver)]
+            store.map_inputs.add(info.name)
+        else:
+            inputs.append(input_operand(info, solver))
     try:
         return _walk(library, frame, store, solver, inputs)
     except IngotError as error:
@@ -135,7 +142,7 @@ def _bundles(
     outputs: Sequence[Operand],
 ) -> tuple[Bundle, ...]:
     """The inputs and outputs of the model that are no tensors."""
-    names = [info.name for info in graph.input if info.name not in constants]
+    names = input_names(graph.input, constants)
     names += [info.name for info in graph.output]
     found = (bundle(name, x) for name, x in zip(names, (*inputs, *outputs)))
     return tuple(b for b in found if b is not None)

@@ -52,6 +52,7 @@ class LoadedCpuModule:
             and self._is_plain
             and not package.state
             and not package.strings
+            and not package.host_steps
             and self._module.probe is None
             and is_supported()
         )

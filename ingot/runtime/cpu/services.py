@@ -10,6 +10,7 @@ import ctypes
 import platform
 
 from ingot.runtime.cpu.loader import LoadedObject
+from ingot.runtime.host_calls import host_service
 from ingot.support.abi import ALIGNMENT, SERVICES, SERVICES_BYTES, SYSTEM
 
 # number of the futex system call in Linux, by machine
@@ -53,6 +54,9 @@ class Services:
             function = ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value
             assert function is not None
             self._set(SYSTEM[name], function)
+        host = ctypes.cast(host_service, ctypes.c_void_p).value
+        assert host is not None
+        self._set(SERVICES["host"], host)
         self._set(SYSTEM["futex"], _FUTEX_NUMBER[platform.machine()])
         pointer = ctypes.c_void_p
         self.pool_run = self._function("pool_run", ctypes.c_int32, pointer)

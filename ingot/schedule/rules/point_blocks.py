@@ -14,6 +14,7 @@ from ingot.schedule.rules.elementwise import has_work, vectorize_loop
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
+REGISTERS = 4  # vectors per operation of a block with loops, whose scalars serve all; heuristic
 MIN_ITERATIONS_PER_CORE = 4  # of the parallel loop; heuristic
 
 
@@ -32,7 +33,8 @@ def schedule_point_block(sch: Schedule, target: Target, info: BlockInfo) -> None
         return
     has_loops = any(isinstance(s, ir.For | ir.While) for s in visit.walk_stmts(info.block.body))
     is_big = has_loops or has_work(sch, info)  # a loop inside may be long
-    pieces = vectorize_loop(sch, target, info, loops[-1])
+    registers = REGISTERS if has_loops else 1
+    pieces = vectorize_loop(sch, target, info, loops[-1], registers)
     if not is_big:
         return
     outer, wanted = [*loops[:-1], pieces[0]], MIN_ITERATIONS_PER_CORE * target.cores

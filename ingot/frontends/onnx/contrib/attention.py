@@ -87,7 +87,8 @@ def projections(ctx: Importer, node: OnnxNode, x: Value) -> list[Value]:
     sizes = node.attr("qkv_hidden_sizes") or [tidy(ctx, x.shape[-1] // 3)] * 3
     if len(sizes) != 3:
         raise bad_model(node, f"qkv_hidden_sizes {sizes} are not three")
-    found, start = [], arith.Const(0)
+    found: list[Value] = []
+    start: arith.Expr = arith.Const(0)
     for size in map(arith.wrap, sizes):
         shape = (*x.shape[:-1], size)
         found.append(ctx.g.add("slice", [x], starts=(0, 0, start), sizes=shape, steps=(1, 1, 1)))
@@ -205,9 +206,8 @@ def given_heads(ctx: Importer, node: OnnxNode, bias: int) -> tuple[Value, Value,
 def packed_heads(ctx: Importer, node: OnnxNode, x: Value, index: int, bias: Value | None) -> Value:
     """(batch, rows, heads, parts, size) → part `index` as (batch, heads, rows, size)"""
     part = part_of(ctx, x, index)
-    batch, rows, heads, size = part.shape
     if bias is not None:
-        part = ctx.g.add("add", [part, reshape(ctx, bias, (heads, size))])
+        part = ctx.g.add("add", [part, reshape(ctx, bias, part.shape[2:])])
     return ctx.g.add("transpose", [part], perm=(0, 2, 1, 3))
 
 

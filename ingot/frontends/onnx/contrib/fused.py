@@ -7,6 +7,7 @@ Runtime fused becomes separate nodes again; Ingot's own fusion decides anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import reshape, scalar, tidy
@@ -55,7 +56,8 @@ def activated(
     if name not in ACTIVATIONS:
         raise ctx.unsupported(node, f"the activation {name!r}")
     op, defaults = ACTIVATIONS[name]
-    return ctx.g.add(op, [x], **{key: given.get(key, v) for key, v in defaults.items()})
+    attrs: dict[str, Any] = {key: given.get(key, v) for key, v in defaults.items()}
+    return ctx.g.add(op, [x], **attrs)
 
 
 def listed_params(node: OnnxNode) -> dict[str, float]:
@@ -118,7 +120,7 @@ def conv_transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     pads = ctx.dims(node, 2) if has_pads else (arith.Const(0),) * (2 * rank)
     if len(pads) != 2 * rank:
         raise bad_model(node, f"{len(pads)} pads for {rank} spatial axes")
-    attrs = {
+    attrs: dict[str, Any] = {
         "strides": tuple(node.attr("strides") or (1,) * rank), "pads": pads,
         "dilations": tuple(node.attr("dilations") or (1,) * rank),
         "output_padding": tuple(node.attr("output_padding") or (0,) * rank),
@@ -133,6 +135,7 @@ def conv_transpose(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("FusedGemm", domain=MICROSOFT)
 def fused_gemm(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     (y,) = gemm(ctx, node)
+    assert y is not None
     return [activated(ctx, node, y, text_attr(node, "activation"), named_params(node))]
 
 
@@ -157,6 +160,7 @@ def fused_matmul(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 @onnx_op("FusedMatMulActivation", domain=MICROSOFT)
 def fused_matmul_activation(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     (y,) = fused_matmul(ctx, node)
+    assert y is not None
     return [activated(ctx, node, y, text_attr(node, "activation"), named_params(node))]
 
 

@@ -19,7 +19,7 @@ from ingot.frontends.onnx.conv import centred, conv_attrs
 from ingot.frontends.onnx.pool import pool_attrs
 from ingot.frontends.onnx.quant import dequantize, quantize, requantized, scales
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, onnx_op
-from ingot.frontends.onnx.softmax import along_axis, flattened, softmax
+from ingot.frontends.onnx.softmax import over_rest, softmax
 from ingot.graph.ir import Value
 
 onnx_op("QuantizeLinear", domain=MICROSOFT)(quantize)
@@ -102,20 +102,9 @@ def qlinear_softmax(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """`opset` says whether the axes from `axis` on are one, as they were before opset 13."""
     x, real = ctx.value(node, 0), real_operand(ctx, node, 0)
     axis = axis_of(node, int_attr(node, "axis", -1), x.tensor.rank)
-    convert = along_axis(softmax) if int_attr(node, "opset", 13) >= 13 else flattened(softmax)
-    (y,) = convert(_Given(ctx, real), OnnxNode(node.op, "", node.name, [], [], {"axis": axis}))
-    assert y is not None
+    is_one = int_attr(node, "opset", 13) < 13
+    y = over_rest(ctx, softmax, real, axis) if is_one else softmax(ctx, real, axis)
     return [quantised(ctx, node, y, 3, x)]
-
-
-class _Given:
-    """An importer whose nodes have one operand, a value that is already there."""
-
-    def __init__(self, ctx: Importer, x: Value):
-        self.g, self._x = ctx.g, x
-
-    def value(self, node: OnnxNode, index: int) -> Value:
-        return self._x
 
 
 @onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT)

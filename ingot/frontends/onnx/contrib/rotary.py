@@ -27,15 +27,15 @@ def rotary_embedding(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     is_interleaved = bool(int_attr(node, "interleaved", 0))
     if rank_of(node, x, 3, 4) == 4:
         rows = position_table(ctx, node, x.shape[0], x.shape[2])
-        tables = [table_rows(ctx, t, rows, axis=1) for t in (cos, sin)]
-        return [rotated(ctx, x, tables[0], tables[1], is_interleaved)]
+        cos, sin = (table_rows(ctx, t, rows, axis=1) for t in (cos, sin))
+        return [rotated(ctx, x, cos, sin, is_interleaved)]
     batch, length, hidden = x.shape
     has_dim, heads = int_attr(node, "rotary_embedding_dim", 0), int_attr(node, "num_heads", 0)
     size = hidden // heads if has_dim and heads else cos.shape[1] * 2
     split = reshape(ctx, x, (batch, length, hidden // size, size))
     rows = position_table(ctx, node, batch, length)
-    tables = [table_rows(ctx, t, rows, axis=2) for t in (cos, sin)]
-    return [reshape(ctx, rotated(ctx, split, *tables, is_interleaved), x.shape)]
+    cos, sin = (table_rows(ctx, t, rows, axis=2) for t in (cos, sin))
+    return [reshape(ctx, rotated(ctx, split, cos, sin, is_interleaved), x.shape)]
 
 
 def position_table(ctx: Importer, node: OnnxNode, batch: arith.Expr, length: arith.Expr) -> Value:
@@ -54,8 +54,8 @@ def table_rows(ctx: Importer, table: Value, positions: Value, axis: int) -> Valu
 
 
 def rotated(ctx: Importer, x: Value, cos: Value, sin: Value, is_interleaved: bool) -> Value:
-    """Pairs of the first 2 · half numbers of the last axis, (a, b) → (a·cos - b·sin, b·cos + a·sin).
-    They are neighbours if interleaved, else half apart. The other numbers stay."""
+    """Pairs of the first 2 · half numbers of the last axis: (a·cos - b·sin, b·cos + a·sin) for each
+    pair (a, b). They are neighbours if interleaved, else half apart. The other numbers stay."""
     half, size = tidy(ctx, cos.shape[-1]), tidy(ctx, x.shape[-1])
     turned = tidy(ctx, half * 2)
     lead = x.shape[:-1]
