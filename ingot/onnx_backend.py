@@ -85,7 +85,9 @@ class IngotBackend(Backend):
         version = options.pop("opset_version", None)
         names = [name for name in node.input if name]
         values = dict(zip(names, inputs if isinstance(inputs, list | tuple) else [inputs]))
-        given = {name: v if _is_sequence(v) else np.asarray(v) for name, v in values.items()}
+        given = {
+            name: v if v is None or _is_sequence(v) else np.asarray(v) for name, v in values.items()
+        }
         graph = onnx.helper.make_graph(
             [node],
             node.op_type,
@@ -108,11 +110,19 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _type(value: Any) -> onnx.TypeProto:
-    """The type of an array, or of a list of arrays: its sizes are then those of none."""
+    """The type of an array, of a list of arrays (sizes in which they differ are open), or of None,
+    an empty optional."""
+    tensor = onnx.helper.make_tensor_type_proto
+    if value is None:
+        return onnx.helper.make_optional_type_proto(tensor(onnx.TensorProto.FLOAT, []))
     if not _is_sequence(value):
-        return onnx.helper.make_tensor_type_proto(_code(value), value.shape)
+        return tensor(_code(value), value.shape)
     code = _code(value[0]) if value else onnx.TensorProto.FLOAT
-    return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(code, None))
+    shape: list[int | None] | None = None
+    if len({array.ndim for array in value}) == 1:
+        sizes = zip(*(array.shape for array in value))
+        shape = [each[0] if len(set(each)) == 1 else None for each in sizes]
+    return onnx.helper.make_sequence_type_proto(tensor(code, shape))
 
 
 def _code(array: np.ndarray) -> int:

@@ -99,7 +99,7 @@ def takes(model: onnx.ModelProto, parameter: str, code: int) -> bool:
     need not have the type of the keys, but an operator may want that they are equal."""
     allowed = parameters(model)
     every = [name for name, codes in allowed.items() if code in codes]
-    return parameter in allowed and any(
+    return parameter in every and any(
         compiles(with_type(model, changed, code)) for changed in ([parameter], every)
     )
 

@@ -79,12 +79,32 @@ def test_scalars():
 
 def test_types_of_sequences_and_strings():
     sequence = onnx_backend._type([X, X[:1]]).sequence_type.elem_type.tensor_type
-    assert sequence.elem_type == onnx.TensorProto.FLOAT and not sequence.HasField("shape")
+    assert sequence.elem_type == onnx.TensorProto.FLOAT
+    assert not sequence.shape.dim[0].dim_value and sequence.shape.dim[1].dim_value == 4
+    ragged = onnx_backend._type([X, X[0]]).sequence_type.elem_type.tensor_type
+    assert not ragged.HasField("shape")
     for texts in (np.array(["a", "bc"]), np.array(["a", "bc"], object)):
         tensor = onnx_backend._type(texts).tensor_type
         assert tensor.elem_type == onnx.TensorProto.STRING and tensor.shape.dim[0].dim_value == 2
     with pytest.raises(IngotError, match="complex64"):
         onnx_backend.run_node(onnx.helper.make_node("Neg", ["a"], ["b"]), [X.astype("complex64")])
+
+
+def test_sequences_and_optionals_are_lists_and_none():
+    at = onnx.helper.make_node("SequenceAt", ["s", "i"], ["y"])
+    np.testing.assert_array_equal(onnx_backend.run_node(at, [[X, X[:1]], np.array(1)])[0], X[:1])
+    insert = onnx.helper.make_node("SequenceInsert", ["s", "x"], ["y"])
+    (got,) = onnx_backend.run_node(insert, [[X], X + 1])
+    assert isinstance(got, list) and len(got) == 2
+    np.testing.assert_array_equal(got[1], X + 1)
+    has = onnx.helper.make_node("OptionalHasElement", ["o"], ["y"])
+    assert onnx_backend.run_node(has, [X])[0] and not onnx_backend.run_node(has, [None])[0]
+
+
+def test_strings_are_arrays_of_objects():
+    concat = onnx.helper.make_node("StringConcat", ["a", "b"], ["y"])
+    texts = np.array(["é", ""], object)
+    assert onnx_backend.run_node(concat, [texts, np.array(["x", "y"])])[0].tolist() == ["éx", "y"]
 
 
 def test_compatibility_is_that_of_operators_and_device():

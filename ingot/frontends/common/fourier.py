@@ -34,6 +34,7 @@ LARGEST_GEMM = 64  # the longest transform that is one factor: 64 KB of f32 (heu
 # the GEMM's own reads and writes) take for an element. Measured on one core of an EPYC (Zen 4):
 # frames of 256 to 1024 take 1.5 to 1.8 ns, and a GEMM does 50 multiplications a ns.
 PASS_COST = 80
+TABLE_LIMIT = 1 << 22  # the longest row with tables of twiddle factors; they take 64 MB in f64
 DIRECT_LIMIT = 2048  # the longest row with a matrix of its own: 32 MB of f32
 
 
@@ -49,9 +50,9 @@ def transform(
     ctx: HasBuilder, x: Value, length: arith.Expr, inverse: bool, onesided: bool
 ) -> Value:
     """The transform of x[…, n, 1 or 2] along axis -2, as the operator `dft` defines it; that
-    operator itself where the length is known only when running."""
+    operator itself where the length is known only when running, or very large."""
     size = arith.as_int(tidy(ctx, length))
-    if not size or size < 0:
+    if not size or size < 0 or size > TABLE_LIMIT:
         return ctx.g.add("dft", [x], length=length, inverse=inverse, onesided=onesided)
     lead, parts, dtype = x.shape[:-2], arith.as_int(x.shape[-1]), x.dtype
     of_half = inverse and onesided

@@ -119,6 +119,9 @@ class Walker:
             if error.where:
                 raise
             raise _with_location(error, node.where) from error
+        except MemoryError as error:
+            what = "a table that this operator needs does not fit into memory"
+            raise IngotError("limit", what, where=node.where, why=str(error)) from error
         except (TypeError, ValueError, LookupError, ArithmeticError, AssertionError) as error:
             why = f"{type(error).__name__}: {error}"
             what = "its attributes or operands are inconsistent"

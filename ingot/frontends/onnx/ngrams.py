@@ -13,12 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.frontends.common.elements import cast, reshape
 from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.encoders import positions
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
+from ingot.support.errors import IngotError
 
+MAX_SKIPS = 1024  # skips that are unrolled; heuristic
 NONE = -1  # no token of the vocabulary, no state, no column
 
 
@@ -57,7 +60,7 @@ def _trie(node: OnnxNode, pool: list[int], vocabulary: int) -> list[_Level]:
     """The levels of the trie; n-grams of other lengths than those wanted are left out."""
     low, high = node.attr("min_gram_length"), node.attr("max_gram_length")
     starts, columns = node.attr("ngram_counts"), node.attr("ngram_indexes")
-    if low < 1 or high < low or any(not 0 <= s <= len(pool) for s in starts):
+    if not 1 <= low <= high <= len(starts) or any(not 0 <= s <= len(pool) for s in starts):
         raise bad_model(node, "its n-gram lengths and counts are inconsistent")
     states: list[dict[int, int]] = [{} for _ in range(high)]  # pair → state, by length - 1
     column_of: list[dict[int, int]] = [{} for _ in range(high)]
@@ -92,6 +95,10 @@ def _hits(
     low, most = node.attr("min_gram_length"), node.attr("max_skip_count")
     if most < 0:
         raise bad_model(node, f"its max_skip_count is {most}")
+    most = min(most, arith.as_int(count) or MAX_SKIPS + 1)  # beyond a row's end nothing is found
+    if most > MAX_SKIPS:
+        what = f"its max_skip_count is more than {MAX_SKIPS}, each of which is a pass of its own"
+        raise IngotError("limit", what, where=node.where)
     none = g.constant(np.array(NONE, np.int64))
     ahead = (len(levels) - 1) * (most + 1)
     padded = g.add("pad", [ids, none], before=(0, 0), after=(0, ahead)) if ahead else ids

@@ -70,7 +70,7 @@ def run_once(exe: Executable, data: bytes, seed: int, folder: Path, note: Note) 
     if sum(int(np.prod(shape, dtype=object)) for shape in shapes) > RUN_ELEMENTS:
         return
     feeds = {
-        port.name: _numbers(rng, shape, dtype)
+        port.name: _numbers(rng, shape, dtype, port.dtype == "str")
         for port, shape, dtype in zip(exe.inputs, shapes, exe._in_dtypes)
     }
     answers = exe.run(None, feeds)
@@ -79,10 +79,12 @@ def run_once(exe: Executable, data: bytes, seed: int, folder: Path, note: Note) 
         pickle.dump((data, feeds, answers), file)
 
 
-def _numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _numbers(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, is_text: bool
+) -> np.ndarray:
     """Small numbers, also as texts."""
     found = rng.integers(0, 3, shape)
-    return found.astype(str).astype(object) if dtype.kind in "OUT" else found.astype(dtype)
+    return found.astype(str).astype(object) if is_text else found.astype(dtype)
 
 
 def _parses(data: bytes) -> bool:
