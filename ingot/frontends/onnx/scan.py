@@ -22,8 +22,35 @@ from ingot.graph.types import TensorType
 
 @onnx_op("Scan")
 def scan_batched(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    raise ctx.unsupported(
-        node, "Scan of opset 8, with a batch axis", "export with opset 9 or newer"
+    """Opset 8: axis 0 is a batch, axis 1 the sequence. A loop over the batch holds the scan of one
+    of its rows; final states and outputs are stacked."""
+    if ctx.optional(node, 0) is not None:
+        why = "Scan of opset 8 with sequence_lens"
+        raise ctx.unsupported(node, why, "export with opset 9 or newer")
+    operands = [ctx.value(node, i) for i in range(1, len(node.inputs))]
+    count = node.attr("num_scan_inputs")
+    if not 1 <= count <= len(operands) or any(v.tensor.rank < 2 for v in operands[-count:]):
+        raise bad_model(node, f"{len(operands)} operands do not fit num_scan_inputs {count}")
+    batch, steps = operands[-count].shape[:2]
+    rows = [Value(v.name, without_axis(v, 0)) for v in operands]
+    states, scanned = rows[: len(rows) - count], rows[len(rows) - count :]
+    slices = [Value(v.name, without_axis(v, 0)) for v in scanned]
+    sub = ctx.subgraph(node, "body", [*states, *slices])
+    backwards = node.attr("directions") or [0] * count
+    inner = loop_body(ctx, sub, states, [(v, 0, b) for v, b in zip(scanned, backwards)], steps)
+    check_types(ctx, node, inner, len(states))
+    g = GraphBuilder(f"{sub.graph.name}/batch", ctx.g.store)
+    g.origin = ctx.g.origin
+    number, go_on = g.input("b", COUNTER), g.input("go_on", FLAG)
+    wholes = [g.input(v.name, v.type) for v in operands]
+    captures = [g.input(v.name, v.type) for v in sub.captures]
+    own = [g.add("gather", [v, number], axis=0) for v in wholes]
+    trips = g.add("index_tensor", [], values=(steps,), shape=())
+    loop = {"body": inner, "carried": len(states), "count": steps}
+    body = g.finish([go_on, *g.add_all("loop", [trips, None, *own, *captures], **loop)])
+    times = ctx.g.add("index_tensor", [], values=(batch,), shape=())
+    return ctx.g.add_all(
+        "loop", [times, None, *operands, *sub.captures], body=body, carried=0, count=batch
     )
 
 
