@@ -55,6 +55,7 @@ def make_call(
     exe: Executable, sizes: Shapes, spec: FeedSpec
 ) -> tuple[dict[str, np.ndarray], State | None]:
     """The inputs of one call, and an empty state if the executable keeps one."""
+    _refuse_bundles(exe)
     growth = exe.package.growth
     feeds = make_feeds(exe.inputs, exe.package.symbols, sizes, spec, growth)
     if growth is None:
@@ -64,3 +65,12 @@ def make_call(
     kept = [p for p in exe.package.inputs if p.name in dict(exe.package.state)]
     names = {name for port in kept for dim in port.shape for name in arith.free_vars(dim)}
     return feeds, exe.new_state(**{name: known.get(name, 1) for name in names})
+
+
+def _refuse_bundles(exe: Executable) -> None:
+    """Files hold arrays; sequences and optionals are for Python."""
+    for port in (*exe.inputs, *exe.outputs):
+        if port.kind != "tensor":
+            what = f"the command line runs models of tensors; {port.name!r} is a {port.kind}"
+            hint = "run it from Python: exe.run(None, {name: [array, …]})"
+            raise IngotError("bad-option", what, hint=hint)

@@ -67,7 +67,7 @@ class TensorType(Node):
         return f"{self.dtype}[{dims}]" + (f"{{{'; '.join(extra)}}}" if extra else "")
 
 
-Type = TensorType  # of any value: sequences and optionals are not in the grammar
+Type = TensorType  # of any value: a sequence or an optional is a bundle of tensors (ir.Bundle)
 
 
 @node

@@ -12,6 +12,7 @@ that names the node. Called after every pass and front end; each valid graph goe
    an axis of static size, which is no less than the symbol of the rows can be.
 6. A constant's type is its reference's.
 7. Views are boxes of their bases (views.py).
+8. The values of a bundle are adjacent inputs, or adjacent outputs.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def _verify(graph: Graph, outer: Mapping[str, Symbol], outer_bound: frozenset[st
     for value in graph.outputs:
         _check_use(defined, value, f"an output of {graph.name}")
     _verify_state(graph)
+    _verify_bundles(graph)
     verify_views(graph)
 
 
@@ -189,6 +191,15 @@ def _verify_state(graph: Graph) -> None:
         if len(set(side)) != len(side):
             raise _bad("an input or output is in two state pairs")
     _verify_growth(graph)
+
+
+def _verify_bundles(graph: Graph) -> None:
+    sides = [[v.name for v in values] for values in (graph.inputs, graph.outputs)]
+    for bundle in graph.bundles:
+        own, count = list(bundle.values), len(bundle.values)
+        runs = [side[i : i + count] for side in sides for i in range(len(side))]
+        if not own or own not in runs:
+            raise _bad(f"bundle {bundle.name!r} is not made of adjacent inputs or outputs")
 
 
 def _verify_growth(graph: Graph) -> None:

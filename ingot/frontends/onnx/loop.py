@@ -30,6 +30,7 @@ from ingot.frontends.onnx.operands import (
     all_parts,
     all_rebuilt,
     converted,
+    described,
     joined,
     kind_of,
     parts,
@@ -146,6 +147,9 @@ def _import(ctx: Importer, node: OnnxNode, given: Sequence[Operand], types: Body
     if len(sub.results) < 1 + len(entered):
         what = f"its body has {len(sub.results)} outputs and {len(entered)} carried values"
         raise bad_model(node, what)
+    for number, x in enumerate(sub.results[1 + len(entered) :]):
+        if not isinstance(x, Value):
+            raise bad_model(node, f"its scan output {number} is {described(x)}, not a tensor")
     return Body(entered, sub, list(symbols.values()), symbols)
 
 
