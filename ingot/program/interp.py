@@ -47,7 +47,7 @@ class _Machine:
         self.arenas: dict[str, np.ndarray] = {}
         self.grown: dict[str, list[np.ndarray]] = {}
         self.assigned: dict[str, np.ndarray] = {}
-        self.host = HostCall((), store.strings)
+        self.host: HostCall | None = None  # made by the first host step
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
         if program.growth is not None:
@@ -151,6 +151,8 @@ class _Machine:
     def host_step(self, s: ir.HostStep) -> None:
         inputs = [None if name is None else self.array(name) for name in s.args]
         results = [self.array(name) for name in s.results]
+        if self.host is None:
+            self.host = HostCall((), self.store.strings)
         try:
             self.host.do(s.name, dict(s.attrs), inputs, results, s.keeps, s.takes, s.sizes)
         except IngotError as error:

@@ -46,7 +46,6 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "gather_nd": {1: (-1,)},
     "grid_sample": {1: (-1,)},
     "nms_select": {0: (-1,)},
-    "lookup": {1: (-1,)},
     "lookup": {1: (-1,), 2: (-1,)},
     "dense_lookup": {1: (-1,)},
     "one_hot": {1: (-1,)},

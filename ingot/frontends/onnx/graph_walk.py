@@ -298,10 +298,7 @@ class Walker:
 
     def optional(self, node: OnnxNode, index: int) -> Value | None:
         found = self.operand(node, index)
-        if found is not None and not isinstance(found, Value):
-            what = f"operand {index} is {described(found)}, not a tensor"
-            raise IngotError("bad-type", what, where=node.where)
-        return found
+        return None if found is None else _tensor(found, f"operand {index}", node)
 
     def operand(self, node: OnnxNode, index: int) -> Operand | None:
         if index >= len(node.inputs) or not node.inputs[index]:
@@ -309,7 +306,7 @@ class Walker:
         return self._find(node.inputs[index], node)
 
     def named(self, node: OnnxNode, name: str) -> Value:
-        return self._find(name, node)
+        return _tensor(self._find(name, node), repr(name), node)
 
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
         value = self.optional(node, index)
@@ -407,7 +404,7 @@ class Walker:
         while walker is not None:
             known = walker.known_values
             lists = (walker.g.inputs, walker.g.nodes, walker.captures)
-            tables = (walker.g.symbols, walker.scope.values, walker._bound)
+            tables = (walker.g.symbols, walker.scope.values, walker._bound, walker._keys)
             tables += (known.arrays, known.holders, known._refs)  # type: ignore[assignment]
             states += [(x, list(x)) for x in lists] + [(x, dict(x)) for x in tables]
             walker = walker.outer
@@ -443,7 +440,9 @@ class Walker:
         if ITERATION not in self.scope.values:
             self.scope.values[ITERATION] = self.g.input(ITERATION, tensor(dtypes.i64))
             self.captures.append(Value(ITERATION, tensor(dtypes.i64)))
-        return self.scope.values[ITERATION]
+        found = self.scope.values[ITERATION]
+        assert isinstance(found, Value)
+        return found
 
     def random_stream(self) -> int:
         return next(self._serials)
@@ -463,6 +462,13 @@ class Walker:
 
 
 # --- helpers ------------------------------------------------------------------------------------
+
+
+def _tensor(found: Operand, which: str, node: OnnxNode) -> Value:
+    if not isinstance(found, Value):
+        what = f"{which} is {described(found)}, not a tensor"
+        raise IngotError("bad-type", what, where=node.where)
+    return found
 
 
 def _renamed(node: Node, renamed: dict[str, Value]) -> Node:

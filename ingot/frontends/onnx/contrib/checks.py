@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ingot.dtypes import DType
 from ingot.frontends.common.elements import cast
 from ingot.frontends.onnx.common import bad_model
+from ingot.frontends.onnx.operands import Operand
 from ingot.frontends.onnx.registry import Converter, Importer, OnnxNode, lookup
 from ingot.graph.ir import Value
 
@@ -68,7 +69,7 @@ def rank_of(node: OnnxNode, value: Value, *ranks: int) -> int:
 def as_standard(op: str, opset: int) -> Converter:
     """The converter of a standard operator, for one of this domain with the same operands."""
 
-    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Value | None]:
+    def convert(ctx: Importer, node: OnnxNode) -> Sequence[Operand | None]:
         standard = lookup("", op, opset)
         if standard is None:
             raise ctx.unsupported(node, f"there is no converter of {op}")

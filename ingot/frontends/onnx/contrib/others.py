@@ -24,6 +24,7 @@ from ingot.frontends.onnx.contrib.checks import (
 )
 from ingot.frontends.onnx.contrib.masks import counting, size_value
 from ingot.frontends.onnx.contrib.rotary import last
+from ingot.frontends.onnx.operands import Operand
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.ops.common import wide_dtype
@@ -34,7 +35,7 @@ onnx_op("SampleOp", domain=MICROSOFT)(as_standard("Identity", 13))
 
 
 @onnx_op("Pad", domain=MICROSOFT)
-def pad(ctx: Importer, node: OnnxNode) -> Sequence[Value | None]:
+def pad(ctx: Importer, node: OnnxNode) -> Sequence[Operand | None]:
     """As the standard's of opset 13; the value may be a tensor of one element."""
     return as_standard("Pad", 13)(ctx, node)
 
