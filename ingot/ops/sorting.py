@@ -21,7 +21,7 @@ from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr, Stmt
 from ingot.ops import common
 from ingot.ops.indexing import load_indexed, safe_index
-from ingot.ops.order_keys import order_key
+from ingot.ops.order_keys import is_packed, order_key
 from ingot.ops.statements import Scalar, compare, let, loop, number, with_scalars
 
 
@@ -48,8 +48,8 @@ def sample_rows() -> list[np.ndarray]:
 
 @register
 class ArgsortRows(OpDef):
-    """The indices of the rows of x in ascending order; equal rows keep their order. A merge sort
-    from runs of one row on."""
+    """The indices of the rows of x in ascending order; equal rows keep their order. Rows of one
+    element are sorted by the bytes of their keys, longer ones by a merge sort."""
 
     name = "argsort_rows"
     python_reference = True
@@ -72,11 +72,99 @@ class ArgsortRows(OpDef):
         out = b.buffer("argsort", dtypes.i64, (count,))
         start = lambda i: ir.Store(order, (arith.Const(0), i), ir.Index(i))  # noqa: E731
         common.stage(b, "start", (count,), start)
-        common.stage(b, "sort", (1,), lambda _: Merge(b, x, order).sort(out), ir.AxisKind.OPAQUE)
+        sorter: Radix | Merge
+        if arith.is_const(x.shape[1], 1):
+            sorter = Radix(b, x, order)
+        else:
+            sorter = Merge(b, x, order)
+        common.stage(b, "sort", (1,), lambda _: sorter.sort(out), ir.AxisKind.OPAQUE)
         return [out]
 
     def samples(self) -> list[Sample]:
         return [Sample((x,), {}) for x in sample_rows()]
+
+
+class Radix:
+    """The statements of a radix sort: by each byte of the keys in turn, the lowest first. A byte
+    that is the same in all keys is left out, so small integers take one pass or two."""
+
+    def __init__(self, b: Build, x: Buffer, order: Buffer):
+        self.b, self.order, self.count = b, order, x.shape[0]
+        self.digits = 4 if is_packed(x.dtype) else 8
+        bias = number(1 << 31) if is_packed(x.dtype) else number(-(1 << 63))
+        self.keys = b.compute(  # not negative as unsigned integers
+            "keys", (self.count,), lambda i: order_key(x[i, 0]) + bias
+        )
+        self.places = b.buffer("places", dtypes.i64, (self.digits, 256))
+        self.plane, self.total = Scalar(b, "plane"), Scalar(b, "total")
+
+    def sort(self, out: Buffer) -> Stmt:
+        b, plane = self.b, self.plane
+        clear = lambda d: loop(  # noqa: E731
+            b, 256, lambda v: ir.Store(self.places, (d, v), number(0))
+        )
+        copy = lambda i: ir.Store(out, (i,), self.order[plane.index, i])  # noqa: E731
+        passes = loop(b, self.digits, lambda d: ir.If(self._is_mixed(d), self._pass(d)))
+        return with_scalars(
+            [plane, self.total],
+            plane.set(0),
+            loop(b, self.digits, clear),
+            loop(b, self.count, self._tally),
+            ir.If(compare("gt", self.count, 0), passes),
+            loop(b, self.count, copy),
+        )
+
+    def _digit(self, key: Expr, d: arith.Expr) -> arith.Expr:
+        shifted = ir.Binary("shr", key, ir.Index(d * 8))
+        return ir.index_of(ir.Binary("and", shifted, number(255)))
+
+    def _tally(self, i: arith.Expr) -> Stmt:
+        """Count the values of each byte."""
+
+        def each(key: Expr) -> Stmt:
+            cells = [(arith.Const(d), self._digit(key, arith.Const(d))) for d in range(self.digits)]
+            return ir.seq(*(ir.Store(self.places, c, self.places[c] + number(1)) for c in cells))
+
+        return let(self.b, self.keys[i], each)
+
+    def _is_mixed(self, d: arith.Expr) -> Expr:
+        """Whether the byte differs from that of the first key somewhere."""
+        same = self.places[d, self._digit(self.keys[0], d)]
+        return ir.Compare("ne", same, ir.Index(self.count))
+
+    def _pass(self, d: arith.Expr) -> Stmt:
+        plane, total = self.plane, self.total
+        other = ir.index_of(number(1) - plane.value)
+
+        def first_place(v: arith.Expr) -> Stmt:
+            def store(found: Expr) -> Stmt:
+                place = ir.Store(self.places, (d, v), total.value)
+                return ir.seq(place, total.set(total.value + found))
+
+            return let(self.b, self.places[d, v], store)
+
+        def put(row: Expr, digit: Expr) -> Stmt:
+            cell = (d, ir.index_of(digit))
+
+            def move(place: Expr) -> Stmt:
+                following = ir.Store(self.places, cell, place + number(1))
+                return ir.seq(ir.Store(self.order, (other, ir.index_of(place)), row), following)
+
+            return let(self.b, self.places[cell], move)
+
+        def each(i: arith.Expr) -> Stmt:
+            def with_row(row: Expr) -> Stmt:
+                digit = ir.Index(self._digit(self.keys[ir.index_of(row)], d))
+                return let(self.b, digit, lambda v: put(row, v))
+
+            return let(self.b, self.order[plane.index, i], with_row)
+
+        return ir.seq(
+            total.set(0),
+            loop(self.b, 256, first_place),
+            loop(self.b, self.count, each),
+            plane.set(number(1) - plane.value),
+        )
 
 
 class Merge:
@@ -159,8 +247,6 @@ class Merge:
             return ir.seq(self._sign_of(*keys), column.set(column.value + number(1)))
 
         def rows(one: Expr, other: Expr) -> Stmt:
-            if arith.is_const(self.x.shape[1], 1):
-                return ir.seq(column.set(0), step(one, other))
             is_open = ir.Compare("eq", sign.value, number(0))
             more = ir.Compare("lt", column.value, width) & is_open
             return ir.seq(sign.set(0), column.set(0), ir.While(more, step(one, other)))

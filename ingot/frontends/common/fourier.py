@@ -32,8 +32,8 @@ from ingot.ops.common import wide_dtype
 LARGEST_GEMM = 64  # the longest transform that is one factor: 64 KB of f32 (heuristic)
 # Multiplications of a GEMM in the time that the passes of a factor (twiddle factors, transposes,
 # the GEMM's own reads and writes) take for an element. Measured on one core of an EPYC (Zen 4):
-# frames of 256 to 1024 take 1.5 to 1.8 ns, and a GEMM does 50 multiplications a ns.
-PASS_COST = 80
+# frames of 256 to 1024 take 0.8 to 1.5 ns, and a GEMM does 50 multiplications a ns.
+PASS_COST = 60
 TABLE_LIMIT = 1 << 22  # the longest row with tables of twiddle factors; they take 64 MB in f64
 DIRECT_LIMIT = 2048  # the longest row with a matrix of its own: 32 MB of f32
 
@@ -166,10 +166,8 @@ def halves(ctx: HasBuilder, x: Value, size: int, inverse: bool, scale: float) ->
     pairs = reshape(ctx, x, (x.shape[0], half, 2))
     z = factored(ctx, Complex(plane(ctx, pairs, 0), plane(ctx, pairs, 1)), half, inverse, scale)
     k = np.arange(half + 1)
-    ahead, back = (g.constant(i) for i in (k % half, (half - k) % half))
-    (re, im), (re_back, im_back) = (
-        [g.add("gather", [v, i], axis=1) for v in (z.re, z.im)] for i in (ahead, back)
-    )
+    re, im = (wrapped(ctx, v) for v in (z.re, z.im))  # Z[k % half]
+    re_back, im_back = (reversed_columns(ctx, v) for v in (re, im))  # Z[-k % half]
     # X[k] = (Z[k] + Z*[-k]) / 2 + w^k (Z[k] - Z*[-k]) / 2i
     roots = exact_roots(size)[k] / 2
     c, s = (constant(ctx, v, x.dtype) for v in (roots.real, roots.imag * (1 if inverse else -1)))
@@ -179,6 +177,16 @@ def halves(ctx: HasBuilder, x: Value, size: int, inverse: bool, scale: float) ->
     turned = times(ctx, Complex(odd_re, odd_im), c, s)
     parts = ((even_re, turned.re), (even_im, turned.im))
     return Complex(*(g.add("add", [g.add("mul", [e, by_two]), o]) for e, o in parts))
+
+
+def wrapped(ctx: HasBuilder, x: Value) -> Value:
+    """x with its first column once more at the end."""
+    return ctx.g.add("concat", [x, first_columns(ctx, x, 1)], axis=1)
+
+
+def reversed_columns(ctx: HasBuilder, x: Value) -> Value:
+    start = (0, tidy(ctx, x.shape[1] - 1))
+    return ctx.g.add("slice", [x], starts=start, sizes=x.shape, steps=(1, -1))
 
 
 def from_half(ctx: HasBuilder, x: Value, size: int) -> Value:
