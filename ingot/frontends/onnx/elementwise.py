@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
 
 from ingot import dtypes
@@ -103,20 +104,31 @@ def bit_shift(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Pow")
 def pow_aligned(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [power(ctx, *aligned(ctx, node))]
+    return [power(ctx, *aligned(ctx, node), ctx.known(node, 1))]
 
 
 @onnx_op("Pow", since=7)
 def pow_broadcast(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [power(ctx, ctx.value(node, 0), ctx.value(node, 1))]
+    return [power(ctx, ctx.value(node, 0), ctx.value(node, 1), ctx.known(node, 1))]
 
 
-def power(ctx: Importer, base: Value, exponent: Value) -> Value:
-    """The result has the base's type; an integer base with a float exponent is computed in f64."""
-    if base.dtype.is_int and exponent.dtype.is_float:
-        wide = [cast(ctx, x, dtypes.f64) for x in (base, exponent)]
-        return cast(ctx, ctx.g.add("pow", wide), base.dtype)
-    return ctx.g.add("pow", [base, cast(ctx, exponent, base.dtype)])
+def power(ctx: Importer, base: Value, exponent: Value, known: np.ndarray | None) -> Value:
+    """The result has the base's type. It is computed in a type that holds the exponent too."""
+    dtype = power_dtype(base.dtype, exponent.dtype)
+    if known is not None and base.dtype.is_float:  # mostly a 2 or a 0.5, of any type
+        with np.errstate(all="ignore"):
+            narrowed = known.astype(base.dtype.numpy).astype(known.dtype)
+        dtype = base.dtype if np.array_equal(narrowed, known) else dtype
+    raised = ctx.g.add("pow", [cast(ctx, x, dtype) for x in (base, exponent)])
+    return cast(ctx, raised, base.dtype)
+
+
+def power_dtype(base: DType, exponent: DType) -> DType:
+    if base.is_int and exponent.is_int:
+        return base if exponent.bits <= base.bits else dtypes.i64
+    if base.is_int or (exponent.is_int and exponent.bits >= 32):
+        return dtypes.f64
+    return exponent if exponent.is_float and exponent.bits > base.bits else base
 
 
 def variadic(op: str) -> Converter:
