@@ -16,7 +16,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import cast, reshape
 from ingot.frontends.onnx.common import bad_model
-from ingot.frontends.onnx.encoders import positions
+from ingot.frontends.onnx.encoders import check_columns, positions
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 from ingot.support.errors import IngotError
@@ -43,6 +43,7 @@ def tf_idf_vectorizer(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     columns = node.attr("ngram_indexes")
     if not columns or min(columns) < 0:
         raise bad_model(node, "its ngram_indexes are not columns of the output")
+    check_columns(max(columns), node)
     words = np.array(pool, object if is_text else np.int64)
     distinct = list(dict.fromkeys(words.tolist()))
     tokens = {word: i for i, word in enumerate(distinct)}
@@ -62,6 +63,7 @@ def _trie(node: OnnxNode, pool: list[int], vocabulary: int) -> list[_Level]:
     starts, columns = node.attr("ngram_counts"), node.attr("ngram_indexes")
     if not 1 <= low <= high <= len(starts) or any(not 0 <= s <= len(pool) for s in starts):
         raise bad_model(node, "its n-gram lengths and counts are inconsistent")
+    high = min(high, len(starts))  # the pool has no longer ones
     states: list[dict[int, int]] = [{} for _ in range(high)]  # pair → state, by length - 1
     column_of: list[dict[int, int]] = [{} for _ in range(high)]
     number = 0
