@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Node, Value
+from ingot.graph.types import Symbol, TensorType
 from ingot.lower.lower import Lowering, control
 from ingot.ops.control import differing_sizes, growing_sizes, is_growing
 from ingot.program import ir
@@ -75,7 +76,9 @@ def lower_loop(walk: Lowering, node: Node) -> None:
 
 class _ChangingSizes:
     """The sizes of a loop's carried values that change between iterations. `before`, `binds` and
-    `after` are statements: before the loop, at the start of an iteration, after the loop."""
+    `after` are statements: before the loop, at the start of an iteration, after the loop. The
+    carried buffers have shapes over symbols of their own (`held`), since the body's are unknown
+    outside of the loop, and those of the node inside."""
 
     def __init__(self, walk: Lowering, node: Node):
         self.walk, self.origin = walk, node.origin
@@ -85,14 +88,23 @@ class _ChangingSizes:
         self.before: list[ir.Stmt] = []
         self.binds: list[ir.Stmt] = []
         self.after: list[ir.Stmt] = []
+        self.held: dict[str, arith.Var] = {}
         self.exits = [pairs[name][1] for name in self.symbols]
         if self.symbols:
             self.table = walk.size_table(len(self.symbols))
             entries = [pairs[name][0] for name in self.symbols]
             self.before = [walk.write_sizes(self.table, entries, self.origin)]
-            self.binds = self.bind(self.symbols)
-            # the carried buffers keep their shapes over the symbols of the body
-            self.after = [*self.bind(self.symbols), *self.bind(node.attr("symbols"))]
+            self.held = {name: self.held_symbol(name) for name in self.symbols}
+            held = self.bind([symbol.name for symbol in self.held.values()])
+            self.binds = [*held, *self.bind(self.symbols)]
+            self.after = [*held, *self.bind(node.attr("symbols"))]
+
+    def held_symbol(self, name: str) -> arith.Var:
+        held = f"{name}_held"
+        while held in self.walk.symbols:
+            held += "_"  # an identifier
+        self.walk.symbols[held] = Symbol(held, source="node", origin=self.origin)
+        return arith.Var(held)
 
     def bind(self, symbols: Sequence[str]) -> list[ir.Stmt]:
         pairs = enumerate(symbols[: len(self.symbols)])
@@ -106,9 +118,10 @@ class _ChangingSizes:
 
     def buffer(self, formal: Value) -> str:
         """The buffer of a carried value: of its own allocation, if its size changes."""
-        if any(is_growing(d, self.symbols) for d in formal.shape):
-            return _growing(self.walk, formal)
-        return self.walk.temporary(formal.name, formal)
+        if not any(is_growing(d, self.symbols) for d in formal.shape):
+            return self.walk.temporary(formal.name, formal)
+        shape = tuple(arith.substitute(d, self.held) for d in formal.shape)
+        return _growing(self.walk, Value(formal.name, TensorType(formal.dtype, shape)))
 
     def update(self, buffer: str, value: str) -> ir.Stmt:
         if self.walk.buffers[buffer].storage is ir.Storage.DYNAMIC:

@@ -37,7 +37,7 @@ from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.opdef import Attrs, Kind, OpDef, RunGraph, Sample, register, type_error
 from ingot.graph.store import ConstantStore
-from ingot.graph.types import Dim, TensorType, Type, tensor
+from ingot.graph.types import Dim, Symbol, TensorType, Type, tensor
 from ingot.graph.verify import bound_symbols, sizes_agree, types_agree
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer
@@ -260,6 +260,7 @@ class Loop(OpDef):
     def samples(self) -> list[Sample]:
         x, total = floats(4), np.zeros(4, np.float32)
         attrs = {"body": _running_sum(), "carried": 1, "count": 3}
+        grown = {"body": _doubled(), "carried": 1, "growing": ("s",), "symbols": ("n0",)}
         return [
             Sample((np.array(3, np.int64), None, total, x), attrs),
             Sample((np.array(3, np.int64), np.array(True), total, x), attrs),
@@ -267,6 +268,7 @@ class Loop(OpDef):
                 (np.array(0, np.int64), np.array(True), total, x),
                 {"body": _running_sum(), "carried": 1, "count": 0},
             ),
+            *(Sample((np.array(n), None, x), grown) for n in (0, 2)),
         ]
 
 
@@ -325,3 +327,13 @@ def _running_sum() -> Graph:
     total, x = g.input("total", tensor(dtypes.f32, 4)), g.input("x", tensor(dtypes.f32, 4))
     total = g.add("add", [total, x])
     return g.finish([go_on, total, total])
+
+
+def _doubled() -> Graph:
+    """A sample body: twice as many elements in each iteration."""
+    g = GraphBuilder("doubled", ConstantStore())
+    g.input("i", tensor(dtypes.i64))
+    go_on = g.input("go_on", tensor(dtypes.bool_))
+    g.symbols["s"] = Symbol("s", source="node")
+    x = g.input("x", TensorType(dtypes.f32, (arith.Var("s"),)))
+    return g.finish([go_on, g.add("concat", [x, g.add("neg", [x])], axis=0)])
