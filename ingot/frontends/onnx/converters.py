@@ -21,6 +21,7 @@ from ingot.frontends.onnx import (
 )
 from ingot.frontends.onnx.contrib import attention as contrib_attention
 from ingot.frontends.onnx.contrib import fused as contrib_fused
+from ingot.frontends.onnx.contrib import gates as contrib_gates
 from ingot.frontends.onnx.contrib import group_query as contrib_group_query
 from ingot.frontends.onnx.contrib import nbits as contrib_nbits
 from ingot.frontends.onnx.contrib import norm as contrib_norm
@@ -32,6 +33,6 @@ from ingot.frontends.onnx.contrib import rotary as contrib_rotary
 FAMILIES = (
     activation, control, conv, elementwise, gather, matmul, movement, norm, pool, quant, reduce,
     resize, rnn, softmax, sources,
-    contrib_attention, contrib_fused, contrib_group_query, contrib_norm, contrib_qlinear,
-    contrib_nbits, contrib_others, contrib_qmatmul, contrib_rotary,
+    contrib_attention, contrib_fused, contrib_gates, contrib_group_query, contrib_nbits,
+    contrib_norm, contrib_others, contrib_qlinear, contrib_qmatmul, contrib_rotary,
 )  # fmt: skip
