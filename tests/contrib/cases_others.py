@@ -97,4 +97,30 @@ def inverse(parts: np.ndarray, k: int, attrs: dict) -> Case:
     return Case("Irfft", [parts], attrs, composed=nodes, dynamic=k % 2 == 0, tolerance=1e-5)
 
 
-CASES = [*simple(), *transforms()]
+def gates() -> list[Case]:
+    cases = []
+    for k in range(10):
+        rows, size = [(3,), (2, 5), (1, 1), (2, 3, 2), (4,)][k % 5], 8 + 4 * (k % 3)
+        x, y, gate = (real(*rows, size, key=(k, n)) for n in "xyg")
+        more = {"dynamic": k % 2 == 1, "fixed": [(0, len(rows))]}
+        cases.append(Case("GatedAdd", [x, y, real(*rows, 1, key=k)], **more))
+        scale = one(0.5 + k) if k % 3 == 0 else None
+        cases.append(Case("ScaledSiLU", [x, scale], {} if k % 2 else {"alpha": 1.7}, **more))
+        name = ("silu", "swish", "sigmoid")[k % 3]
+        part = size if k % 2 else 4
+        cases.append(Case("GatedRMSNorm", [x, real(part, key=k), gate], {"activation": name},
+                          const=(1,), **more))  # fmt: skip
+        attrs = {"num_branches": 2} if k % 2 else {}
+        attrs |= {"epsilon": 1e-3} if k % 4 == 0 else {}
+        branches = (2, size // 2) if k % 2 else (x.shape[-2], size)
+        kinds = [None, (branches[1],), branches, (branches[0] * branches[1],)]
+        shape = kinds[k % 4]
+        scale = None if shape is None else real(*shape, key=k)
+        cases.append(Case("BranchwiseRMSNorm", [x, scale], attrs, const=(1,)))
+        window = {"size": 1 + k % 4, "step": 1 + k % 3, "dim": -1 if k % 2 else len(rows)}
+        window |= {"dim": 0, "size": 1} if k > 7 else {}
+        cases.append(Case("UnfoldTensor", [x], window, dynamic=k % 2 == 1))
+    return cases
+
+
+CASES = [*simple(), *transforms(), *gates()]

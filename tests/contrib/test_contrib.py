@@ -4,7 +4,9 @@ compiled (one case of some; all of them with -m long)."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.contrib import (
@@ -26,10 +28,15 @@ LEAST = 10  # cases of each operator
 
 # operators that have kernels of their own kind
 QUICK = (
-    "Attention", "MultiHeadAttention", "GroupQueryAttention", "QAttention", "RotaryEmbedding",
-    "FusedConv", "FusedMatMul", "SkipLayerNormalization", "EmbedLayerNormalization", "QLinearConv",
-    "QLinearAdd", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulNBits", "Unique",
-    "GatherBlockQuantized", "NGramRepeatBlock",
+    "Attention", "MultiHeadAttention", "GroupQueryAttention", "RotaryEmbedding", "FusedConv",
+    "SkipLayerNormalization", "QLinearConv", "QLinearAdd", "DynamicQuantizeLSTM",
+    "DynamicQuantizeMatMul", "Unique", "GatherBlockQuantized", "NGramRepeatBlock",
+)  # fmt: skip
+HALF = (
+    "Attention", "MultiHeadAttention", "GroupQueryAttention", "RotaryEmbedding", "FusedConv",
+    "FusedMatMul", "FusedGemm", "Gelu", "QuickGelu", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization", "GroupNorm", "MatMulNBits",
+    "GatherBlockQuantized",
 )  # fmt: skip
 
 
@@ -55,6 +62,20 @@ def test_compiled(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_all_compiled(case: Case) -> None:
     compare(case, compiled(case), expected(case))
+
+
+HALF_TOLERANCE = 4e-3  # of the largest value: a few roundings of f16
+
+
+@pytest.mark.parametrize("op", HALF)
+def test_half_precision(op: str) -> None:
+    """f16 operands against ONNX Runtime's result in f32."""
+    case = next(c for c in CASES if c.op == op)
+    small = [x.astype(np.float16) if x is not None and x.dtype == np.float32 else x
+             for x in case.inputs]  # fmt: skip
+    want, got = expected(case)[0], interpreted(replace(case, inputs=small))[0]
+    assert got.dtype == np.float16
+    assert np.abs(got - want).max() <= HALF_TOLERANCE * np.abs(want).max()
 
 
 def test_there_are_enough_cases() -> None:

@@ -37,20 +37,9 @@ from ingot.frontends.onnx import (
     unique,
     vision,
 )
-from ingot.frontends.onnx.contrib import attention as contrib_attention
-from ingot.frontends.onnx.contrib import fused as contrib_fused
-from ingot.frontends.onnx.contrib import group_query as contrib_group_query
-from ingot.frontends.onnx.contrib import nbits as contrib_nbits
-from ingot.frontends.onnx.contrib import norm as contrib_norm
-from ingot.frontends.onnx.contrib import others as contrib_others
-from ingot.frontends.onnx.contrib import qlinear as contrib_qlinear
-from ingot.frontends.onnx.contrib import qmatmul as contrib_qmatmul
-from ingot.frontends.onnx.contrib import rotary as contrib_rotary
 
 FAMILIES = (
     activation, control, conv, detection, elementwise, encoders, features, gather, linalg, linear,
     loop, matmul, movement, ngrams, norm, optional, pool, quant, random, reduce, resize, rnn, scan,
     sequence, signal, softmax, sources, strings, svm, training, trees, unique, vision,
-    contrib_attention, contrib_fused, contrib_group_query, contrib_nbits, contrib_norm,
-    contrib_others, contrib_qlinear, contrib_qmatmul, contrib_rotary,
 )  # fmt: skip

@@ -10,6 +10,7 @@
 | qlinear.py | QLinearAdd and the other operators on quantised tensors |
 | qmatmul.py | MatMulIntegerToFloat, DynamicQuantizeMatMul, QGemm, DynamicQuantizeLSTM |
 | nbits.py | MatMulNBits, MatMulBnb4, GatherBlockQuantized |
+| gates.py | GatedAdd, ScaledSiLU, GatedRMSNorm, BranchwiseRMSNorm, UnfoldTensor |
 | others.py | what has a standard counterpart, CDist, Unique, Rfft, NGramRepeatBlock and the like |
 
 The onnx library has no schemas of this domain: a converter checks its own attributes (checks.py).
