@@ -7,6 +7,7 @@ walker.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -107,7 +108,7 @@ def col2im(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     blocks = [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, k, s, d, lo, hi in rows]
     channels, *blocks = settled(ctx, [channels, *blocks])
     columns = ctx.g.add("reshape", [x], shape=(x.shape[0], channels, *kernel, *blocks))
-    attrs = {"strides": strides, "dilations": dilations, "pads": pads}
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads}
     return [ctx.g.add("col2im", [columns], image=image, **attrs)]
 
 
