@@ -102,11 +102,12 @@ class Axis:
         return ir.Select(is_below | ir.Compare("gt", x, high), inside, x)
 
     def brought_inside(self, x: Expr) -> Expr:
-        """The coordinate, where padding moves one that is outside."""
+        """The coordinate, where padding moves one that is outside. Cubic interpolation beyond the
+        border has taps inside, so there it is each tap that is moved, as in PyTorch."""
         low, high = self.border
         if self.padding == "reflection":
             return self.reflected(x)
-        if self.padding == "zeros":
+        if self.padding == "zeros" or self.mode == "cubic":
             return x
         is_outside = less(x, low) | ir.Compare("gt", x, high)
         return ir.Select(is_outside, self.inside(x), x)
@@ -220,7 +221,7 @@ def axis_taps(
     """(index, weight) of each tap, for coordinates in elements."""
     low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
     x = np.rint(at) if mode == "nearest" else at
-    if padding == "border":
+    if padding == "border" and mode != "cubic":
         x = np.where((x < low) | (x > high), np.clip(x, 0, size - 1), x)
     elif padding == "reflection":
         x = reflect_array(x, low, high)
