@@ -95,7 +95,8 @@ def bit_shift(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
 
 @onnx_op("Pow")
 def pow_aligned(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
-    return [power(ctx, *aligned(ctx, node), ctx.known(node, 1))]
+    base, exponent = aligned(ctx, node)
+    return [power(ctx, base, exponent, ctx.known(node, 1))]
 
 
 @onnx_op("Pow", since=7)
