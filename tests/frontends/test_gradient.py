@@ -130,6 +130,7 @@ def test_matmul(a, b):
     check(nodes, arrays, lambda a, b: torch.tanh(a @ b), is_compiled=len(a) == 4)
 
 
+@pytest.mark.long
 def test_a_layer_with_reductions_and_movement():
     arrays = {"x": f64(6, 4), "w": f64(3, 4), "b": f64(3)}
     nodes = [
@@ -152,6 +153,7 @@ def test_a_layer_with_reductions_and_movement():
     check(nodes, arrays, function)
 
 
+@pytest.mark.long
 def test_a_composite_operator_is_decomposed():
     arrays = {"x": f64(5, 8), "s": f64(8), "b": f64(8), "w": f64(5, 8)}
     nodes = [node("LayerNormalization", "x s b", "n", axis=-1), node("Mul", "n w")]
@@ -198,7 +200,7 @@ def test_a_wrong_gradient_is_refused(attrs, reason):
 # --- optimisers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_optimisers_of_two_variables(count):
     shapes = [(3, 4), (5,)]
     rate, time = np.float32(0.1), np.int64(count)

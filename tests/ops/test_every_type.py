@@ -40,7 +40,7 @@ EXPLAINED = {
 NO_NUMBERS = ("string", "complex", "seq", "optional", "map", "sparse", "float6")
 TYPES = {f"tensor({name.lower()})": code for name, code in TensorProto.DataType.items()}
 TOLERANCE = {"float16": 3e-3, "bfloat16": 3e-2}
-QUICK = ("uint16", "bool")
+QUICK = ("uint16",)
 
 
 def latest() -> dict[str, defs.OpSchema]:

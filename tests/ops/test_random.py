@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 import ingot
 from ingot.loops.numeric import philox
 
+LONG = pytest.mark.long
 VALUE = helper.make_tensor_value_info
 NORMAL_CDF = np.vectorize(lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2))))
 F16, BF16, F32, F64 = (
@@ -63,7 +64,7 @@ def test_the_generator_has_its_published_vectors():
         assert int(made[0]) == wanted
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("dtype", [F32, pytest.param(F64, marks=LONG)])
 def test_uniform(dtype):
     (y,) = compiled(one("RandomUniform", shape=[40, 500], low=-3.0, high=5.0, dtype=dtype))()
     assert y.dtype == helper.tensor_dtype_to_np_dtype(dtype) and y.min() >= -3 and y.max() <= 5
@@ -73,7 +74,7 @@ def test_uniform(dtype):
     assert abs(serial) < 3.3 / math.sqrt(y.size)
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("dtype", [F32, pytest.param(F64, marks=LONG)])
 def test_normal(dtype):
     (y,) = compiled(one("RandomNormal", shape=[200, 100], mean=2.0, scale=0.5, dtype=dtype))()
     z = (y.astype(np.float64) - 2) / 0.5
@@ -85,7 +86,8 @@ def test_normal(dtype):
     assert 3.5 < abs(z).max() < 5.5
 
 
-@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("dtype", [F16, pytest.param(BF16, marks=LONG)])
+@LONG
 def test_narrow_types_are_the_rounded_f32_numbers(dtype):
     nodes = [
         helper.make_node("RandomNormalLike", ["x"], ["y"], seed=5.0, dtype=dtype),
@@ -159,6 +161,7 @@ def test_callers_in_several_threads_get_different_numbers():
     assert {exe()[0].tobytes() for _ in range(200)} == set(found)
 
 
+@LONG
 def test_other_versions_and_names_work():
     node = helper.make_node("RandomUniformLike", ["x"], ["y"])
     exe = compiled(
@@ -172,6 +175,7 @@ def test_other_versions_and_names_work():
     assert exe(np.zeros(0, np.float32), np.zeros(0, np.float32))[0].shape == (0,)
 
 
+@LONG
 def test_the_c_back_end_draws_the_same():
     node = one("RandomNormal", shape=[5, 9])
     exe = ingot.compile(model([node]), target="c", jobs=1)
@@ -182,7 +186,10 @@ def test_the_c_back_end_draws_the_same():
 # --- discrete -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [None, F64, TensorProto.INT32, TensorProto.BOOL, F16])
+@pytest.mark.parametrize(
+    "dtype",
+    [None, *[pytest.param(d, marks=LONG) for d in (F64, TensorProto.INT32, TensorProto.BOOL, F16)]],
+)
 def test_bernoulli(dtype):
     attrs = {} if dtype is None else {"dtype": dtype}
     node = helper.make_node("Bernoulli", ["x"], ["y"], **attrs)
@@ -195,7 +202,7 @@ def test_bernoulli(dtype):
     assert np.all(abs(mean[2:5] - rates[2:5]) < 3.5 * 0.5 / math.sqrt(5000))
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.INT32, TensorProto.INT64])
+@pytest.mark.parametrize("dtype", [pytest.param(TensorProto.INT32, marks=LONG), TensorProto.INT64])
 def test_multinomial(dtype):
     node = helper.make_node("Multinomial", ["x"], ["y"], sample_size=8000, dtype=dtype)
     exe = compiled(node, inputs=[("x", F32, ["b", "c"])])
@@ -216,8 +223,10 @@ def dropout(x, ratio, training, opset=22, **attrs):
     return exe(x, np.float32(ratio), np.bool_(training))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
-@pytest.mark.parametrize("opset", [12, 22])
+@pytest.mark.parametrize(("dtype", "opset"), [
+    (np.float32, 22), pytest.param(np.float16, 22, marks=LONG),
+    pytest.param(np.float64, 13, marks=LONG), pytest.param(np.float32, 12, marks=LONG),
+])  # fmt: skip
 def test_dropout_while_training(dtype, opset):
     x = np.random.default_rng(0).uniform(1, 2, (90, 111)).astype(dtype)
     y, z = dropout(x, 0.25, True, opset)
@@ -238,7 +247,8 @@ def test_dropout_edges():
 
 
 @pytest.mark.parametrize(("opset", "attrs", "random"), [
-    (1, {"is_test": 1}, False), (6, {}, True), (7, {}, False), (10, {}, False),
+    pytest.param(1, {"is_test": 1}, False, marks=LONG), (6, {}, True), (7, {}, False),
+    pytest.param(10, {}, False, marks=LONG),
 ])  # fmt: skip
 def test_dropout_of_old_opsets(opset, attrs, random):
     node = helper.make_node("Dropout", ["x"], ["y", "z"], ratio=0.5, **attrs)
@@ -271,7 +281,7 @@ def looped(seed: float | None) -> onnx.ModelProto:
     return model([node], inputs, ["last", "all"])
 
 
-@pytest.mark.parametrize("seed", [None, 1.0])
+@pytest.mark.parametrize("seed", [None, pytest.param(1.0, marks=LONG)])
 def test_iterations_of_a_loop_differ(seed):
     exe = ingot.compile(looped(seed), jobs=1)
     exe.seed(3)
@@ -283,6 +293,7 @@ def test_iterations_of_a_loop_differ(seed):
     assert np.array_equal(again, every) == (seed is not None)
 
 
+@LONG
 def test_iterations_of_a_scan_differ():
     inner = helper.make_graph(
         [helper.make_node("RandomUniformLike", ["v"], ["w"])],

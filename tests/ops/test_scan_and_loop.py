@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ingot
 
 onnxruntime.set_default_logger_severity(4)
+LONG = pytest.mark.long
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 RNG = np.random.default_rng(8)
 
@@ -87,7 +88,7 @@ def counted(cond: bool) -> onnx.ModelProto:
     return model([node], inputs, [info(n, F32, None) for n in ("last", "numbers", "all")])
 
 
-@pytest.mark.parametrize("cond", [False, True])
+@pytest.mark.parametrize("cond", [False, pytest.param(True, marks=LONG)])
 def test_loop_ends_by_count_or_condition(cond):
     x = np.abs(f32(2, 3)) + 0.5
     rows = [(0, 1e9), (1, 1e9), (7, 1e9), (50, 20.0)]
@@ -97,6 +98,7 @@ def test_loop_ends_by_count_or_condition(cond):
     check(counted(cond), *feeds)
 
 
+@LONG
 def test_nested_loops_with_captures():
     """The inner loop reads values of both graphs around it; the outer one runs 0 to 3 times."""
     inner = helper.make_graph(
@@ -127,6 +129,7 @@ def test_nested_loops_with_captures():
     check(model([node], inputs, outputs, constants=[yes]), *feeds)
 
 
+@LONG
 def test_a_scan_in_a_scan():
     inner = helper.make_graph(
         [helper.make_node("Add", ["a", "e"], ["b"]), helper.make_node("Mul", ["b", "e"], ["o"])],
@@ -162,8 +165,9 @@ def batched(direction: int, has_lengths: bool) -> onnx.ModelProto:
     return model([node], inputs, outputs, opset=8)
 
 
-@pytest.mark.parametrize("has_lengths", [False, True])
-@pytest.mark.parametrize("direction", [0, 1])
+@pytest.mark.parametrize(("has_lengths", "direction"), [
+    (True, 1), *[pytest.param(*pair, marks=LONG) for pair in ((False, 0), (False, 1), (True, 0))],
+])  # fmt: skip
 def test_scan_of_opset_8(direction, has_lengths):
     init, x = f32(3, 2), f32(3, 5, 2)
     lens = np.array([5, 2, 0]) if has_lengths else np.full(3, 5)
@@ -181,7 +185,7 @@ def test_scan_of_opset_8(direction, has_lengths):
 # --- Pad with axes that are data ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["constant", "edge"])
+@pytest.mark.parametrize("mode", ["constant", pytest.param("edge", marks=LONG)])
 def test_pad_with_axes_at_run_time(mode):
     node = helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"], mode=mode)
     inputs = [info("x", F32, ["a", "b", 3]), info("pads", I64, [4]), info("axes", I64, [2])]
@@ -190,6 +194,7 @@ def test_pad_with_axes_at_run_time(mode):
     check(made, *({"x": x, "pads": pads, "axes": np.array(a)} for a in ([0, 2], [-1, 1])))
 
 
+@LONG
 def test_a_pad_axis_out_of_range_fails():
     node = helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"])
     inputs = [info("x", F32, [4, 3]), info("pads", I64, [2]), info("axes", I64, [1])]
