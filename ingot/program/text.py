@@ -119,6 +119,10 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             w.line(f"append({dst!r}, {src!r})")
         case ir.Assign(dst=dst, src=src):
             w.line(f"assign({dst!r}, {src!r})")
+        case ir.Resize(buffer=buffer):
+            w.line(f"resize({buffer!r})")
+        case ir.Swap(a=a, b=b):
+            w.line(f"swap({a!r}, {b!r})")
         case ir.HostStep(name=name, args=args):
             w.line(f"host({name!r}, {args!r})")
         case ir.Par(branches=branches, weights=weights):
@@ -342,6 +346,10 @@ class _Parser:
                 return ir.Append(self.data(a[0]), self.data(a[1]))
             case "assign":
                 return ir.Assign(self.data(a[0]), self.data(a[1]))
+            case "resize":
+                return ir.Resize(self.data(a[0]))
+            case "swap":
+                return ir.Swap(self.data(a[0]), self.data(a[1]))
             case "host":
                 return ir.HostStep(self.data(a[0]), self.data(a[1]))
         raise _bad(node.lineno, f"{word!r} is not a statement of the program IR")
