@@ -226,6 +226,15 @@ class _Entry:
                 self.append(s)
             case ir.Assign():
                 self.assign(s)
+            case ir.Resize(buffer=buffer):
+                with self.out.block():
+                    self.resize(buffer, self.buffers[buffer].size_bytes, (buffer,))
+            case ir.Swap(a=a, b=b):
+                places = [f"call->blocks[{self.layout.blocks[name]}]" for name in (a, b)]
+                with self.out.block():
+                    self.out.add(f"const struct ingot_block held = {places[0]};")
+                    self.out.add(f"{places[0]} = {places[1]};")
+                    self.out.add(f"{places[1]} = held;")
             case ir.HostStep(name=name):
                 what = f"the C printer has no host step {name!r}: it runs in Python"
                 raise IngotError("codegen-failed", what, where=s.origin, hint='use target="cpu"')
@@ -304,11 +313,15 @@ class _Entry:
             self.out.add("rows->rows++;")
 
     def assign(self, s: ir.Assign) -> None:
-        name = self.helpers.add("ingot_reserve", RESERVE)
+        size = self.buffers[s.src].size_bytes
         with self.out.block():
-            self.out.add("bool overflow = false;")
-            self.checked_size(self.buffers[s.src].size_bytes, (s.dst, s.src))
-            block = f"&call->blocks[{self.layout.blocks[s.dst]}]"
-            bad = f"overflow || !{name}(call, {block}, bytes)"
-            self.fail_if(bad, NO_MEMORY, "0", "out of memory")
-            self.copy(self.pointer(s.dst), self.pointer(s.src), self.buffers[s.src].size_bytes)
+            self.resize(s.dst, size, (s.dst, s.src))
+            self.copy(self.pointer(s.dst), self.pointer(s.src), size)
+
+    def resize(self, dst: str, size: arith.Expr, names: Collection[str]) -> None:
+        """Room for so many bytes in a block of its own; inside a block of C."""
+        name = self.helpers.add("ingot_reserve", RESERVE)
+        self.out.add("bool overflow = false;")
+        self.checked_size(size, names)
+        bad = f"overflow || !{name}(call, &call->blocks[{self.layout.blocks[dst]}], bytes)"
+        self.fail_if(bad, NO_MEMORY, "0", "out of memory")

@@ -209,6 +209,11 @@ class _Entry:
                 self.on_first_thread(lambda: self.append(dst, src))
             case ir.Assign(dst=dst, src=src):
                 self.on_first_thread(lambda: self.assign(dst, src))
+            case ir.Resize(buffer=name):
+                size = self.buffers[name].size_bytes
+                self.on_first_thread(lambda: self.grow(name, self.index.checked(size)))
+            case ir.Swap(a=a, b=b):
+                self.on_first_thread(lambda: self.swap(a, b))
             case ir.HostStep():
                 self.on_first_thread(lambda: self.host_step(s))
             case ir.Par():
@@ -479,6 +484,16 @@ class _Entry:
         self.grow(dst, size)
         to, source = self.pointer(dst), self.pointer(src)
         self.fn.do(f"call void @copy(ptr {to}, ptr {source}, i64 0, i64 {size})")
+
+    def swap(self, a: str, b: str) -> None:
+        """Exchange the memory of two buffers, and its size; neither has rows."""
+        fn, records = self.fn, [self.dynamic(name) for name in (a, b)]
+        for field in ("data", "capacity"):
+            offset = DYNAMIC[field]
+            places = [fn.op(f"getelementptr i8, ptr {r}, i64 {offset}") for r in records]
+            values = [fn.op(f"load i64, ptr {place}, align 8") for place in places]
+            for place, value in zip(places, reversed(values)):
+                fn.do(f"store i64 {value}, ptr {place}, align 8")
 
     def grow(self, dst: str, needed: str) -> None:
         """Room for this many bytes in a buffer with an allocation of its own."""

@@ -10,6 +10,7 @@ from ingot.graph.types import Symbol, TensorType
 from ingot.lower.lower import Lowering, control
 from ingot.ops.control import differing_sizes, growing_sizes, is_growing
 from ingot.program import ir
+from ingot.program.tables import walk as walk_stmts
 
 
 @control("if")
@@ -56,7 +57,9 @@ def lower_loop(walk: Lowering, node: Node) -> None:
     captured = zip(formals[carried_count:], captures)
     buffer_of.update({f.name: walk.buffer_of[v.name] for f, v in captured if v is not None})
     inside, (new_cond, *results) = walk.nested(body, buffer_of)
-    updates, saves = _carried_updates(walk, sizes, carried, results[:carried_count])
+    shared = [*results[carried_count:], new_cond]
+    inside, swaps = _swapped(walk, inside, carried, results[:carried_count], shared)
+    updates, saves = _carried_updates(walk, sizes, carried, results[:carried_count], swaps)
     scanned = results[carried_count:]
     growing = [_growing(walk, out) for out in node.outputs[carried_count:]]
     appends = [ir.Append(dst, src) for dst, src in zip(growing, scanned)]
@@ -129,6 +132,47 @@ class _ChangingSizes:
         return ir.Copy(buffer, value)
 
 
+def _swapped(
+    walk: Lowering, inside: ir.Stmt, carried: list[str], results: list[str], shared: list[str]
+) -> tuple[ir.Stmt, set[str]]:
+    """Results of changing size that a launch of the body makes, each for one carried value, have
+    an allocation of their own: it changes places with the carried one instead of being copied.
+    Returns the body, in which it gets its size before that launch, and these results."""
+    stmts = list(inside.stmts) if isinstance(inside, ir.Seq) else [inside]
+    found: set[str] = set()
+    for buffer, result in zip(carried, results):
+        own = walk.buffers[result]
+        is_alone = results.count(result) == 1 and result not in shared
+        is_growing = walk.buffers[buffer].storage is ir.Storage.DYNAMIC
+        if not is_growing or not is_alone or own.storage is not ir.Storage.TEMP:
+            continue
+        users = (i for i, s in enumerate(stmts) if _mentions(s, result))
+        first = next(users, None)
+        if first is not None and isinstance(stmts[first], ir.Launch):
+            walk.buffers[result] = ir.replace(own, storage=ir.Storage.DYNAMIC)
+            stmts.insert(first, ir.Resize(result))
+            found.add(result)
+    return ir.seq(*stmts), found
+
+
+def _mentions(s: ir.Stmt, buffer: str) -> bool:
+    for each in walk_stmts(s):
+        match each:
+            case ir.Launch(args=args) if buffer in args:
+                return True
+            case ir.Copy() | ir.Append() | ir.Assign() if buffer in (each.dst, each.src):
+                return True
+            case ir.Swap(a=a, b=b) if buffer in (a, b):
+                return True
+            case ir.Bind() | ir.Resize() if buffer == each.buffer:
+                return True
+            case ir.If(flag=flag) if buffer == flag:
+                return True
+            case ir.Loop() if buffer in (each.counter, each.trips, each.keep_going):
+                return True
+    return False
+
+
 def _growing(walk: Lowering, out: Value) -> str:
     name = walk.fresh(out.name, walk.buffers)
     walk.buffers[name] = ir.Buffer(name, out.dtype, tuple(out.shape), ir.Storage.DYNAMIC)
@@ -136,14 +180,17 @@ def _growing(walk: Lowering, out: Value) -> str:
 
 
 def _carried_updates(
-    walk: Lowering, sizes: _ChangingSizes, carried: list[str], results: list[str]
+    walk: Lowering, sizes: _ChangingSizes, carried: list[str], results: list[str], swaps: set[str]
 ) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
     """Copies into the carried buffers, and copies to run before them. A result that is in another
-    carried buffer (a swap) is saved first, since all buffers are updated together."""
+    carried buffer is saved first, since all buffers are updated together."""
     updates: list[ir.Stmt] = []
     saves: list[ir.Stmt] = []
     for buffer, result in zip(carried, results):
         if buffer == result:
+            continue
+        if result in swaps:
+            updates.append(ir.Swap(buffer, result))
             continue
         if result in carried:
             spare = walk.temporary(result, walk.buffers[result])

@@ -54,8 +54,10 @@ class _Uses:
                 | ir.Assign(dst=dst, src=src)
             ):
                 self.use(dst, src)
-            case ir.Bind(buffer=buffer):
+            case ir.Bind(buffer=buffer) | ir.Resize(buffer=buffer):
                 self.use(buffer)
+            case ir.Swap(a=a, b=b):
+                self.use(a, b)
             case ir.If(flag=flag, then=then, orelse=orelse):
                 self.use(flag)
                 self.stmt(then)

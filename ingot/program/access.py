@@ -72,6 +72,10 @@ class AccessAnalysis:
                 return self.copy(dst, src, Threads.FIRST if is_short else Threads.SPLIT)
             case ir.Append(dst=dst, src=src) | ir.Assign(dst=dst, src=src):
                 return self.copy(dst, src, Threads.FIRST)
+            case ir.Resize(buffer=buffer):
+                return [self.access(buffer, True, Threads.FIRST)]
+            case ir.Swap(a=a, b=b):
+                return [self.access(name, True, Threads.FIRST) for name in (a, b)]
             case ir.If(flag=flag):
                 return [self.access(flag, False, Threads.ALL)]
             case ir.Bind(buffer=buffer):

@@ -128,6 +128,12 @@ class _Machine:
                 self.grown.setdefault(dst, []).append(self.array(src).copy())
             case ir.Assign(dst=dst, src=src):
                 self.assigned[dst] = self.array(src).copy()
+            case ir.Resize(buffer=name):
+                b = self.buffers[name]
+                shape = tuple(self.size(d) for d in b.shape)
+                self.assigned[name] = np.zeros(shape, b.dtype.numpy)
+            case ir.Swap(a=a, b=b):
+                self.assigned[a], self.assigned[b] = self.assigned[b], self.assigned[a]
             case ir.HostStep():
                 self.host_step(s)
             case _:

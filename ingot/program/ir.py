@@ -7,7 +7,7 @@ own range of iterations.
               | If(flag, then, orelse) | IfSize(size, most, then, orelse)
               | Loop(counter, trips, keep_going, body, count)
               | Bind(symbol, buffer, index) | Reserve(arena, size_bytes) | Append(dst, src)
-              | Assign(dst, src) | Par(branches) | Seq(stmts)
+              | Assign(dst, src) | Resize(buffer) | Swap(a, b) | Par(branches) | Seq(stmts)
               | HostStep(name, args, results, attrs, keeps, takes, sizes)
 
 A Launch splits the kernel's parallel loop 0 … extent-1 evenly over the threads. Each thread's range
@@ -183,6 +183,22 @@ class Assign(Stmt):
 
     dst: str
     src: str
+
+
+@node
+class Resize(Stmt):
+    """Room in a DYNAMIC buffer for its shape at the sizes of now; content is lost."""
+
+    buffer: str
+
+
+@node
+class Swap(Stmt):
+    """Two DYNAMIC buffers exchange their memory: what an iteration made becomes what the next one
+    is given, without a copy."""
+
+    a: str
+    b: str
 
 
 @node

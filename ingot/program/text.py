@@ -119,6 +119,10 @@ def _show_stmt(w: Writer, s: ir.Stmt) -> None:
             w.line(f"append({dst!r}, {src!r})")
         case ir.Assign(dst=dst, src=src):
             w.line(f"assign({dst!r}, {src!r})")
+        case ir.Resize(buffer=buffer):
+            w.line(f"resize({buffer!r})")
+        case ir.Swap(a=a, b=b):
+            w.line(f"swap({a!r}, {b!r})")
         case ir.HostStep(name=name, args=args, results=results):
             more = {"attrs": dict(s.attrs), "keeps": s.keeps, "takes": s.takes, "sizes": s.sizes}
             extra = "".join(f", {key}={value!r}" for key, value in more.items() if value)
@@ -344,6 +348,10 @@ class _Parser:
                 return ir.Append(self.data(a[0]), self.data(a[1]))
             case "assign":
                 return ir.Assign(self.data(a[0]), self.data(a[1]))
+            case "resize":
+                return ir.Resize(self.data(a[0]))
+            case "swap":
+                return ir.Swap(self.data(a[0]), self.data(a[1]))
             case "host":
                 more = {str(k.arg): self.data(k.value) for k in call.keywords}
                 more["attrs"] = tuple(more.get("attrs", {}).items())

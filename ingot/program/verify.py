@@ -92,6 +92,11 @@ def _check_stmt(program: ir.Program, s: ir.Stmt, symbols: set[str]) -> None:
             a, b = program.buffer_map[dst], program.buffer_map[src]
             if a.storage is not ir.Storage.DYNAMIC or a.dtype is not b.dtype or dst == src:
                 raise bad(f"assignment of {src!r} to {dst!r}, which cannot hold it")
+        case ir.Resize() | ir.Swap():
+            held = [program.buffer_map[name] for name in _buffer_names(s)]
+            is_dynamic = all(b.storage is ir.Storage.DYNAMIC for b in held)
+            if not is_dynamic or len({b.dtype for b in held}) > 1:
+                raise bad(f"{type(s).__name__} of {', '.join(b.name for b in held)}")
         case ir.Bind(symbol=symbol):
             if symbol not in symbols:
                 raise bad(f"bind of {symbol!r}, which is not a symbol of the program")
@@ -123,9 +128,11 @@ def _buffer_names(s: ir.Stmt) -> Iterable[str]:
             return s.buffers
         case ir.Copy(dst=dst, src=src) | ir.Append(dst=dst, src=src) | ir.Assign(dst=dst, src=src):
             return (dst, src)
+        case ir.Swap(a=a, b=b):
+            return (a, b)
         case ir.If(flag=flag):
             return (flag,)
-        case ir.Bind(buffer=buffer):
+        case ir.Bind(buffer=buffer) | ir.Resize(buffer=buffer):
             return (buffer,)
         case ir.Loop(counter=counter, trips=trips, keep_going=keep):
             return tuple(n for n in (counter, trips, keep) if n is not None)

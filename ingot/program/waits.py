@@ -21,7 +21,7 @@ from ingot.program import ir
 from ingot.program.access import AccessAnalysis, ByteAccess
 from ingot.program.tables import walk
 
-_PLAIN = ir.Seq | ir.Launch | ir.Barrier | ir.Copy | ir.IfSize | ir.Append | ir.Assign | ir.HostStep
+_PLAIN = ir.Seq | ir.Launch | ir.Barrier | ir.Copy | ir.IfSize | ir.Append | ir.HostStep
 _FIXED = (ir.Storage.CONSTANT, ir.Storage.INPUT)
 
 

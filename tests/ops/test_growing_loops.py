@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ingot.frontends.onnx.walker import import_model
+from ingot.graph.store import ConstantStore
 from ingot.support.errors import IngotError
-from tests.ops.every_way import EveryWay
+from tests.ops.every_way import EveryWay, model_of
 from tests.refusal import refused
 
 RNG = np.random.default_rng(18)
@@ -55,7 +57,8 @@ def test_greedy_decoding_with_a_growing_cache(tmp_path):
 
 
 def test_sizes_of_values_that_grow_alike_have_one_symbol():
-    loop = next(n for n in EveryWay(GREEDY).graph.nodes if n.op == "loop")
+    graph = import_model(model_of(GREEDY), ConstantStore())
+    loop = next(n for n in graph.nodes if n.op == "loop")
     assert len(loop.attr("growing")) == 1
     assert loop.outputs[0].shape[1] == loop.outputs[1].shape[1]
 
@@ -154,6 +157,7 @@ def test_nested_loops_and_branches():
         both.check(trips=np.array(trips), x=floats(1, 2))
 
 
+@pytest.mark.long
 def test_growth_on_an_inner_axis_with_a_dynamic_batch():
     both = EveryWay("""
     m (int64 trips, float[b, 2, t] x) => (float[b, 2, n] y) {
@@ -167,6 +171,40 @@ def test_growth_on_an_inner_axis_with_a_dynamic_batch():
     for batch, size, trips in ((1, 1, 3), (3, 4, 2)):
         both.check(trips=np.array(trips), x=floats(batch, 2, size))
     both.check_compiled(trips=np.array(40), x=floats(2, 2, 70))
+
+
+def test_attention_over_a_growing_cache():
+    both = EveryWay("""
+    m (int64 trips, float[b, 1, 8] x, float[8, 8] wk, float[8, 8] wv) =>
+        (float[b, 1, 8] y, float[b, n, 8] keys) {
+      zero = Constant <value = float {0.0}> ()
+      shape = Shape (x)
+      one = Constant <value = int64[1] {1}> ()
+      first = Constant <value = int64[1] {0}> ()
+      batch = Gather <axis = 0> (shape, first)
+      eight = Constant <value = int64[1] {8}> ()
+      empty = Concat <axis = 0> (batch, first, eight)
+      none = Expand (zero, empty)
+      y, keys, values = Loop (trips, , x, none, none) <
+          body = g (int64 i, bool c, float[b, 1, 8] q, float[b, s, 8] k, float[b, t, 8] v) =>
+            (bool c2, float[b, 1, 8] q2, float[b, s2, 8] k2, float[b, t2, 8] v2) {
+        c2 = Identity (c)
+        nk = MatMul (q, wk)
+        nv = MatMul (q, wv)
+        k2 = Concat <axis = 1> (k, nk)
+        v2 = Concat <axis = 1> (v, nv)
+        kt = Transpose <perm = [0, 2, 1]> (k2)
+        scores = MatMul (q, kt)
+        p = Softmax <axis = -1> (scores)
+        mixed = MatMul (p, v2)
+        sum = Add (q, mixed)
+        q2 = Tanh (sum)
+      }>
+    }""")
+    wk, wv = floats(8, 8) / 3, floats(8, 8) / 3
+    for batch, trips in ((1, 3), (3, 9)):
+        both.check(trips=np.array(trips), x=floats(batch, 1, 8), wk=wk, wv=wv)
+    both.check_compiled(trips=np.array(40), x=floats(2, 1, 8), wk=wk, wv=wv)
 
 
 def test_rows_of_a_size_that_only_an_iteration_knows():

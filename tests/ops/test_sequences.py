@@ -43,6 +43,7 @@ def test_a_sequence_comes_in_and_goes_out(tmp_path):
     assert str(both.exe.inputs[0]) == "xs: sequence of f32"
 
 
+@LONG
 def test_elements_are_removed():
     both = EveryWay("""
     m (seq(float[a, 3]) xs, int64 at) => (seq(float[c, 3]) zs, seq(float[d, 3]) ys) {
@@ -82,6 +83,7 @@ def test_arguments_are_checked():
         exe([], out=np.zeros(()))
 
 
+@LONG
 def test_elements_of_a_rank_that_the_file_does_not_give():
     """They pass through; to take one out, its rank must be declared."""
     xs = helper.make_tensor_sequence_value_info("xs", P.FLOAT, None)
@@ -173,6 +175,7 @@ def test_a_loop_collects_tensors_of_different_sizes(tmp_path):
     both.check_saved(tmp_path, trips=np.array(3), x=floats(4))
 
 
+@LONG
 def test_a_list_is_changed_in_a_loop():
     both = EveryWay("""
     m (int64 trips, float[2] x, float[3] y) => (seq(float[k]) out, float[j] last) {
@@ -193,6 +196,7 @@ def test_a_list_is_changed_in_a_loop():
         both.check(trips=np.array(trips), x=floats(2), y=floats(3))
 
 
+@LONG
 def test_sequences_in_nested_loops():
     both = EveryWay("""
     m (int64 trips, float[n] x) => (seq(float[k]) out) {
@@ -236,6 +240,7 @@ def test_branches_return_sequences_of_different_lengths(flag):
     both.check(flag=np.array(flag), x=floats(2, 4), y=floats(3, 4))
 
 
+@LONG
 def test_positions_of_a_list_that_are_known_only_when_running():
     both = EveryWay("""
     m (float[2] x, float[2] y, float[3] z, int64 at) => (float[2] a, float[k] b, seq(float[l]) c) {

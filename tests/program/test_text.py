@@ -34,6 +34,8 @@ STATEMENTS = {
     "reserve": ir.Reserve("late", arith.ceildiv(m * n, 64) * 64),
     "append": ir.Append("rows", "x"),
     "assign": ir.Assign("rows", "x"),
+    "resize": ir.Resize("rows"),
+    "swap": ir.Swap("rows", "more"),
     "par": ir.Par((ir.Barrier(), ir.Seq((ir.Copy("y", "x"), ir.Barrier())), EMPTY), (1, 2, 3)),
     "host step": ir.HostStep("print", ("x", None, "y")),
     "host step in two parts": ir.Seq(
