@@ -126,7 +126,8 @@ def _random_array(
     if math.prod(shape) > sys.maxsize // 8:  # the number of bytes overflows
         raise MemoryError
     if dtype.is_string:
-        return np.array(_WORDS, object)[rng.integers(0, len(_WORDS), shape)].reshape(shape)
+        words = np.array(_WORDS, object)[rng.integers(0, len(_WORDS), math.prod(shape))]
+        return words.reshape(shape)
     if dtype.is_float:
         values = rng.uniform(span[0], span[1], shape) if span else rng.standard_normal(shape)
         return np.asarray(values).astype(dtype.numpy)
