@@ -123,6 +123,7 @@ def _table() -> dict[str, DType]:
 
 
 TABLE = _table()
+LOOP_TYPES = {name: dtype for name, dtype in TABLE.items() if not dtype.is_string}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in TABLE.values()}
 
 bool_, i4, u4 = TABLE["bool"], TABLE["i4"], TABLE["u4"]

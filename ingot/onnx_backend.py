@@ -84,7 +84,8 @@ class IngotBackend(Backend):
 
 
 def _value_info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    code = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    is_text = array.dtype.kind in "OUT"
+    code = onnx.TensorProto.STRING if is_text else onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     return onnx.helper.make_tensor_value_info(name, code, array.shape)
 
 

@@ -101,6 +101,9 @@ def _random(
 ) -> np.ndarray:
     """Standard normal floats; 0 or 1 for integers, which are valid indices into any table; short
     words for strings."""
+    if port.dtype not in dtypes.TABLE:
+        what = f"input {port.name!r} is a {port.dtype}, which the command line cannot give"
+        raise IngotError("bad-option", what, hint="call exe.run(None, {name: dict}) in Python")
     shape = tuple(arith.evaluate(dim, sizes) for dim in port.shape)
     if min(shape, default=0) < 0:
         names = sorted(set().union(*map(arith.free_vars, port.shape)))

@@ -45,7 +45,7 @@ def run_command(
     exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs)
     spec = FeedSpec(inputs, feeds, ranges, seed)
     given, kept = make_call(exe, sizes, spec)
-    arrays = exe.run(None, given, state=kept)
+    arrays = [_as_array(value) for value in exe.run(None, given, state=kept)]
     outputs = {port.name: array for port, array in zip(exe.outputs, arrays)}
     if save is not None:
         saved = {n: a.astype(str) if a.dtype == object else a for n, a in outputs.items()}
@@ -59,6 +59,12 @@ def run_command(
     print_json(result) if as_json else _print(result)
     if not result.get("agrees", True):
         sys.exit(OUTPUTS_DIFFER)
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """An output; of a list of dicts the matrix of their values."""
+    rows = [list(row.values()) for row in value] if isinstance(value, list) else value
+    return np.asarray(rows)
 
 
 def _print(result: dict[str, Any]) -> None:

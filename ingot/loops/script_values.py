@@ -100,7 +100,7 @@ class Values(Scoped):
         if kind is not None:
             return self.typed(node, kind)
         word = self.head(node)
-        if word in dtypes.TABLE:
+        if word in dtypes.LOOP_TYPES:
             return self.typed(node, dtypes.of(word))
         if word in _CALLED_UNARY:
             (a,), _ = self.call(node, word, (1, 1))
@@ -399,7 +399,7 @@ class Values(Scoped):
         if kind is not None:
             return kind
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-        if name not in dtypes.TABLE:
+        if name not in dtypes.LOOP_TYPES:
             self.fail(node, f"{ast.unparse(node)} is not an element type")
         return dtypes.of(name)
 
@@ -427,6 +427,6 @@ class Values(Scoped):
                 return tuple(self.annotation_value(e) for e in elts)
             case ast.Call() if self.head(node) == "index":
                 return self.index(self.call(node, "index", (1, 1))[0][0])
-            case ast.Name(id=name) if name in dtypes.TABLE:
+            case ast.Name(id=name) if name in dtypes.LOOP_TYPES:
                 return dtypes.of(name)
         self.fail(node, "not an annotation's value")

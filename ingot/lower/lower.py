@@ -332,8 +332,6 @@ def wider(a: Symbol, b: Symbol) -> Symbol:
 
 def _literal(value: Any) -> Any:
     """An attribute as the program's text can have it: an element type is its name."""
-    if isinstance(value, tuple):
-        return tuple(map(_literal, value))
     return value.name if isinstance(value, dtypes.DType) else value
 
 

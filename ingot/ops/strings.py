@@ -75,8 +75,11 @@ class StringNormalizer(HostOp):
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         (x,) = self.strings_of(inputs)
-        if x.rank not in (1, 2) or (x.rank == 2 and not arith.is_const(x.shape[0], 1)):
-            raise type_error(self.name, f"the strings are {x}, not [C] or [1, C]")
+        why = f"the strings are {x}, not [C] or [1, C]"
+        if x.rank not in (1, 2):
+            raise type_error(self.name, why)
+        if x.rank == 2:
+            common.require_same_dim(self.name, x.shape[0], arith.Const(1), why)
         if attrs["case"] not in ("NONE", "LOWER", "UPPER"):
             raise type_error(self.name, f"case {attrs['case']!r} is not NONE, LOWER or UPPER")
         (symbol,) = attrs["symbols"]

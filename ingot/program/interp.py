@@ -46,7 +46,7 @@ class _Machine:
         self.owned: dict[str, np.ndarray] = {}
         self.arenas: dict[str, np.ndarray] = {}
         self.grown: dict[str, list[np.ndarray]] = {}
-        self.host = HostCall((), store.strings)
+        self.host: HostCall | None = None
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
         if program.growth is not None:
@@ -146,6 +146,7 @@ class _Machine:
     def host_step(self, s: ir.HostStep) -> None:
         inputs = [None if name is None else self.array(name) for name in s.args]
         results = [self.array(name) for name in s.results]
+        self.host = self.host or HostCall((), self.store.strings)
         try:
             self.host.do(s.name, dict(s.attrs), inputs, results, s.keeps, s.takes, s.sizes)
         except IngotError as error:

@@ -71,8 +71,8 @@ def package_of(
         notes=tuple(table["notes"]),
         strings=tuple(table["strings"]),
         map_inputs=tuple(table["map_inputs"]),
-        map_outputs=_to_tuple(table["map_outputs"]),
-        host_steps=tuple(HostStep(*_to_tuple(row)) for row in table["host_steps"]),
+        map_outputs=tuple((name, tuple(labels)) for name, labels in table["map_outputs"]),
+        host_steps=tuple(map(_to_host_step, table["host_steps"])),
         state=tuple((old, new) for old, new in table["state"]),
         growth=_to_growth(table["growth"]),
         symbols=tuple(SizeSymbol(*symbol) for symbol in table["symbols"]),
@@ -135,8 +135,17 @@ def _to_optional(tokens: int | list | None) -> arith.Expr | None:
     return None if tokens is None else to_expr(tokens)
 
 
-def _to_tuple(value: Any) -> Any:
-    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value
+def _to_host_step(row: list) -> HostStep:
+    name, attrs, inputs, outputs, keeps, takes, sizes = row
+    return HostStep(
+        name,
+        tuple((key, tuple(v) if isinstance(v, list) else v) for key, v in attrs),
+        tuple(None if type is None else (type[0], type[1]) for type in inputs),
+        tuple((dtype, rank) for dtype, rank in outputs),
+        keeps,
+        takes,
+        tuple((result, axis) for result, axis in sizes),
+    )
 
 
 def _from_growth(growth: Growth) -> list:

@@ -47,14 +47,14 @@ def _by_re2(pattern: str) -> Matches | None:
 
 
 def _by_re(pattern: str) -> Matches:
+    odd = [mark for mark in _RE2_ONLY if mark in pattern]
+    if odd:
+        raise _unsafe(pattern, f"{odd[0]!r} has another meaning in Python's `re`, or none")
     try:
         compiled = re.compile(pattern)
         tree = _parser.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise _invalid(pattern, str(error)) from error
-    odd = [mark for mark in _RE2_ONLY if mark in pattern]
-    if odd:
-        raise _unsafe(pattern, f"{odd[0]!r} has another meaning in Python's `re`, or none")
     _check(pattern, tree, is_repeated=False)
     return lambda text: compiled.fullmatch(text) is not None
 

@@ -183,7 +183,7 @@ def test_external_data_must_fit(folder: Path) -> None:
 # --- tensors ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", list(DTYPES), ids=lambda code: DTYPES[code].name)
+@pytest.mark.parametrize("code", [c for c in DTYPES if c != P.STRING], ids=lambda c: DTYPES[c].name)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0,)])
 def test_every_element_type(code: int, shape: tuple[int, ...]) -> None:
     """From raw bytes and from typed fields, as onnx's own helper reads them."""

@@ -243,7 +243,7 @@ def devices() -> ir.Kernel:
 def types() -> ir.Kernel:
     """A load, a literal and a store of every element type."""
     params, stmts = [], []
-    for dtype in dtypes.TABLE.values():
+    for dtype in dtypes.LOOP_TYPES.values():
         b = buf(f"b_{dtype.name}", dtype, 2)
         params.append(b)
         one = num(True if dtype.is_bool else 1.0 if dtype.is_float else 1, dtype)

@@ -92,8 +92,8 @@ def test_a_kernels_failure_names_the_node():
         interp.run(program, store, {"rows": rows})
 
 
-def test_host_steps_are_not_supported():
-    with refused("bad-program", "'print'", hint=False):
+def test_an_unknown_host_step():
+    with refused("run-failed", "'print'", hint=False):
         interp.run(
             hand(BODY + "host('print', ('y',))\n"), ConstantStore(), {"x": X, "n": np.array(1)}
         )

@@ -158,6 +158,40 @@ def test_control_flow_carries_strings():
         assert last.tolist() == x[2] and scan.tolist() == ["first", *x[:2]]
 
 
+def test_more_that_moves_strings():
+    constant = helper.make_node
+    made = model(
+        [
+            constant("Constant", [], ["three"], value_strings=["p", "a", "r"]),
+            constant("Constant", [], ["one"], value_string="d"),
+            node("Where", "c3,three,x", "w"),
+            node("Equal", "w,one", "e"),
+            node("Compress", "w,c2", "y", axis=0),
+            node("ScatterElements", "x,i,u", "s", axis=1),
+            node("GatherND", "s,p", "g"),
+            node("OneHot", "k,depth,two", "h"),
+            node("Flatten", "s", "f", axis=0),
+        ],
+        [info("x", S, ["n", 3])],
+        [info("e", P.BOOL, None)] + [info(name, S, None) for name in "ygfh"],
+        [
+            helper.make_tensor("c3", P.BOOL, [3], [True, False, False]),
+            helper.make_tensor("c2", P.BOOL, [2], [False, True]),
+            helper.make_tensor("i", P.INT64, [2, 1], [1, 0]),
+            helper.make_tensor("p", P.INT64, [2, 2], [1, 0, 0, 1]),
+            helper.make_tensor("depth", P.INT64, [], [2]),
+            integers("k", 1, 0),
+            strings("u", "X", "Y", shape=[2, 1]),
+            strings("two", "off", "on"),
+        ],
+    )
+    x = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
+    e, y, g, f, h = ingot.compile(made)(x)
+    assert not e.any() and y.tolist() == [["p", "e", "f"]] and g.tolist() == ["Y", "X"]
+    assert f.tolist() == [["a", "X", "c", "Y", "e", "f"]]
+    assert h.tolist() == [["off", "on"], ["on", "off"]]
+
+
 def test_padding_is_the_empty_string():
     made = model(
         [node("Pad", "x,p", "y"), node("Pad", "x,p,v", "z")],

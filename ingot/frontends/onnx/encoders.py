@@ -19,11 +19,13 @@ from ingot.frontends.common.elements import cast, reshape
 from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
+from ingot.support.errors import IngotError
 
 ML = "ai.onnx.ml"
 # a table by number, with gaps, is used if its size is at most this (heuristic): one load is faster
 # than a search, and strings of constants mostly have numbers in a row
 DENSE_GROWTH, DENSE_SIZE = 4, 1024
+MAX_COLUMNS = 1 << 24  # of a row that an attribute asks for; heuristic
 _KINDS = {"strings": object, "int64s": np.int64, "floats": np.float32}
 
 
@@ -143,6 +145,13 @@ def _known(ctx: Importer, x: Value, cats: np.ndarray) -> Value:
     return ctx.g.add("require", [x, flag], expected=True, reason=why)
 
 
+def check_columns(size: int, node: OnnxNode) -> None:
+    """An attribute of a few bytes may ask for a row of any size."""
+    if size > MAX_COLUMNS:
+        what = f"its rows have {size} columns, more than {MAX_COLUMNS}"
+        raise IngotError("limit", what, where=node.where)
+
+
 # --- maps ---------------------------------------------------------------------------------------
 
 
@@ -191,6 +200,7 @@ def cast_map(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     size = node.attr("max_map", 1)
     if size < 1:
         raise bad_model(node, f"its max_map is {size}")
+    check_columns(size, node)
     return [_scattered(ctx, made, keys, size)]
 
 

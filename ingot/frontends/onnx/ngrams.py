@@ -15,10 +15,11 @@ import numpy as np
 from ingot import dtypes
 from ingot.frontends.common.elements import cast, reshape
 from ingot.frontends.onnx.common import bad_model
-from ingot.frontends.onnx.encoders import positions
+from ingot.frontends.onnx.encoders import check_columns, positions
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.ir import Value
 
+MAX_SKIPS = 64  # each is a look-up of its own; heuristic
 NONE = -1  # no token of the vocabulary, no state, no column
 
 
@@ -40,6 +41,7 @@ def tf_idf_vectorizer(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     columns = node.attr("ngram_indexes")
     if not columns or min(columns) < 0:
         raise bad_model(node, "its ngram_indexes are not columns of the output")
+    check_columns(max(columns), node)
     words = np.array(pool, object if is_text else np.int64)
     distinct = list(dict.fromkeys(words.tolist()))
     tokens = {word: i for i, word in enumerate(distinct)}
@@ -59,6 +61,7 @@ def _trie(node: OnnxNode, pool: list[int], vocabulary: int) -> list[_Level]:
     starts, columns = node.attr("ngram_counts"), node.attr("ngram_indexes")
     if low < 1 or high < low or any(not 0 <= s <= len(pool) for s in starts):
         raise bad_model(node, "its n-gram lengths and counts are inconsistent")
+    high = min(high, len(starts))  # the pool has no longer ones
     states: list[dict[int, int]] = [{} for _ in range(high)]  # pair → state, by length - 1
     column_of: list[dict[int, int]] = [{} for _ in range(high)]
     number = 0
@@ -90,8 +93,8 @@ def _hits(
     """The column of every occurrence of an n-gram in each row, or -1."""
     g, count = ctx.g, ids.shape[1]
     low, most = node.attr("min_gram_length"), node.attr("max_skip_count")
-    if most < 0:
-        raise bad_model(node, f"its max_skip_count is {most}")
+    if not 0 <= most <= MAX_SKIPS:
+        raise bad_model(node, f"its max_skip_count is {most}, not 0 to {MAX_SKIPS}")
     none = g.constant(np.array(NONE, np.int64))
     ahead = (len(levels) - 1) * (most + 1)
     padded = g.add("pad", [ids, none], before=(0, 0), after=(0, ahead)) if ahead else ids
@@ -132,11 +135,13 @@ def _counted(ctx: Importer, hits: Value, size: int) -> Value:
 
 
 def _weighted(ctx: Importer, node: OnnxNode, counts: Value, size: int) -> Value:
-    g, mode = ctx.g, node.attr("mode")
-    weights = np.array(node.attr("weights") or np.ones(size), np.float32)
-    if weights.size < size:
-        raise bad_model(node, f"it has {weights.size} weights for {size} columns")
-    factor = g.constant(weights[:size])
+    g, mode, columns = ctx.g, node.attr("mode"), node.attr("ngram_indexes")
+    weights = node.attr("weights") or [1.0] * len(columns)
+    if len(weights) != len(columns):
+        raise bad_model(node, f"it has {len(weights)} weights for {len(columns)} n-grams")
+    by_column = np.ones(size, np.float32)
+    by_column[columns] = weights
+    factor = g.constant(by_column)
     if mode == "TF":
         return counts
     if mode == "TFIDF":

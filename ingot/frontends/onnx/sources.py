@@ -19,7 +19,7 @@ from ingot.graph.ir import Value
 # attribute → its element type
 CONSTANT_FORMS = {
     "value": None, "sparse_value": None, "value_float": np.float32, "value_floats": np.float32,
-    "value_int": np.int64, "value_ints": np.int64,
+    "value_int": np.int64, "value_ints": np.int64, "value_string": object, "value_strings": object,
 }  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def constant(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     given = [name for name in CONSTANT_FORMS if name in node.attrs]
     if not given:
         why = f"its value is {', '.join(sorted(node.attrs)) or 'missing'}"
-        raise ctx.unsupported(node, why, "only numeric tensors are supported")
+        raise ctx.unsupported(node, why, "only numbers and strings are supported")
     return [ctx.g.constant(np.asarray(node.attr(given[0]), CONSTANT_FORMS[given[0]]))]
 
 
