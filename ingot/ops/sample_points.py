@@ -233,6 +233,7 @@ def axis_taps(
             index = reflect_array(index, low, high)
         if padding == "zeros":
             weight = np.where((index >= 0) & (index <= size - 1), weight, 0)
+        index = np.nan_to_num(index)  # a coordinate may be NaN or infinite; its weight says so
         found.append((np.clip(index, 0, max(size - 1, 0)).astype(np.int64), weight))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import ingot
 from ingot.frontends.onnx.walker import import_model
 from ingot.graph.store import ConstantStore
 from tests.frontends.walker_models import imported, refused_model, simple
@@ -41,3 +42,12 @@ def test_skips_beyond_the_row_are_not_unrolled():
 def test_lengths_of_n_grams_that_there_are_not():
     proto = simple(grams(max_gram_length=1 << 40), inputs=[info("x", [5], 7)])
     refused_model(proto, where="TfIdfVectorizer_y")
+
+
+def test_a_constant_grid_that_is_not_a_number():
+    """It is folded: the reference reads at no index beyond the image."""
+    for spot in (np.nan, np.inf, -1e30):
+        made = node("GridSample", "im grid", "y", padding_mode="reflection")
+        grid = np.full((1, 2, 2, 2), spot, np.float32)
+        proto = simple(made, inputs=(), im=np.ones((1, 1, 4, 4), np.float32), grid=grid)
+        assert ingot.compile(proto, jobs=1)()[0].shape == (1, 1, 2, 2)
