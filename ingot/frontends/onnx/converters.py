@@ -37,9 +37,11 @@ from ingot.frontends.onnx import (
     unique,
     vision,
 )
+from ingot.frontends.onnx.contrib import converters as contrib
 
 FAMILIES = (
     activation, control, conv, detection, elementwise, encoders, features, gather, linalg, linear,
     loop, matmul, movement, ngrams, norm, optional, pool, quant, random, reduce, resize, rnn, scan,
     sequence, signal, softmax, sources, strings, svm, training, trees, unique, vision,
+    *contrib.FAMILIES,
 )  # fmt: skip
