@@ -91,6 +91,22 @@ def accessed_bytes(kernel: ir.Kernel, *names: str) -> arith.Expr | None:
     return _weighted(list(nested_stmts(kernel.body)), lambda nested: _moved(nested, names))
 
 
+@lru_cache(maxsize=512)
+def data_dependent_loops(kernel: ir.Kernel) -> arith.Expr:
+    """How often loops whose length depends on data are entered: While loops, by the loops of known
+    length around them."""
+    total: arith.Expr = arith.Const(0)
+    seen: set[int] = set()
+    for nested in nested_stmts(kernel.body):
+        first = next((i for i, x in enumerate(nested.loops) if isinstance(x, ir.While)), None)
+        if first is None or id(nested.loops[first]) in seen:
+            continue
+        seen.add(id(nested.loops[first]))
+        trips = NestedStmt(nested.stmt, nested.loops[:first], nested.is_tail).trips
+        total = total if trips is None else total + trips
+    return simplify(total)
+
+
 def _moved(nested: NestedStmt, names: tuple[str, ...]) -> int:
     stmt, total = nested.stmt, 0
     if isinstance(stmt, ir.Store) and stmt.buffer.name in names:

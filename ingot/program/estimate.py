@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from ingot.arith import expr as arith
 from ingot.arith.simplify import simplify
 from ingot.loops.ir import Kernel
-from ingot.loops.work import accessed_bytes, kernel_flops
+from ingot.loops.work import accessed_bytes, data_dependent_loops, kernel_flops
 from ingot.machine import Machine
 from ingot.program import ir
+
+DATA_LOOP_NS = 2  # of a loop whose length depends on data: an offer to TopK's heap, mostly refused
 
 
 @dataclass(frozen=True)
 class LaunchWork:
     """Float operations (None: unknown) and the bytes of all arguments of one launch, or those that
-    it reads and writes if these are fewer."""
+    it reads and writes if these are fewer; and how often it enters a loop that data end."""
 
     flops: arith.Expr | None
     arg_bytes: arith.Expr
+    data_loops: arith.IntLike = 0
 
 
 def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Launch) -> LaunchWork:
@@ -39,7 +42,8 @@ def launch_work(kernel: Kernel, buffers: Mapping[str, ir.Buffer], launch: ir.Lau
     known = None if flops is None else simplify(arith.substitute(flops, sizes))
     if accessed is not None:
         held = arith.minimum(held, arith.substitute(accessed, sizes))
-    return LaunchWork(known, simplify(held))
+    loops = simplify(arith.substitute(data_dependent_loops(kernel), sizes))
+    return LaunchWork(known, simplify(held), loops)
 
 
 def total_ns(works: Sequence[LaunchWork], machine: Machine) -> arith.Expr | None:
@@ -50,4 +54,5 @@ def total_ns(works: Sequence[LaunchWork], machine: Machine) -> arith.Expr | None
         if work.flops is None:
             return None
         total = total + work.flops // flops + work.arg_bytes // moved
+        total = total + work.data_loops * DATA_LOOP_NS
     return total
