@@ -16,5 +16,5 @@
 The onnx library has no schemas of this domain: a converter checks its own attributes (checks.py).
 Gelu and kin are in frontends/onnx/activation.py. Not imported: GreedySearch, BeamSearch, Sampling
 (whole generation loops with sub-graphs), Tokenizer and MurmurHash3 (strings), SparseToDenseMatMul
-(sparse tensors), AttnLSTM, MoE, and what only a GPU runs.
+(sparse tensors), WordConvEmbedding, AttnLSTM, MoE, and what only a GPU runs.
 """
