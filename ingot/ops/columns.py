@@ -54,8 +54,8 @@ class Col2Im(OpDef):
                 rows = zip(blocks, taps, attrs["strides"], attrs["dilations"], attrs["pads"])
                 at = tuple(k * s + t * d - lo for k, t, s, d, lo in rows)
                 if all(0 <= i < n for i, n in zip(at, image)):
-                    images: tuple[Any, ...] = (slice(None), slice(None))
-                    out[(*images, *at)] += x[(*images, *taps, *blocks)]
+                    source: tuple[Any, ...] = (slice(None), slice(None), *taps, *blocks)
+                    out[(slice(None), slice(None), *at)] += x[source]
         return [out.astype(np.asarray(inputs[0]).dtype)]
 
     def compute(

@@ -82,7 +82,7 @@ class CropResize(OpDef):
         found = SampledAxes(b, (count, points), axes, dtype)
 
         def coordinates(r: arith.Expr, p: arith.Expr) -> list[Expr]:
-            places = p // width, p % width
+            places = (p // width, p % width)
             values: list[Expr] = []
             for k, (axis, place) in enumerate(zip(axes, places)):
                 low, high = boxes[r, k], boxes[r, k + 2]

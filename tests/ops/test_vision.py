@@ -34,7 +34,7 @@ def test_grid_sample_of_images() -> None:
     """With the names of opset 16; few channels, and so many that they are vectors."""
     rows = grid_rows(("bilinear", "nearest", "bicubic"))
     feeds = image_and_grid(3, 6, 7, points=(4, 5), seed=0)
-    assert_agrees(rows[::5], feeds, 16)
+    assert_agrees(rows[::7], feeds, 16)
     assert_agrees(grid_rows(("linear",))[:1], image_and_grid(18, 5, 4, points=(9,) * 2, seed=1), 20)
 
 
@@ -187,7 +187,7 @@ def test_resize_by_run_time_scales(mode: str) -> None:
     assert_agrees(rows[:1], other, 19)
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("mode", ["nearest", pytest.param("linear", marks=pytest.mark.long)])
 def test_resize_of_space_by_run_time_scales(mode: str) -> None:
     row = Row("Resize", ("x", "", "scales"), {"mode": mode, "axes": [2, 3]})
     feeds = {"x": floats(1, 2, 5, 6), "scales": np.array([2, 1.5], np.float32)}
@@ -208,6 +208,7 @@ def test_resize_by_run_time_regions_and_sizes() -> None:
     assert_agrees(rows, feeds, 19)
 
 
+@pytest.mark.long
 def test_resize_keeps_the_aspect_at_run_time() -> None:
     rows = [
         Row("Resize", ("x", "", "", "sizes"), {"mode": mode, "axes": [2, 3], **policy})

@@ -7,7 +7,6 @@ walker.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -108,8 +107,10 @@ def col2im(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     blocks = [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, k, s, d, lo, hi in rows]
     channels, *blocks = settled(ctx, [channels, *blocks])
     columns = ctx.g.add("reshape", [x], shape=(x.shape[0], channels, *kernel, *blocks))
-    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads}
-    return [ctx.g.add("col2im", [columns], image=image, **attrs)]
+    found = ctx.g.add(
+        "col2im", [columns], image=image, strides=strides, dilations=dilations, pads=pads
+    )
+    return [found]
 
 
 def settled(ctx: Importer, sizes: Sequence[arith.Expr]) -> list[arith.Expr]:
