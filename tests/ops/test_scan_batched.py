@@ -30,12 +30,6 @@ def test_each_row_of_the_batch_is_scanned():
         both.check(start=start, x=x, z=z)
 
 
-def test_lengths_are_refused():
-    text = TEXT.replace("LENS", "lens").replace("m (", "m (int64[b] lens, ", 1)
-    with refused("unsupported-op", "sequence_lens", where="Scan", hint=True):
-        EveryWay(parser.parse_model(text))
-
-
 @pytest.mark.parametrize("count", [0, 4])
 def test_a_wrong_number_of_scanned_inputs(count):
     text = TEXT.replace("LENS", "").replace("num_scan_inputs = 2", f"num_scan_inputs = {count}")
