@@ -50,7 +50,11 @@ def bench(model: Trained, threads: int, rounds: int, is_static: bool) -> dict[st
 
 def _feeds_file(model: Trained) -> Path:
     file = zoo_folder() / "trained" / f"{model.sha256}.npz"
-    np.savez(file, **feeds_of(model))  # type: ignore[arg-type]
+    plain = {  # a file holds no Python objects
+        name: array.astype(str) if array.dtype == object else array
+        for name, array in feeds_of(model).items()
+    }
+    np.savez(file, **plain)  # type: ignore[arg-type]
     return file
 
 

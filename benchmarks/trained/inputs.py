@@ -16,6 +16,7 @@ from benchmarks.zoo.common import normal, rng
 SAMPLE_RATE = 16000  # samples per second
 SCALARS = {"sr": 16000}  # values of inputs that configure a model
 MOST_CODES = {"bytes": 256, "diac_inputs": 8}  # of integer inputs: sizes of their tables
+PARTS_OF_SPEECH = np.array(["名詞", "助詞", "動詞", "助動詞", "*", "一般"])  # of string inputs
 GLYPHS = (  # letters of 5 x 7 pixels, a row of 5 bits each
     (0x0E, 0x11, 0x11, 0x1F, 0x11, 0x11, 0x11), (0x1E, 0x11, 0x11, 0x1E, 0x11, 0x11, 0x1E),
     (0x0F, 0x10, 0x10, 0x10, 0x10, 0x10, 0x0F), (0x1F, 0x10, 0x10, 0x1E, 0x10, 0x10, 0x1F),
@@ -45,6 +46,8 @@ def _array(
         return np.full(shape, longest)
     if name == "img_size":
         return np.array([712, 488])
+    if dtype == "object":
+        return rng(3).choice(PARTS_OF_SPEECH, shape)
     if dtype.startswith("int"):
         return rng(3).integers(1, MOST_CODES.get(name, 30), shape)
     if len(shape) == 4:
