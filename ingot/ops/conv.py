@@ -1,10 +1,11 @@
 """Convolution in one to three dimensions, with groups, strides and dilations.
 
-In: x (batch, channels, *space), weights, maybe a bias; `pads` is the begins, then the ends. Out:
-(batch, channels, *space). Padding is a separate stage, a padded copy of x, so that the contraction
-loads without masks. With `clip_rows` (passes/trim_taps.py) the first spatial axis is not padded:
-taps on rows outside the map are no terms of the sum. Called by graph, lower and front ends through
-the operator table.
+In: x (batch, channels, *space), weights, maybe a bias, maybe the value of the padding (a scalar; 0
+where it is absent: a quantised map is padded with its zero point); `pads` is the begins, then the
+ends. Integers of 8 bits may differ in sign; their sums are i32. Out: (batch, channels, *space).
+Padding is a separate stage, a padded copy of x, so that the contraction loads without masks. With
+`clip_rows` (passes/trim_taps.py) the first spatial axis is not padded: taps on rows outside the map
+are no terms of the sum. Called by graph, lower and front ends through the operator table.
 """
 
 from __future__ import annotations
@@ -148,12 +149,19 @@ class ConvBase(OpDef):
     ) -> tuple[TensorType, TensorType, TensorType | None]:
         x, w = (tensor_type(self.name, t) for t in inputs[:2])
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
-        require_same_dtype(self.name, x, w)
+        if not all(t.dtype.is_int and t.dtype.bits == 8 for t in (x, w)):  # i8 with u8 is common
+            require_same_dtype(self.name, x, w)
         if not 3 <= x.rank <= 5 or w.rank != x.rank:
             raise type_error(self.name, f"expects 1 to 3 spatial axes, got {x} and weights {w}")
         if any(arith.as_int(d) is None for d in w.shape[2:]):
             raise type_error(self.name, f"the kernel's size must be static, got weights {w}")
         return x, w, bias
+
+    def check_fill(self, x: TensorType, fill: TensorType, attrs: Attrs) -> None:
+        if fill.rank or fill.dtype is not x.dtype:
+            raise type_error(self.name, f"the padding's value must be {x.dtype}[], got {fill}")
+        if attrs.get("clip_rows", False):
+            raise type_error(self.name, "rows are clipped, so that they are not padded by a value")
 
     def check_bias(self, bias: TensorType | None, channels: Dim, dtype) -> None:
         if bias is None:
@@ -165,7 +173,8 @@ class ConvBase(OpDef):
 @register
 class Conv(ConvBase):
     """y[n, o, p] = b[o] + Σ_{c, t} x[n, group(o)·C + c, p·stride + t·dilation - begin] · w[o, c, t]
-    where C is the number of input channels in a group and group(o) is the group of output o."""
+    where x outside the map is the padding's value, C is the number of input channels in a group and
+    group(o) is the group of output o."""
 
     name = "conv"
     channels_last = True
@@ -173,6 +182,8 @@ class Conv(ConvBase):
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, w, bias = self.operands(inputs)
+        if len(inputs) > 3 and inputs[3] is not None:
+            self.check_fill(x, tensor_type(self.name, inputs[3]), attrs)
         group = attrs.get("group", 1)
         if not same_dim(x.shape[1], w.shape[1] * group):
             raise type_error(
@@ -186,12 +197,13 @@ class Conv(ConvBase):
         return [TensorType(dtype, (x.shape[0], w.shape[0], *space))]
 
     def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
-        x, w, bias = (*inputs, None)[:3]
+        x, w, bias, fill = (*inputs, None, None)[:4]
         assert x is not None and w is not None
         dtype, slide = dtypes.from_numpy(x.dtype), window(self.name, attrs, x.ndim - 2)
         acc, group = accumulator(dtype).numpy, attrs.get("group", 1)
         pads = [(arith.as_int(lo), arith.as_int(hi)) for lo, hi in zip(slide.begins, slide.ends)]
-        padded = np.pad(x, [(0, 0), (0, 0), *pads]).astype(acc)  # type: ignore[arg-type]
+        value = 0 if fill is None else fill
+        padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=value).astype(acc)  # type: ignore
         total = convolve_padded(padded, w.astype(acc), slide.strides, slide.dilations, group)
         if bias is not None:
             total = total + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
@@ -200,12 +212,15 @@ class Conv(ConvBase):
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
     ) -> list[Buffer]:
-        x, w, bias = (*inputs, None)[:3]
+        x, w, bias, fill = (*inputs, None, None)[:4]
         assert x is not None and w is not None
         slide, acc_type = window(self.name, attrs, x.rank - 2), accumulator(x.dtype)
         is_clipped = attrs.get("clip_rows", False)
         source = padded_copy(
-            b, x, slide.without_rows() if is_clipped else slide, ir.value_of(0, x.dtype)
+            b,
+            x,
+            slide.without_rows() if is_clipped else slide,
+            ir.value_of(0, x.dtype) if fill is None else fill[()],
         )
         out_per_group = w.shape[0] // attrs.get("group", 1)
         grouped, rank = attrs.get("group", 1) != 1, x.rank - 2
@@ -254,6 +269,15 @@ class Conv(ConvBase):
                 integers(1, 2, 4, 4, dtype=dtypes.i8, low=-128, high=127),
                 integers(2, 2, 3, 3, dtype=dtypes.i8, low=-128, high=127),
                 pads=(1, 1, 1, 1),
+            ),
+            Sample(
+                (
+                    integers(1, 3, 5, 6, dtype=dtypes.u8, high=255),
+                    integers(9, 3, 3, 3, dtype=dtypes.i8, low=-128, high=127),
+                    integers(9, dtype=dtypes.i32, low=-1000, high=1000),
+                    np.array(131, np.uint8),
+                ),
+                {"pads": (1, 1, 0, 2), "strides": (2, 1)},
             ),
         ]
 

@@ -56,6 +56,8 @@ def _scaled_inputs(graph: Graph) -> dict[str, Scaled]:
         source = conv.inputs[0] if conv.op == "conv" else None
         if source is None or source.name in outputs or len(uses[source.name]) != 1:
             continue
+        if conv.inputs[3:] not in ((), (None,)):
+            continue  # the padding's value would be scaled too
         producer = producers.get(source.name)
         scaled = _factors(producer) if producer is not None and producer.op == "mul" else None
         if scaled is not None and _is_worth(conv, scaled, producers):

@@ -70,9 +70,9 @@ def _padded(edit: Editor, node: Node, pads: tuple[list[int], list[int]]) -> Node
     type = TensorType(source.dtype, tuple(map(arith.wrap, shape)), source.tensor.layout)
     made = Value(edit.g.fresh(f"{source.name}_padded"), type)
     attrs = make_attrs({"before": tuple(before), "after": tuple(after), "mode": "constant"})
-    edit.keep(Node("pad", (source,), (made,), attrs, node.origin))
+    edit.keep(Node("pad", (source, *node.inputs[3:]), (made,), attrs, node.origin))
     kept = {name: value for name, value in node.attr_map.items() if name != "pads"}
-    return replace(node, inputs=(made, *node.inputs[1:]), attrs=make_attrs(kept))
+    return replace(node, inputs=(made, *node.inputs[1:3]), attrs=make_attrs(kept))
 
 
 # --- profitability --------------------------------------------------------------------------------

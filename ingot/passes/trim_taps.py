@@ -38,7 +38,8 @@ def trim_taps(edit: Editor, conv: Node) -> Node | None:
     """The convolution without its useless taps; None if all are useful."""
     x, w, *bias = conv.inputs
     weights = edit.constant(w)
-    if x is None or weights is None:
+    is_filled = conv.inputs[3:] not in ((), (None,))  # such padding adds to the sums
+    if x is None or weights is None or is_filled:
         return None
     taps = weights.shape[2:]
     if _may_clip(conv, x, weights):
