@@ -33,6 +33,7 @@ from ingot.passes.infer_likely_sizes import infer_likely_sizes
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.integer_contractions import integer_contractions
 from ingot.passes.merge_common import merge_common
+from ingot.passes.move_zero_points import move_zero_points
 from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.simplify_algebra import simplify_algebra
@@ -115,6 +116,8 @@ COMMON: tuple[Stage, ...] = (
           "hoist quantisation above movement; drop it after a dequantisation of the same scale"),
     Stage("integer_contractions", lambda g, s: integer_contractions(g, s.store), "graph", "graph",
           "matmuls and convolutions of quantised tensors in integers"),
+    Stage("move_zero_points", lambda g, s: move_zero_points(g, s.store), "graph", "graph",
+          "contractions of 8-bit integers, corrected for zero points in their sums"),
     Stage("fold_constants_2", _fold, "graph", "graph",
           "fold what the rules exposed, dequantised constants too"),
     Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph",
