@@ -11,8 +11,9 @@ cost/depthwise.py). Out: the loop to parallelise; a refused step is an error.
 
 from __future__ import annotations
 
+from ingot.cost.dot_products import dot_rows
 from ingot.cost.plan import ContractionPlan
-from ingot.loops.ir import Axis
+from ingot.loops.ir import Axis, Instruction
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.block_info import BlockInfo, block_info_of, loop_of, own_loops
 from ingot.schedule.rules.depthwise import channel_blocks, copy_input_per_block
@@ -21,6 +22,8 @@ from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.packing import pack_operand, pack_per_panel, prefetch_next_panel
 from ingot.schedule.rules.roles import batch_loops
 from ingot.schedule.schedule import Schedule
+from ingot.schedule.widening import dot_instruction
+from ingot.support.errors import IngotError
 from ingot.target import Target
 
 
@@ -45,15 +48,21 @@ def apply_register_tile(
     else:
         row_tile, row = sch.split(row, None, plan.tile.rows)
         outer = _cache_blocked(sch, plan, rest, len(batch), row_tile, panel)
+    terms = None
+    if plan.dot is not None:
+        k[-1], terms = sch.split(k[-1], None, plan.dot)
     if plan.prefetch is not None:
         k[-1:] = sch.split(k[-1], None, plan.prefetch)
-    k = micro_kernel(sch, target, info.ref, plan, TileLoops(outer, k, row, lane))
+    k = micro_kernel(sch, target, info.ref, plan, TileLoops(outer, k, row, lane, terms))
     if plan.prefetch is not None:
         prefetch_next_panel(sch, info, plan, panel, k[-2])
     parallel_loop, epilogue_loop = _parallel_and_epilogue_loops(sch, target, info, plan, outer)
     if consumer is not None:
         with sch.attempt(consumer):
             _fuse_epilogue(sch, target, consumer, epilogue_loop)
+    if terms is not None:
+        *_, lane, terms = sch.loops(info.ref)
+        sch.tensorize(lane, _instruction(target, info, plan))
     return parallel_loop
 
 
@@ -74,6 +83,20 @@ def _pad_to_tiles(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None
     if plan.tail == "pad":
         with sch.attempt(info.ref):
             sch.pad(info.ref, *(wanted.get(i, 1) for i in range(len(info.block.axes))))
+
+
+def _instruction(target: Target, info: BlockInfo, plan: ContractionPlan) -> Instruction:
+    """The dot product of the plan."""
+    assert plan.tile is not None
+    types = [x.buffer.dtype for x in info.loads]
+    rows = dot_rows(target, *types) if len(types) == 2 else ()
+    wanted = plan.dot, plan.tile.lanes
+    found = next((row for row in rows if (row.group, row.lanes) == wanted), None)
+    if found is None:
+        what = f"{target.name} has no dot product of {' and '.join(map(str, types))}"
+        why = f"the plan has dot={plan.dot} and vectors of {plan.tile.lanes} lanes"
+        raise IngotError("bad-schedule", what, why=why)
+    return dot_instruction(found)
 
 
 def _cache_blocked(
