@@ -11,19 +11,17 @@ cost/depthwise.py). Out: the loop to parallelise; a refused step is an error.
 
 from __future__ import annotations
 
-from ingot.cost.dot_products import dot_rows
 from ingot.cost.plan import ContractionPlan
-from ingot.loops.ir import Axis, Instruction
+from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.block_info import BlockInfo, block_info_of, loop_of, own_loops
 from ingot.schedule.rules.depthwise import channel_blocks, copy_input_per_block
+from ingot.schedule.rules.dot_products import tensorize_tile
 from ingot.schedule.rules.elementwise import vectorize_and_unroll
 from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.packing import pack_operand, pack_per_panel, prefetch_next_panel
 from ingot.schedule.rules.roles import batch_loops
 from ingot.schedule.schedule import Schedule
-from ingot.schedule.widening import dot_instruction
-from ingot.support.errors import IngotError
 from ingot.target import Target
 
 
@@ -61,8 +59,7 @@ def apply_register_tile(
         with sch.attempt(consumer):
             _fuse_epilogue(sch, target, consumer, epilogue_loop)
     if terms is not None:
-        *_, lane, terms = sch.loops(info.ref)
-        sch.tensorize(lane, _instruction(target, info, plan))
+        tensorize_tile(sch, target, info, plan, k[0])
     return parallel_loop
 
 
@@ -83,20 +80,6 @@ def _pad_to_tiles(sch: Schedule, info: BlockInfo, plan: ContractionPlan) -> None
     if plan.tail == "pad":
         with sch.attempt(info.ref):
             sch.pad(info.ref, *(wanted.get(i, 1) for i in range(len(info.block.axes))))
-
-
-def _instruction(target: Target, info: BlockInfo, plan: ContractionPlan) -> Instruction:
-    """The dot product of the plan."""
-    assert plan.tile is not None
-    types = [x.buffer.dtype for x in info.loads]
-    rows = dot_rows(target, *types) if len(types) == 2 else ()
-    wanted = plan.dot, plan.tile.lanes
-    found = next((row for row in rows if (row.group, row.lanes) == wanted), None)
-    if found is None:
-        what = f"{target.name} has no dot product of {' and '.join(map(str, types))}"
-        why = f"the plan has dot={plan.dot} and vectors of {plan.tile.lanes} lanes"
-        raise IngotError("bad-schedule", what, why=why)
-    return dot_instruction(found)
 
 
 def _cache_blocked(
