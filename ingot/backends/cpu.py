@@ -23,6 +23,7 @@ from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
+from ingot.passes.fit_dot_operands import fit_dot_operands
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.split_batch import split_batch
@@ -138,6 +139,9 @@ STAGES = (
           "contractions of f16 and bf16 in f32, with weights widened when compiling"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
+    Stage("fit_dot_operands", lambda g, s: fit_dot_operands(g, s.store, s.target),
+          "graph", "graph",
+          "8-bit operands of the types and sizes that the target's dot products take, exactly"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels-last maps around convolutions; pack constant GEMM operands into panels"),
     Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",

@@ -10,7 +10,10 @@ from ingot.cost.dot_products import DotRow, dot_product
 from ingot.graph.ir import Node
 from ingot.target import Target
 
-MIN_FILLED = 8  # products of an instruction per lane of it that are no padding; heuristic
+
+def columns_fill(columns: int, row: DotRow) -> bool:
+    """Do so many columns use the instruction better than i32 lanes along k would?"""
+    return 2 * columns * row.group >= row.lanes
 
 
 def dot_of(node: Node, target: Target) -> DotRow | None:
@@ -25,4 +28,4 @@ def dot_of(node: Node, target: Target) -> DotRow | None:
     depth, columns = arith.as_int(w.shape[k_axis]), arith.as_int(w.shape[column_axis])
     if row is None or depth is None or depth % row.group or not columns:
         return None
-    return row if 2 * columns * row.group >= row.lanes else None
+    return row if columns_fill(columns, row) else None
