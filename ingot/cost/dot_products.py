@@ -35,11 +35,9 @@ class DotRow:
         return "+=" in self.call
 
     def core(self, core: Core) -> Core:
-        """The core as the register tile's cost sees it. Multiply-add and add are two instructions,
-        and only the add, of one cycle, depends on the accumulator's last value."""
-        if not self.adds_apart:
-            return core
-        return replace(core, fma_ports=max(1, core.fma_ports // 2), fma_latency_cycles=1.0)
+        """The core as the register tile's cost sees it. Where multiply-add and add are two
+        instructions, only the add, of one cycle, depends on the accumulator's last value."""
+        return replace(core, fma_instructions=2, fma_latency_cycles=1.0) if self.adds_apart else core
 
 
 DOT_ROWS = (

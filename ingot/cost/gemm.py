@@ -89,7 +89,10 @@ def _plan(
 
 
 def _unrolled(algorithm: str, c: Contraction, target: Target) -> list[ContractionPlan]:
-    """Plans with k unrolled, where that saves loop overhead."""
+    """Plans with k unrolled, where that saves loop overhead. Not where integer sums are added by
+    an instruction of their own: LLVM would sum an iteration's terms first, and spill them."""
+    if c.dot is not None and c.dot.adds_apart:
+        return register_tiled(algorithm, c, target)
     return [
         replace(plan, k_unroll=k_unroll(plan.tile.rows, innermost_k(plan, c)))
         for plan in register_tiled(algorithm, c, target)
