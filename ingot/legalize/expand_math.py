@@ -95,7 +95,7 @@ class _Expand:
             if q is not None and q.value.dtype is e.type:
                 floats.append(saturation.to_float(self.operands_of(q, code), code).e)
             else:
-                floats.append(ir.Cast(self.expr(x, code), e.type))
+                floats.append(saturation.converted(self.expr(x, code), e.type))
         return ir.Binary(op, *floats) if op else floats[0]
 
     def math(self, fn: str, args: list[V]) -> V:

@@ -16,21 +16,19 @@ from ingot.dtypes import DType
 from ingot.legalize.math.code import MANTISSA, Code, V, int_of, magic, rounded, select
 from ingot.loops import ir
 from ingot.loops.ir import Expr
+from ingot.support.stack import segmented
 
 MAX_BITS = 16  # of the integers: sums with a zero point are exact in f32, and below 2²²
 
 
 class Quantised(NamedTuple):
-    """`saturate(value + zero)` as `dtype`; `rounds`: of round(value). `zero` is an integer of at
-    most 16 bits."""
+    """saturate(round(value) + zero) as `dtype`; without `rounds`, the fraction is cut off. `zero`
+    is an integer of at most 16 bits, the same in all lanes."""
 
     value: Expr
     dtype: DType
     rounds: bool
     zero: Expr | None
-
-    def replaced(self, value: Expr) -> Quantised:
-        return self._replace(value=value)
 
 
 def quantised(e: Expr) -> Quantised | None:
@@ -45,7 +43,7 @@ def quantised(e: Expr) -> Quantised | None:
             value, zero = v, _zero_point(b)
     if isinstance(value, ir.Unary) and value.op == "round":
         return Quantised(value.a, e.type, True, zero)
-    return Quantised(value, e.type, False, None)
+    return Quantised(value, e.type, _is_whole(value), None)
 
 
 def to_int(q: Quantised, code: Code) -> V:
@@ -55,14 +53,14 @@ def to_int(q: Quantised, code: Code) -> V:
     wide = dtypes.of(f"{'i' if q.dtype.is_signed else 'u'}{max(8, q.dtype.bits)}")
     made = whole.to(wide)
     if q.zero is not None:
-        made = made + V(code, q.zero).to(wide)
+        made = made + V(code, converted(q.zero, wide))
     return made.to(q.dtype)
 
 
 def to_float(q: Quantised, code: Code) -> V:
     """The same value as a float: a quantiser whose reader dequantises it at once."""
     made = rounded("round" if q.rounds else "trunc", _clamped(q, code))
-    return made if q.zero is None else made + V(code, q.zero).to(made.dtype)
+    return made if q.zero is None else made + V(code, converted(q.zero, made.dtype))
 
 
 def dequantised(e: Expr) -> Expr | None:
@@ -81,6 +79,13 @@ def summands(e: Expr) -> tuple[str, list[Expr]]:
     """The short integers that `dequantised` found, and the operation on them."""
     terms = [e.a, e.b] if _is_sum(e) else [e]  # type: ignore[attr-defined]
     return (e.op if _is_sum(e) else ""), [_unwidened(x) for x in terms]  # type: ignore[attr-defined]
+
+
+def converted(e: Expr, dtype: DType) -> Expr:
+    """A cast; of a broadcast value, before the broadcast."""
+    if isinstance(e, ir.Broadcast):
+        return ir.Broadcast(converted(e.a, dtype), e.width)
+    return e if e.dtype is dtype else ir.Cast(e, dtype)
 
 
 def _is_sum(e: Expr) -> bool:
@@ -102,7 +107,7 @@ def _clamped(q: Quantised, code: Code) -> V:
     x = V(code, code.keep(q.value))
     low, high, none = (x.number(float(n)) for n in (q.dtype.lowest, q.dtype.highest, 0))
     if q.zero is not None:
-        zero = V(code, q.zero).to(x.dtype).keep()
+        zero = V(code, converted(q.zero, x.dtype)).keep()
         low, high, none = ((end - zero).keep() for end in (low, high, none))
     # a comparison with NaN is false: it gives the lowest, which is 0 of an unsigned type
     above = select(x > low, x, low).keep()
@@ -119,6 +124,21 @@ def _zero_point(e: Expr) -> Expr | None:
         case ir.Cast(a=a) if _is_short(a.dtype) and a.lanes == 1:
             return a
     return None
+
+
+@segmented
+def _is_whole(e: Expr) -> bool:
+    """Is a float an integer, infinite or NaN?"""
+    match e:
+        case ir.Unary(op="round" | "floor" | "ceil" | "trunc"):
+            return True
+        case ir.Cast(a=a):
+            return a.dtype.is_int
+        case ir.Broadcast(a=a) | ir.Unary(op="neg" | "abs", a=a):
+            return _is_whole(a)
+        case ir.Binary(op="add" | "sub" | "min" | "max", a=a, b=b):
+            return _is_whole(a) and _is_whole(b)
+    return False
 
 
 def _is_short(dtype: DType) -> bool:
