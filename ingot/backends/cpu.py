@@ -24,6 +24,7 @@ from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.fit_dot_operands import fit_dot_operands
+from ingot.passes.pack_weights import pack_weights
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.split_batch import split_batch
@@ -137,6 +138,8 @@ STAGES = (
           "a loop over micro-batches, where the activations of a whole batch exceed the cache"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
           "contractions of f16 and bf16 in f32, with weights widened when compiling"),
+    Stage("pack_weights", lambda g, s: pack_weights(g, s.store, s.target), "graph", "graph",
+          "repack weights of a few bits into words, in panels of columns"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
     Stage("fit_dot_operands", lambda g, s: fit_dot_operands(g, s.store, s.target),

@@ -8,7 +8,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
 
     algorithm     which rule applies it: gemm, reduction (pooling, sums), depthwise, depthwise_rows
                   (of a row-major map), small_m_gemm, split_k, column_sum, attention, winograd_f2,
-                  dot (a row reduction), plain (not vectorised)
+                  packed_rows, packed_tiles (weights of a few bits), dot (a row reduction), plain
+                  (not vectorised)
     axes          the block's axes along the rows and the lanes of the tile, by position; - is none
     k             the reduce axes in the order of their loops, where there are several
     tile          register tile: rows x vectors x lanes
@@ -48,7 +49,7 @@ from ingot.support.node import Node, node
 
 ALGORITHMS = (
     "gemm", "reduction", "depthwise", "depthwise_rows", "small_m_gemm", "split_k", "column_sum",
-    "attention", "winograd_f2", "dot", "plain",
+    "attention", "winograd_f2", "packed_rows", "packed_tiles", "dot", "plain",
 )  # fmt: skip
 ORDERS = {
     "panels": 0,
