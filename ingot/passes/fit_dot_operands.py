@@ -15,15 +15,13 @@ choose_layouts.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.cost.dot_products import DotRow, dot_product
 from ingot.dtypes import DType
-from ingot.graph.ir import Graph, Node, Value, make_attrs
+from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.ops.conv import window
 from ingot.passes.dot_operands import columns_fill

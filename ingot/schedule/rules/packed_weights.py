@@ -23,8 +23,8 @@ from ingot.cost.plan import ContractionPlan
 from ingot.loops import ir, visit
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.base import Rules
-from ingot.schedule.rules.block_info import block_info_of, block_infos, extent, own_loops
-from ingot.schedule.rules.elementwise import vectorize_and_unroll, vectorize_loop
+from ingot.schedule.rules.block_info import block_info_of, block_infos, own_loops
+from ingot.schedule.rules.elementwise import vectorize_loop
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.schedule import Schedule
