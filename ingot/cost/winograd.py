@@ -119,6 +119,8 @@ def is_profitable(conv: ConvShape, dtype: DType, target: Target) -> bool:
     direct = _direct_products(dtype, target)
     if made is None or direct is None or conv.outputs < made.lanes:
         return False
+    if conv.channels % made.terms:
+        return False  # the last term of a transformed pixel would be beyond it
     found = grid(conv, dtype, target)
     count = images * found.rows * found.columns
     moved = conv.channels * made.operand_bytes / SUM_BYTES + conv.outputs  # sums are i32 or f32

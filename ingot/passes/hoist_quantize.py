@@ -24,7 +24,14 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.verify import bound_symbols
 from ingot.ops.quant import QUANTIZE
 from ingot.passes.edit import Editor, map_subgraphs
-from ingot.passes.quantised import EIGHT_BITS, JOINS, Dequantised, dequantised, is_one_element, numbers
+from ingot.passes.quantised import (
+    EIGHT_BITS,
+    JOINS,
+    Dequantised,
+    dequantised,
+    is_one_element,
+    numbers,
+)
 from ingot.support import options
 
 # of the operators that move elements, those that read all of the operand
