@@ -81,7 +81,9 @@ def integer_matmul(edit: Editor, x: Value, zero: Value | None, w: Weights) -> Va
     total = _less(edit, total, _correction(edit, zero, w.sums))
     if w.shift is None:
         return total
-    rows = edit.g.add("reduce_sum", [_centred(edit, x, zero)], axes=(-1,), keepdims=w.array.ndim > 1)
+    rows = edit.g.add(
+        "reduce_sum", [_centred(edit, x, zero)], axes=(-1,), keepdims=w.array.ndim > 1
+    )
     return edit.g.add("add", [total, edit.g.add("mul", [rows, edit.g.constant(w.shift)])])
 
 

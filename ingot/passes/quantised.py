@@ -130,9 +130,7 @@ def quantised_array(
     return _moved(edit, node, [p for p in parts if p is not None]) if all(parts) else None
 
 
-def _quantised_constant(
-    edit: Editor, node: Node, of: tuple[DType, ...]
-) -> QuantisedArray | None:
+def _quantised_constant(edit: Editor, node: Node, of: tuple[DType, ...]) -> QuantisedArray | None:
     x, scale, zero = (*node.inputs, None)[:3]
     arrays = [edit.constant(v) for v in (x, scale, zero)]
     values, factor, offset = arrays
