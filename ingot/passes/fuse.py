@@ -15,7 +15,7 @@ node too. What becomes no kernel stays as it is: constants and their packing, vi
    - before a REDUCTION, whose loops may read an element several times, if it is elementwise and
      cheap;
    - before a matmul, if it is cheap and elementwise or a transpose: the operand is packed into
-     panels in any case, or read once;
+     panels in any case, or read once; not before one by dot products, which reads bytes;
    - before either, if it is cheap and computed from constants only (a cast of the weights);
    and if the group does not grow beyond `FusionPolicy.max_work`.
    A node that widens 8-bit elements is inlined into each such reader, for the others it is stored;
@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, replace
+from ingot.graph.layouts import panel_of
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Type, same_size
 from ingot.graph.verify import bound_symbols
@@ -267,6 +268,8 @@ class _Fusion:
         if self.kinds[group.anchor] is Kind.REDUCTION and is_pointwise:
             return True
         reads_axes = defn(self.nodes[group.anchor]).reads_axes
+        if _has_k_blocks(self.nodes[group.anchor]):
+            return False  # its inner loop is a dot product of what is in memory
         if group.matmuls or (reads_axes and group.anchor in self.readers[i]):
             return is_pointwise or defn(self.nodes[i]).permutes
         return self._is_from_constants(i)
@@ -357,6 +360,12 @@ def _becomes_kernel(node: Node) -> bool:
     """Whether the node is one kernel, if it is alone in its group."""
     has_graphs = any(True for _ in node.subgraphs)
     return not (bound_symbols(node) or has_graphs or is_view(node)) and defn(node).has_compute
+
+
+def _has_k_blocks(node: Node) -> bool:
+    """Is an operand packed for dot-product instructions?"""
+    layouts = (v.tensor.layout for v in node.inputs if v is not None)
+    return any(x is not None and (panel_of(x) or (0, 1))[1] > 1 for x in layouts)
 
 
 def _fusion_kind(node: Node) -> Kind:

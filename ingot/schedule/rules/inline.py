@@ -75,6 +75,8 @@ def _fits(
         return False  # the guard would be in the innermost loop
     if not repeats:
         return not math_count(value) and node_count(value) <= MAX_GROWTH
+    if consumer.reduced and is_widening(value) and len(read) > len(_reduced(consumer)):
+        return False  # a conversion for each element of a tile, again for each panel
     if is_movement(value):
         return not consumer.reduced or keeps_contiguous(info, value) or reads_at_axes(consumer)
     return not has_reduction and not math_count(value) and node_count(value) <= MAX_RECOMPUTED_NODES
@@ -89,6 +91,15 @@ def is_movement(value: Expr) -> bool:
     while isinstance(value, ir.Cast):
         value = value.a
     return isinstance(value, Load | ir.Lit) and not _is_guarded(value)
+
+
+def is_widening(value: Expr) -> bool:
+    """Is the value a narrow float that is converted?"""
+    return isinstance(value, ir.Cast) and value.a.dtype.is_float and value.a.dtype.bits < 32
+
+
+def _reduced(consumer: BlockInfo) -> set[str]:
+    return {a.var for a in consumer.reduced}
 
 
 def keeps_contiguous(info: BlockInfo, value: Expr) -> bool:
