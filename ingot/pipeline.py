@@ -27,7 +27,6 @@ from ingot.passes.capture_constants import capture_constants
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
-from ingot.passes.fold_output_scales import fold_output_scales
 from ingot.passes.hoist_invariants import hoist_invariants
 from ingot.passes.hoist_quantize import hoist_quantize
 from ingot.passes.infer_likely_sizes import infer_likely_sizes
@@ -139,10 +138,6 @@ COMMON: tuple[Stage, ...] = (
           "remove nodes that became unused"),
     Stage("sink_reshapes", lambda g, s: sink_reshapes(g, s.store), "graph", "graph",
           "sink reshapes below element-wise operators, which then fuse into the GEMM epilogue"),
-    Stage("fold_output_scales", lambda g, s: fold_output_scales(g, s.store), "graph", "graph",
-          "fold an output's scale into that of the integer contraction before it"),
-    Stage("dce_3", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
-          "remove nodes that became unused"),
 )  # fmt: skip
 
 CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from

@@ -151,6 +151,7 @@ STAGES = (
     Stage("fit_dot_operands", lambda g, s: fit_dot_operands(g, s.store, s.target),
           "graph", "graph",
           "8-bit operands of the types and sizes that the target's dot products take, exactly"),
+    shared.FOLD_OUTPUT_SCALES,
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels-last maps around convolutions; pack constant GEMM operands into panels"),
     Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",
