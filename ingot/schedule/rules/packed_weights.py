@@ -43,6 +43,18 @@ class PackedBlocks:
     consumer: BlockRef | None  # the epilogue
 
 
+@dataclass(frozen=True)
+class TotalLoops:
+    """The loops of the sum over blocks of k."""
+
+    panel: LoopRef
+    k: LoopRef
+    row_tile: LoopRef
+    row: LoopRef
+    vectors: LoopRef
+    lane: LoopRef
+
+
 def prepare_packed_weights(sch: Schedule) -> None:
     """Inline all element-wise blocks but the operands of the product."""
     blocks = find_blocks(sch)
@@ -90,30 +102,33 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
     if sch.at_block(blocks.total).axes[0].extent != plan.tile.rows:
         sch.pad(blocks.partial, plan.tile.rows, 1, 1, 1)
         sch.pad(blocks.total, plan.tile.rows, 1, 1)
-    parallel_loop, k_loop, row_tile = _tile_total(sch, plan, blocks)
+    loops = _tile_total(sch, plan, blocks)
     if plan.algorithm == "packed_rows":
         sch.compute_inline(blocks.codes)
-    sch.compute_at(blocks.partial, row_tile)
+    sch.compute_at(blocks.partial, loops.row_tile)
     if plan.algorithm == "packed_tiles":
-        sch.compute_at(blocks.codes, k_loop)
+        sch.compute_at(blocks.codes, loops.k)
         sch.set_scope(blocks.codes, ir.THREAD)
         _decode_loops(sch, plan, blocks.codes, codes)
-    init = sch.decompose_reduction(blocks.total, k_loop)
+    init = sch.decompose_reduction(blocks.total, loops.k)
+    sch.vectorize(loops.lane)
+    for loop in (loops.row, loops.vectors):
+        sch.unroll(loop)
     _partial_loops(sch, plan, blocks.partial, codes)
     sch.set_scope(blocks.partial, ir.THREAD)
     if blocks.consumer is not None:
-        sch.reverse_compute_at(blocks.consumer, parallel_loop)
+        sch.reverse_compute_at(blocks.consumer, loops.panel)
         vectorize_loop(
             sch, target, block_info_of(sch, blocks.consumer), own_loops(sch, blocks.consumer)[-1]
         )
     vectorize_loop(sch, target, block_info_of(sch, init), own_loops(sch, init)[-1])
-    sch.parallel(parallel_loop)
+    sch.parallel(loops.panel)
     schedule_generic(sch, target, rules)
 
 
 def _tile_total(
     sch: Schedule, plan: ContractionPlan, blocks: PackedBlocks
-) -> tuple[LoopRef, LoopRef, LoopRef]:
+) -> TotalLoops:
     """Tile the sum over blocks of k; the loops over panels, blocks and row tiles."""
     assert plan.tile is not None
     row, column, k = own_loops(sch, blocks.total)
@@ -121,10 +136,7 @@ def _tile_total(
     row_tile, row = sch.split(row, None, plan.tile.rows)
     vectors, lane = sch.split(column, None, plan.tile.lanes)
     sch.reorder(panel, k, row_tile, row, vectors, lane)
-    sch.vectorize(lane)
-    for loop in (row, vectors):
-        sch.unroll(loop)
-    return panel, k, row_tile
+    return TotalLoops(panel, k, row_tile, row, vectors, lane)
 
 
 def _partial_loops(sch: Schedule, plan: ContractionPlan, ref: BlockRef, codes: int) -> None:
