@@ -23,6 +23,7 @@ from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
+from ingot.passes.fit_dot_operands import fit_dot_operands
 from ingot.passes.pack_weights import pack_weights
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
@@ -141,6 +142,9 @@ STAGES = (
           "repack weights of a few bits into words, in panels of columns"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
+    Stage("fit_dot_operands", lambda g, s: fit_dot_operands(g, s.store, s.target),
+          "graph", "graph",
+          "8-bit operands of the types and sizes that the target's dot products take, exactly"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels-last maps around convolutions; pack constant GEMM operands into panels"),
     Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",

@@ -15,7 +15,7 @@ node too. What becomes no kernel stays as it is: constants and their packing, vi
    - before a REDUCTION, whose loops may read an element several times, if it is elementwise and
      cheap;
    - before a matmul, if it is cheap and elementwise or a transpose: the operand is packed into
-     panels in any case, or read once;
+     panels in any case, or read once; not before one by dot products, which reads bytes;
    - before either, if it is cheap and computed from constants only (a cast of the weights);
    and if the group does not grow beyond `FusionPolicy.max_work`.
 3. Opaque nodes, nodes that bind symbols, nodes with sub-graphs and views are not fused.
@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph, Node, replace
+from ingot.graph.layouts import panel_of
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Type, same_size
 from ingot.graph.verify import bound_symbols
@@ -236,6 +237,8 @@ class _Fusion:
         if self.kinds[group.anchor] is Kind.REDUCTION and is_pointwise:
             return True
         reads_axes = defn(self.nodes[group.anchor]).reads_axes
+        if _has_k_blocks(self.nodes[group.anchor]):
+            return False  # its inner loop is a dot product of what is in memory
         if group.matmuls or (reads_axes and group.anchor in self.readers[i]):
             return is_pointwise or defn(self.nodes[i]).permutes
         return self._is_from_constants(i)
@@ -317,6 +320,12 @@ def _becomes_kernel(node: Node) -> bool:
     """Whether the node is one kernel, if it is alone in its group."""
     has_graphs = any(True for _ in node.subgraphs)
     return not (bound_symbols(node) or has_graphs or is_view(node)) and defn(node).has_compute
+
+
+def _has_k_blocks(node: Node) -> bool:
+    """Is an operand packed for dot-product instructions?"""
+    layouts = (v.tensor.layout for v in node.inputs if v is not None)
+    return any(x is not None and (panel_of(x) or (0, 1))[1] > 1 for x in layouts)
 
 
 def _fusion_kind(node: Node) -> Kind:
