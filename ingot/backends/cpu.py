@@ -136,7 +136,7 @@ STAGES = (
     Stage("split_batch", lambda g, s: split_batch(g, s.store, s.target), "graph", "graph",
           "a loop over micro-batches, where the activations of a whole batch exceed the cache"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store, s.target), "graph", "graph",
-          "contractions of f16 and bf16 in f32, with weights widened when compiling, or in registers"),
+          "contractions of f16 and bf16 in f32; weights are widened when compiling or in registers"),
     Stage("narrow_weights", lambda g, s: narrow_weights(g, s.store, s.target), "graph", "graph",
           "store f32 weights in 16 bits, where that is exact and reading them takes the time"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
