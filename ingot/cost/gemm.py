@@ -54,7 +54,8 @@ def packed_width(c: Contraction, target: Target, width: int | None = None) -> in
 
 
 def tile_of(c: Contraction, target: Target, panel: int | None) -> Tile:
-    lanes = target.lanes(c.dtype)
+    lanes = target.lanes(c.dtype) if c.dot is None else c.dot.lanes
+    core = target.machine.core if c.dot is None else c.dot.core(target.machine.core)
     if panel is not None and panel % lanes:
         fitting = cost.lanes_dividing(panel, lanes) if c.is_grouped else None
         lanes, panel = fitting or lanes, panel if fitting else None  # else not packed for tiles
@@ -63,11 +64,9 @@ def tile_of(c: Contraction, target: Target, panel: int | None) -> Tile:
     no_reuse = c.window is not None
     is_plain = not no_reuse and not c.is_grouped
     if c.max_rows is not None and panel is not None and c.columns is not None and is_plain:
-        return cost.short_tile(
-            c.max_rows, c.columns, lanes, target.vector_registers, panel, target.machine.core
-        )
+        return cost.short_tile(c.max_rows, c.columns, lanes, target.vector_registers, panel, core)
     return cost.register_tile(
-        c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, target.machine.core
+        c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, core
     )
 
 
@@ -82,12 +81,16 @@ def _plan(
     plan = ContractionPlan(
         algorithm, c.rows, c.lanes, c.k_order, tile, packing, blocking, prefetch=step
     )
+    plan = replace(plan, dot=None if c.dot is None else c.dot.group)
     is_padded = packing is not None or c.rows is not None
     return replace(plan, partial_sums=_partial_sums(c, step), tail="pad" if is_padded else "guard")
 
 
 def _unrolled(algorithm: str, c: Contraction, target: Target) -> list[ContractionPlan]:
-    """Plans with k unrolled, where that saves loop overhead."""
+    """Plans with k unrolled, where that saves loop overhead. Not where integer sums are added by
+    an instruction of their own: LLVM would sum an iteration's terms first, and spill them."""
+    if c.dot is not None and c.dot.adds_apart:
+        return register_tiled(algorithm, c, target)
     return [
         replace(plan, k_unroll=k_unroll(plan.tile.rows, innermost_k(plan, c)))
         for plan in register_tiled(algorithm, c, target)
@@ -113,7 +116,7 @@ def _blocking(c: Contraction, target: Target, tile: Tile) -> Blocking:
     if c.rows is None or tile.rows == 1 or not options.current().has("cache_blocks"):
         return Blocking("panels")
     size, rows = c.dtype.storage_bytes, c.row_count
-    depth, own_depth = product(c.k_extents), product([c.extents[axis] for axis in c.separate_k])
+    depth, own_depth = product(c.k_extents), product(c.k_iterations(c.separate_k))
     count = cost.row_tiles_per_block(
         None if rows is None else -(-rows // tile.rows),
         None if own_depth is None else own_depth * tile.rows * size,
@@ -145,7 +148,8 @@ def _prefetch(
     row_tiles = _row_tiles_per_panel(c, tile, blocking)
     if None in c.k_extents or not options.current().has("prefetch") or len(target.caches) < 2:
         return None
-    exceeds_l2 = (c.operand.size or 0) * c.dtype.storage_bytes > target.caches[1]
+    size = (c.operand.size or 0) // (1 if c.dot is None else c.dot.group)
+    exceeds_l2 = size * c.dtype.storage_bytes > target.caches[1]
     if row_tiles is None or not exceeds_l2 or not 1 < row_tiles <= MAX_ROW_TILES_TO_PREFETCH:
         return None
     *before, depth = [n for n in c.k_extents if n is not None]

@@ -8,7 +8,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
 
     algorithm     which rule applies it: gemm, reduction (pooling, sums), depthwise, depthwise_rows
                   (of a row-major map), small_m_gemm, split_k, column_sum, attention, winograd_f2,
-                  dot (a row reduction), plain (not vectorised)
+                  packed_rows, packed_tiles (weights of a few bits), dot (a row reduction), plain
+                  (not vectorised)
     axes          the block's axes along the rows and the lanes of the tile, by position; - is none
     k             the reduce axes in the order of their loops, where there are several
     tile          register tile: rows x vectors x lanes
@@ -21,6 +22,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
                   (depthwise_rows: N maps are copied at a time, a tile has M of them), columns:N,
                   k_chunks:N (small M), tiles:HxW (Winograd), flat_tiles:N (Winograd, N
                   consecutive tiles)
+    dot           products that one instruction adds to each lane, which the operand is packed for: an
+                  iteration of k takes so many terms (cost/dot_products.py)
     k_unroll      iterations of k that are unrolled
     prefetch      iterations of k between two prefetches of the next panel
     partial_sums  P:N: N iterations of k loop P make one partial sum
@@ -46,7 +49,7 @@ from ingot.support.node import Node, node
 
 ALGORITHMS = (
     "gemm", "reduction", "depthwise", "depthwise_rows", "small_m_gemm", "split_k", "column_sum",
-    "attention", "winograd_f2", "dot", "plain",
+    "attention", "winograd_f2", "packed_rows", "packed_tiles", "dot", "plain",
 )  # fmt: skip
 ORDERS = {
     "panels": 0,
@@ -91,6 +94,7 @@ class ContractionPlan(Node):
     tile: Tile | None = None
     packing: Packing | None = None
     blocking: Blocking | None = None
+    dot: int | None = None
     k_unroll: int = 1
     prefetch: int | None = None
     partial_sums: tuple[int, int] | None = None
@@ -135,6 +139,8 @@ def _show(plan: ContractionPlan) -> str:
     if plan.blocking is not None:
         sizes = "x".join(map(str, plan.blocking.sizes))
         words.append(f"blocking={plan.blocking.order}{sizes and ':' + sizes}")
+    if plan.dot is not None:
+        words.append(f"dot={plan.dot}")
     if plan.k_unroll != 1:
         words.append(f"k_unroll={plan.k_unroll}")
     if plan.prefetch is not None:
@@ -215,6 +221,7 @@ _WORDS: dict[str, tuple[str, Callable[[re.Match[str]], dict[str, Any]]]] = {
         "packing": Packing(m[1], int(m[2]), m[3] is not None)}),
     "blocking": (r"([a-z_]+)(?::([1-9]\d*(?:x[1-9]\d*)*))?", lambda m: {
         "blocking": Blocking(m[1], tuple(map(int, m[2].split("x"))) if m[2] else ())}),
+    "dot": (_N, lambda m: {"dot": int(m[1])}),
     "k_unroll": (_N, lambda m: {"k_unroll": int(m[1])}),
     "prefetch": (_N, lambda m: {"prefetch": int(m[1])}),
     "partial_sums": (rf"(\d+):{_N}", lambda m: {"partial_sums": (int(m[1]), int(m[2]))}),
@@ -223,5 +230,6 @@ _WORDS: dict[str, tuple[str, Callable[[re.Match[str]], dict[str, Any]]]] = {
 _EXAMPLES = {
     "when": "rows<=1",
     "axes": "0,1", "k": "2,3", "tile": "6x2x8", "packing": "given:16", "blocking": "blocks:4",
+    "dot": "4",
     "k_unroll": "4", "prefetch": "8", "partial_sums": "0:256", "tail": "pad",
 }  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.cost import contraction as cost
+from ingot.cost.dot_products import DotRow
 from ingot.dtypes import DType
 
 PARALLEL_WORK = 16 << 10  # elements; with fewer, waking threads costs more than it saves; heuristic
@@ -20,6 +21,7 @@ class Given:
     """What graph passes have decided for a kernel, from the types and attributes of its group."""
 
     panels: tuple[tuple[str, int], ...] = ()  # parameters that are packed, with their panel width
+    k_blocks: tuple[tuple[str, int], ...] = ()  # those packed for dot products, with their k-block
     tile_block: tuple[int, ...] | None = (
         None  # Winograd tiles of a block: rows, columns; or a count
     )
@@ -70,6 +72,7 @@ class Contraction:
     is_float_sum: bool
     is_column_sum: bool = False  # one array reduced to one row
     max_rows: int | None = None  # it is planned for at most so many rows of a dynamic number
+    dot: DotRow | None = None  # the instruction that the operand is packed for
 
     @property
     def row_count(self) -> int | None:
@@ -93,7 +96,17 @@ class Contraction:
 
     @property
     def k_extents(self) -> list[int | None]:
-        return [self.extents[axis] for axis in self.k]
+        """Iterations of the loops of k: an instruction takes a group of terms."""
+        return self.k_iterations(self.k)
+
+    def k_iterations(self, axes: tuple[int, ...]) -> list[int | None]:
+        """Iterations of those of the loops of k. With a dot product each takes `group` terms, whose
+        bytes are those of one element of the sum."""
+        sizes = {axis: self.extents[axis] for axis in axes}
+        last = self.k[-1] if self.k else None
+        if self.dot is not None and last in sizes and (size := sizes[last]) is not None:
+            sizes[last] = -(-size // self.dot.group)
+        return list(sizes.values())
 
 
 def product(extents: list[int | None]) -> int | None:

@@ -23,9 +23,18 @@ def channels_last(rank: int) -> Layout:
     return Layout(((0, 0), *((axis, 0) for axis in range(2, rank)), (1, 0)))
 
 
-def panels(order: Sequence[int], axis: int, width: int) -> Layout:
-    """Packed panels of `width` along `axis`: (panel, *order, index in the panel)."""
-    return Layout(((axis, 0), *((other, 0) for other in order), (axis, width)))
+def panels(order: Sequence[int], axis: int, width: int, k_block: int = 1) -> Layout:
+    """Packed panels of `width` along `axis`: (panel, *order, index in the panel). `k_block` elements
+    along the last axis of `order` are adjacent: the terms of one dot product in a lane."""
+    inner = ((order[-1], k_block),) if k_block > 1 else ()
+    return Layout(((axis, 0), *((other, 0) for other in order), (axis, width), *inner))
+
+
+def panel_of(layout: Layout) -> tuple[int, int] | None:
+    """The width and the k-block of a layout in panels; None for any other layout."""
+    blocks, (last, size) = blocks_of(layout), layout.axes[-1]
+    panel = next((axis for axis, _ in layout.axes if axis in blocks), None)
+    return None if panel is None else (blocks[panel], size if last != panel else 1)
 
 
 def axis_order(type: TensorType) -> tuple[int, ...] | None:

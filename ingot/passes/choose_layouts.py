@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from ingot.arith import expr as arith
 from ingot.cost import contraction as cost
+from ingot.cost.dot_products import DotRow
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.layouts import channels_last, panels, transposed_layout
 from ingot.graph.opdef import Kind, defn
@@ -27,6 +28,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
 from ingot.ops.matmul import accumulator
 from ingot.ops.views import layout_of_view, reshape_as_view
+from ingot.passes.dot_operands import dot_of
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
 from ingot.passes.operand_layouts import OperandLayouts
 from ingot.passes.row_major_depthwise import RowMajorDepthwise
@@ -174,6 +176,8 @@ def _panels(
     """Panels along the operand's output axis, the other axes in the order of the k loops."""
     out = node.outputs[0].tensor
     lanes = target.lanes(accumulator(weights.dtype))
+    if (row := dot_of(node, target)) is not None:
+        return _dot_panels(node, weights, row, target, likely)
     if node.op == "matmul" and weights.rank == 2 and out.rank > 1:
         rows, is_dynamic = _product(out.shape[:-1], likely), _product(out.shape[:-1], {}) is None
         return _in_panels(rows, weights, 1, (0,), lanes, target, is_dynamic)
@@ -197,6 +201,29 @@ def _panels(
     return None
 
 
+def _dot_panels(
+    node: Node, weights: TensorType, row: DotRow, target: Target, likely: Mapping[str, int]
+) -> Layout | None:
+    """Panels for a dot-product instruction: `group` terms of each lane are adjacent."""
+    out, space = node.outputs[0].tensor, range(2, weights.rank)
+    shape: tuple[arith.Expr, ...]
+    if node.op == "winograd_conv":
+        axis, order, shape = 0, (1,), (arith.wrap(cost.ASSUMED_EXTENT),)
+    elif node.op == "matmul":
+        axis, order, shape = 1, (0,), out.shape[:-1]
+    else:
+        axis, order, shape = 0, (*space, 1), (out.shape[0], *out.shape[2:])
+    core = row.core(target.machine.core)
+    rows, is_dynamic = _product(shape, likely), _product(shape, {}) is None
+    has_variants = is_dynamic and node.op == "matmul"
+    machine = replace(target.machine, core=core)
+    width = _panel_width(
+        rows, weights, axis, row.lanes, replace(target, machine=machine), has_variants
+    )
+    made = panels(order, axis, width, row.group)
+    return made if node.op != "winograd_conv" else Layout(((2, 0), *made.axes))
+
+
 def _in_panels(
     rows: int | None, weights: TensorType, axis: int, order: tuple[int, ...], lanes: int,
     target: Target, has_variants: bool = False,
@@ -204,13 +231,19 @@ def _in_panels(
     columns = arith.as_int(weights.shape[axis])
     if columns is None or 2 * columns < lanes or lanes == 1:
         return None  # mostly padding: better vectorised along the reduction axis
+    return panels(order, axis, _panel_width(rows, weights, axis, lanes, target, has_variants))
+
+
+def _panel_width(
+    rows: int | None, weights: TensorType, axis: int, lanes: int, target: Target,
+    has_variants: bool,
+) -> int:  # fmt: skip
+    columns = arith.as_int(weights.shape[axis])
     registers, machine = target.vector_registers, target.machine
-    if has_variants and rows is not None:
+    if has_variants and rows is not None and columns is not None:
         size = weights.dtype.storage_bytes
-        width = cost.shared_panel_width(rows, columns, lanes, registers, size, machine)
-        return panels(order, axis, width)
-    tile = cost.register_tile(rows, columns, lanes, registers, core=machine.core)
-    return panels(order, axis, tile.columns)
+        return cost.shared_panel_width(rows, columns, lanes, registers, size, machine)
+    return cost.register_tile(rows, columns, lanes, registers, core=machine.core).columns
 
 
 def _product(shape: tuple[arith.Expr, ...], likely: Mapping[str, int]) -> int | None:

@@ -20,6 +20,7 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Layout, TensorType
 from ingot.graph.verify import bound_symbols
 from ingot.ops.views import reshape_as_view
+from ingot.passes.dot_operands import dot_of
 from ingot.passes.edit import Editor, same_shape
 from ingot.target import Target
 
@@ -42,6 +43,8 @@ class OperandLayouts:
         if bound_symbols(node) or any(True for _ in node.subgraphs):
             return self._relayout(value, None)  # the default: sub-graphs, data-dependent sizes
         op = defn(node)
+        if position == 0 and dot_of(node, self.target) is not None:
+            return self._relayout(value, _terms_innermost(node, value.tensor))
         if position == 0 and op.channels_last and self._pays_channels_last(node, value.tensor):
             return self._relayout(value, channels_last(value.tensor.rank))
         is_contiguous_reader = op.is_view or _is_row_reduction(node)
@@ -86,6 +89,15 @@ class OperandLayouts:
         if outputs is None or taps is None:
             return False
         return outputs * taps >= MIN_REUSE * prod(conv.attr("strides") or ())
+
+
+def _terms_innermost(node: Node, x: TensorType) -> Layout | None:
+    """The layout in which a dot product reads its terms at once: x's own, if it can."""
+    axis = x.rank - 1 if node.op == "matmul" else 1
+    order = axis_order(x)
+    if order is not None and order[-1] == axis:
+        return x.layout
+    return None if node.op == "matmul" else channels_last(x.rank)
 
 
 def _is_row_reduction(node: Node) -> bool:

@@ -173,7 +173,7 @@ class _Match:
             return None
         offsets: list[arith.Expr] = []
         extents: list[arith.Expr] = []
-        for index, size in zip(indices, buffer.shape):
+        for index, size in zip(map(self.analyzer.simplify, indices), buffer.shape):
             inner, extent = next(moving, (None, None)) if self.moves(index) else (0, 1)
             if inner is None or extent is None:
                 return None

@@ -7,7 +7,7 @@ import pytest
 from ingot import dtypes, target
 from ingot.codegen.llvm import kernel_assembly
 from ingot.schedule import Schedule, widening_dot
-from ingot.schedule.widening import DOT_ROWS, DotRow
+from ingot.schedule.widening import DOT_ROWS, DotRow, dot_instruction
 from tests.native import legal_kernels
 from tests.schedule.equivalence import assert_everywhere
 from tests.schedule.instructions import packed_gemm
@@ -23,7 +23,7 @@ def tensorized(row: DotRow) -> tuple:
     i, j, p, q = sch.loops(sch.block("Y"))
     jo, ji = sch.split(j, None, row.lanes)
     sch.reorder(i, jo, p, ji, q)
-    sch.tensorize(ji, row.build())
+    sch.tensorize(ji, dot_instruction(row))
     return kernel, sch
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ingot.cost.dot_products import DotRow, dot_rows
 from ingot.cost.plan import PLAIN, ContractionPlan, preferred
 from ingot.cost.shape import PARALLEL_WORK, Given
 from ingot.schedule.decide.analysis import column_sum_of, contraction_of
@@ -26,7 +27,8 @@ DOT = ContractionPlan("dot")  # each output is the dot product of two rows: a ro
 def plan_contractions(sch: Schedule, target: Target, rules: Rules, given: Given) -> None:
     """matmul, conv: vectorised even with strided loads; few dot products are row reductions."""
     found = reductions(sch)
-    if len(found) == 1 and is_dot_product(sch, found[0], dict(given.panels)):
+    is_blocked = len(found) == 1 and k_block(found[0], given) is not None
+    if len(found) == 1 and not is_blocked and is_dot_product(sch, found[0], dict(given.panels)):
         is_row = has_rows(sch)
         name = found[0].block.name
         sch.plans[name] = DOT if is_row else plan_reduction(sch, target, found[0], rules, given)
@@ -65,9 +67,25 @@ def plan_reduction(
     """The preferred plan and its alternatives. `eager` vectorises even where no load is
     contiguous."""
     shape = contraction_of(sch, info, eager, dict(given.panels))
+    if shape is not None and (block := k_block(info, given)) is not None:
+        shape = replace(shape, dot=dot_of(info, target, block, shape.operand.panel))
     if shape is not None and shape.rows is not None:
         shape = replace(shape, max_rows=given.max_rows)
     return preferred([*rules.decide(shape, target)] or [PLAIN])
+
+
+def k_block(info: BlockInfo, given: Given) -> int | None:
+    """The k-block of its packed operand, which is packed for a dot-product instruction."""
+    blocks = dict(given.k_blocks)
+    return next((blocks[x.buffer.name] for x in info.loads if x.buffer.name in blocks), None)
+
+
+def dot_of(info: BlockInfo, target: Target, block: int, panel: int | None) -> DotRow | None:
+    """The instruction for the operands' types that takes `block` terms and fills the panels."""
+    if len(info.loads) != 2 or panel is None:
+        return None
+    rows = dot_rows(target, *(x.buffer.dtype for x in info.loads))
+    return next((row for row in rows if row.group == block and panel % row.lanes == 0), None)
 
 
 def plan_column_sum(

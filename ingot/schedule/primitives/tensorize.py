@@ -38,6 +38,8 @@ def tensorize(kernel: Kernel, node: For | Block, instruction: Instruction) -> Re
     if isinstance(nest, str):
         raise_if(kernel, node, what, Problem(nest, "plain loops around one store"))
     assert isinstance(nest, Nest)
+    for var, extent in nest.loops.items():  # an index like (t * 16 + lane) % 32 needs its ranges
+        analyzer.add(For(var, arith.Const(0), extent, tile.body))
     boxes = match(instruction.meaning, nest, analyzer)
     if isinstance(boxes, str):
         hint = "split and reorder until the nest has the loops of the instruction's meaning"

@@ -16,6 +16,7 @@ from ingot.loops.ir import Axis
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.block_info import BlockInfo, block_info_of, loop_of, own_loops
 from ingot.schedule.rules.depthwise import channel_blocks, copy_input_per_block
+from ingot.schedule.rules.dot_products import tensorize_tile
 from ingot.schedule.rules.elementwise import vectorize_and_unroll
 from ingot.schedule.rules.micro_kernel import TileLoops, micro_kernel
 from ingot.schedule.rules.packing import pack_operand, pack_per_panel, prefetch_next_panel
@@ -45,15 +46,20 @@ def apply_register_tile(
     else:
         row_tile, row = sch.split(row, None, plan.tile.rows)
         outer = _cache_blocked(sch, plan, rest, len(batch), row_tile, panel)
+    terms = None
+    if plan.dot is not None:
+        k[-1], terms = sch.split(k[-1], None, plan.dot)
     if plan.prefetch is not None:
         k[-1:] = sch.split(k[-1], None, plan.prefetch)
-    k = micro_kernel(sch, target, info.ref, plan, TileLoops(outer, k, row, lane))
+    k = micro_kernel(sch, target, info.ref, plan, TileLoops(outer, k, row, lane, terms))
     if plan.prefetch is not None:
         prefetch_next_panel(sch, info, plan, panel, k[-2])
     parallel_loop, epilogue_loop = _parallel_and_epilogue_loops(sch, target, info, plan, outer)
     if consumer is not None:
         with sch.attempt(consumer):
             _fuse_epilogue(sch, target, consumer, epilogue_loop)
+    if terms is not None:
+        tensorize_tile(sch, target, info, plan, k[0])
     return parallel_loop
 
 

@@ -32,6 +32,7 @@ class TileLoops:
     k: list[LoopRef]
     row: LoopRef | None
     lane: LoopRef
+    terms: LoopRef | None = None  # of one dot product
 
 
 def micro_kernel(
@@ -41,12 +42,14 @@ def micro_kernel(
     assert plan.tile is not None
     vectors, lane = _vectors(sch, loops.lane, plan.tile.lanes)
     rows = [] if loops.row is None else [loops.row]
-    sch.reorder(*loops.outer, *loops.k, *rows, *vectors, lane)
+    terms = [] if loops.terms is None else [loops.terms]
+    sch.reorder(*loops.outer, *loops.k, *rows, *vectors, lane, *terms)
     k = loops.k
     if plan.partial_sums is not None:
         with sch.attempt(block):
             k = _split_sum(sch, target, block, k, *plan.partial_sums)
-    sch.vectorize(lane)
+    if loops.terms is None:  # else they become an instruction, when the epilogue is in place
+        sch.vectorize(lane)
     for loop in (*rows, *vectors):
         sch.unroll(loop)
     if k:  # K = 1 has no loop

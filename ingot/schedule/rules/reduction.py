@@ -21,6 +21,7 @@ from ingot.schedule.rules.block_info import (
     loop_of,
     own_loops,
 )
+from ingot.schedule.rules.dot_products import TILE
 from ingot.schedule.rules.explain import too_small
 from ingot.schedule.rules.roles import why_scalar
 from ingot.schedule.schedule import Schedule
@@ -39,11 +40,17 @@ def schedule_reduction(
     for plan in (*choices, *(() if PLAIN in choices else (PLAIN,))):
         with sch.attempt(info.ref):
             parallel_loop = _apply(sch, target, info, rules, eager, plan, consumer)
-            sch.plans[info.block.name] = plan
+            sch.plans.pop(info.block.name, None)
+            sch.plans[_tile_name(info, plan)] = plan
             break
     if parallel_loop is not None and is_big:
         with sch.attempt(info.ref, ir.SERIAL_LOOPS):
             sch.parallel(parallel_loop)
+
+
+def _tile_name(info: BlockInfo, plan: ContractionPlan) -> str:
+    """The name of the block that the plan's tile has: `tensorize` makes a new one."""
+    return info.block.name if plan.dot is None else info.block.name + TILE
 
 
 def schedule_column_sum(sch: Schedule, target: Target, info: BlockInfo, rules: Rules) -> bool:

@@ -101,10 +101,12 @@ def depends_on(load: Load, axis: Axis) -> bool:
 def is_packed(load: Load, lanes: Axis, panels: Panels) -> bool:
     """Is it a load from panels, along the lanes? Not where merge_axes has found a single panel: its
     index is the axis itself, and the load is contiguous."""
-    last = load.indices[-1] if load.indices else None
-    if load.buffer.name not in panels or last is None or last == arith.Var(lanes.var):
+    if load.buffer.name not in panels or not load.indices:
         return False
-    return lanes.var in index_vars(last)
+    *_, before, last = (arith.Const(0), *load.indices)
+    if lanes.var in index_vars(before) and load.buffer.rank > 2:  # the last index is in a k-block
+        return lanes.var not in index_vars(last)
+    return last != arith.Var(lanes.var) and lanes.var in index_vars(last)
 
 
 def panel_width(info: BlockInfo, lanes: Axis, panels: Panels) -> int | None:
