@@ -191,7 +191,10 @@ def _may_divide(block: Block, access: Access, b: Axis) -> bool:
     outputs, so the division costs little. Grouped convolutions reuse less and need long sums."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
-    lanes = [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]
+    spatial = [a for a in block.axes if a.kind is AxisKind.SPATIAL]
+    if not spatial:
+        return False  # a whole reduction
+    lanes = spatial[-1]
     if any(_follows(i, lanes) for i in access.indices):
         return False  # depthwise: no operand reuse
     if _uses(access, lanes) and not _is_deep(block):
