@@ -37,7 +37,9 @@ class DotRow:
     def core(self, core: Core) -> Core:
         """The core as the register tile's cost sees it. Where multiply-add and add are two
         instructions, only the add, of one cycle, depends on the accumulator's last value."""
-        return replace(core, fma_instructions=2, fma_latency_cycles=1.0) if self.adds_apart else core
+        return (
+            replace(core, fma_instructions=2, fma_latency_cycles=1.0) if self.adds_apart else core
+        )
 
 
 DOT_ROWS = (

@@ -65,9 +65,7 @@ def _flips(node: Node, row: DotRow) -> bool:
 
 def _plans(graph: Graph, edit: Editor, target: Target) -> dict[str, tuple[DotRow]]:
     """The instruction of each contraction that has one."""
-    constants = {
-        n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"
-    }
+    constants = {n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"}
     found = {}
     for node in graph.nodes:
         if node.op in OPS and node.attr("group", 1) == 1 and not node.attr("clip_rows", False):

@@ -31,6 +31,7 @@ from ingot.passes.quantised import (
     dequantised,
     is_one_element,
     numbers,
+    uses_of,
 )
 from ingot.support import options
 
@@ -42,7 +43,7 @@ def hoist_quantize(graph: Graph, store: ConstantStore) -> Graph:
     """Apply the rules above."""
     if not options.current().has("sink_dequantize"):
         return graph
-    edit, uses = Editor(graph, store), _uses(graph)
+    edit, uses = Editor(graph, store), uses_of(graph)
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: hoist_quantize(g, store))
         edit.g.origin = node.origin
@@ -52,14 +53,6 @@ def hoist_quantize(graph: Graph, store: ConstantStore) -> Graph:
         else:
             edit.replace(node, [hoisted])
     return edit.finish()
-
-
-def _uses(graph: Graph) -> Counter[str]:
-    """The number of uses of each value; a graph output counts as a use."""
-    found = Counter(v.name for v in graph.outputs)
-    for node in graph.nodes:
-        found.update(v.name for v in node.inputs if v is not None)
-    return found
 
 
 def _hoisted(edit: Editor, node: Node, uses: Counter[str]) -> Value | None:

@@ -88,6 +88,7 @@ def _assumed(size: arith.Expr, likely: Likely) -> int:
 def _winograd_conv(edit: Editor, conv: Node, weights: np.ndarray, grid: Grid) -> Node:
     x, _, *bias = conv.inputs
     attrs = {"pads": conv.attr("pads", None)}
+    attrs |= {name: why for name, why in conv.attrs if name == "in_float"}
     attrs |= {} if grid.is_dynamic else {"grid": (grid.rows, grid.columns)}
     attrs |= {} if grid.block is None else {"tile_block": grid.block}
     inputs = (x, edit.g.constant(weights), *bias)
