@@ -21,7 +21,6 @@ from ingot import api, pipeline
 from ingot.arith import expr as arith
 from ingot.graph.ir import Graph
 from ingot.loops import ir, visit
-from ingot.program.tables import tables
 from ingot.support.text import columns
 
 PROFILES, RUNS = 12, 3
@@ -58,23 +57,28 @@ def layers(case: models.Case, target: str, threads: int) -> list[Layer]:
 
 
 def kinds_of(case: models.Case, target: str) -> dict[str, str]:
-    """Kernel → how it computes, from the types of its blocks before they are scheduled."""
-    program = pipeline.run_stages(case.int8, api.make_session(target), stop_after="lower")
-    launched = {s.kernel for s in tables(program).launches if hasattr(s, "kernel")}
-    return {name: kind_of(k) for name, k in program.kernels if name in launched}
+    """Kernel → how it computes, from its plan and the types of its blocks."""
+    program = pipeline.run_stages(case.int8, api.make_session(target), stop_after="split_kernels")
+    return {name: kind_of(kernel) for name, kernel in program.kernels}
 
 
 def kind_of(kernel: ir.Kernel) -> str:
-    if any(plan.dot for _, plan in kernel.plans if hasattr(plan, "dot")):
+    """A group's plan is on each of its loop nests: one that sums nothing is element-wise."""
+    statements = list(visit.walk_stmts(kernel.body))
+    sums = [b for b in visit.blocks(kernel.body) if _sums(b)] if kernel.plans else []
+    if any(isinstance(s, ir.Call) for s in statements):
         return DOT
-    for block in visit.blocks(kernel.body):
-        if kernel.plans and any(axis.kind is ir.AxisKind.REDUCE for axis in block.axes):
-            sums = {s.buffer.dtype for s in visit.stores(block)}
-            if all(dtype.is_int for dtype in sums):
-                return WIDENED
-            operands = {x.buffer.dtype for x in visit.loads(block)} - sums
-            return LANES if any(dtype.is_int for dtype in operands) else FLOAT
-    return _element_wise(kernel)
+    if not sums:
+        return _element_wise(kernel)
+    stored = {s.buffer.dtype for block in sums for s in visit.stores(block)}
+    if all(dtype.is_int for dtype in stored):
+        return WIDENED
+    operands = {x.buffer.dtype for block in sums for x in visit.loads(block)} - stored
+    return LANES if any(dtype.is_int for dtype in operands) else FLOAT
+
+
+def _sums(block: ir.Block) -> bool:
+    return any(axis.kind is ir.AxisKind.REDUCE for axis in block.axes)
 
 
 def _element_wise(kernel: ir.Kernel) -> str:

@@ -1,7 +1,7 @@
 """Computes contractions of narrow floats in f32, with weights that are widened when compiling.
 
     conv(x: f16, w: f16 constant)    →  cast(conv(cast(x, f32), w as f32), f16)
-    matmul(x: f16, w: f16 constant)  →  cast(matmul(cast(x, f32), w), f16)      few rows, many weights
+    matmul(x: f16, w: f16 constant)  →  cast(matmul(cast(x, f32), w), f16)   few rows
 
 Sums of f16 and bf16 are f32 in any case. Without instructions that multiply narrow floats, the
 inner loop would convert both operands again for every product; now the weights are f32 in memory,

@@ -75,7 +75,7 @@ def _fits(
         return False  # the guard would be in the innermost loop
     if not repeats:
         return not math_count(value) and node_count(value) <= MAX_GROWTH
-    if consumer.reduced and is_widening(value) and len(read) > len(_reduced(consumer)):
+    if consumer.reduced and is_widening(value) and _has_rows(consumer, read):
         return False  # a conversion for each element of a tile, again for each panel
     if is_movement(value):
         return not consumer.reduced or keeps_contiguous(info, value) or reads_at_axes(consumer)
@@ -98,8 +98,9 @@ def is_widening(value: Expr) -> bool:
     return isinstance(value, ir.Cast) and value.a.dtype.is_float and value.a.dtype.bits < 32
 
 
-def _reduced(consumer: BlockInfo) -> set[str]:
-    return {a.var for a in consumer.reduced}
+def _has_rows(consumer: BlockInfo, read: set[str]) -> bool:
+    """Do several elements of the output read different elements of the operand?"""
+    return any(a.var in read and a.extent != 1 for a in consumer.spatial)
 
 
 def keeps_contiguous(info: BlockInfo, value: Expr) -> bool:
