@@ -24,6 +24,7 @@ from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.float_windows import float_windows
+from ingot.passes.lookup_tables import lookup_tables
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
 from ingot.passes.split_batch import split_batch
@@ -133,6 +134,8 @@ def _legalize(program: ir.Program, s: Session) -> ir.Program:
 
 
 STAGES = (
+    Stage("lookup_tables", lambda g, s: lookup_tables(g, s.store, s.target), "graph", "graph",
+          "functions between quantised values become tables of 256 results"),
     Stage("split_batch", lambda g, s: split_batch(g, s.store, s.target), "graph", "graph",
           "a loop over micro-batches, where the activations of a whole batch exceed the cache"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
