@@ -30,6 +30,7 @@ from ingot.passes.fold_constants import fold_constants
 from ingot.passes.hoist_invariants import hoist_invariants
 from ingot.passes.infer_likely_sizes import infer_likely_sizes
 from ingot.passes.inline_branches import inline_branches
+from ingot.passes.keep_weights_packed import keep_weights_packed
 from ingot.passes.merge_common import merge_common
 from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
@@ -93,6 +94,8 @@ COMMON: tuple[Stage, ...] = (
           "name the inputs that a run updates in place; a concat onto one becomes a write of rows"),
     Stage("dce", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "dead code elimination: remove nodes that no output depends on"),
+    Stage("keep_weights_packed", lambda g, s: keep_weights_packed(g, s.store), "graph", "graph",
+          "weights of a few bits that meet float activations stay packed; the product decodes them"),
     Stage("fold_constants", _fold, "graph", "graph",
           "evaluate nodes with constant operands, up to a size limit"),
     Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph",
