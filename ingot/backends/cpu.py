@@ -144,7 +144,7 @@ STAGES = (
     Stage("pack_weights", lambda g, s: pack_weights(g, s.store, s.target), "graph", "graph",
           "repack weights of a few bits into words, in panels of columns"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store, s.target), "graph", "graph",
-          "contractions of f16 and bf16 in f32; weights are widened when compiling or in registers"),
+          "contractions of f16 and bf16 in f32; weights are widened when compiling or when read"),
     Stage("narrow_weights", lambda g, s: narrow_weights(g, s.store, s.target), "graph", "graph",
           "store f32 weights in 16 bits, where that is exact and reading them takes the time"),
     Stage("float_windows", lambda g, s: float_windows(g, s.store), "graph", "graph",

@@ -193,16 +193,36 @@ def _is_whole_row(box: Slice) -> bool:
 
 
 def _copy(flat: Buffer, param: Buffer, box: Slice, names: FreshNames, is_in: bool) -> Stmt:
-    vars_ = [names.fresh("place") for _ in param.shape]
-    element = tuple(arith.Var(v) for v in vars_)
+    if _is_dense(param, box):  # one row: its parts would be loads of a few bytes
+        sizes = param.shape
+        shape: Indices = (arith.product(list(sizes)),)
+        vars_ = [names.fresh("place")]
+        element = tuple(
+            arith.Var(vars_[0]) // arith.product(list(sizes[d + 1 :])) % sizes[d] if d
+            else arith.Var(vars_[0]) // arith.product(list(sizes[1:]))
+            for d in range(len(sizes))
+        )  # fmt: skip
+    else:
+        shape = param.shape
+        vars_ = [names.fresh("place") for _ in shape]
+        element = tuple(arith.Var(v) for v in vars_)
     here, there = _flat_index(param, element), _index_in_box(param, box, element)
     if is_in:
         stmt: Stmt = ir.Store(flat, here, ir.Load(box.buffer, there))
     else:
         stmt = ir.Store(box.buffer, there, ir.Load(flat, here))
-    for depth, (var, extent) in enumerate(reversed(list(zip(vars_, param.shape)))):
+    for depth, (var, extent) in enumerate(reversed(list(zip(vars_, shape)))):
         stmt = ir.For(var, arith.Const(0), extent, stmt, _kind(depth, extent))
     return stmt
+
+
+def _is_dense(param: Buffer, box: Slice) -> bool:
+    """Does the box have whole rows of the buffer, but for its first dimension?"""
+    if param.rank < 2 or len(box.extents) < param.rank:
+        return False
+    count = param.rank - 1
+    rows = zip(box.extents[-count:], box.buffer.shape[-count:], param.shape[-count:])
+    return all(e == n == p for e, n, p in rows)
 
 
 def _kind(depth: int, extent: arith.Expr) -> LoopKind:

@@ -99,6 +99,12 @@ class Options:
         4, "unroll factor of a GEMM's k loop; 1: not unrolled",
         affects_code=True, low=1, high=16,
     )  # fmt: skip
+    int8_activations: bool = _option(
+        False,
+        "quantise activations to 8 bits, with a scale for each block, where the weights have a few "
+        "bits",
+        affects_code=True,
+    )
     opt_level: int = _option(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, low=0, high=3
     )
