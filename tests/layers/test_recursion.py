@@ -92,6 +92,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "passes/fold_batch_norm.py": {"fold_batch_norm": SUBGRAPHS},
     "passes/fold_constants.py": {"_fold": SUBGRAPHS},
     "passes/capture_constants.py": {"capture_constants": SUBGRAPHS},
+    "passes/fit_dot_operands.py": {"fit_dot_operands": SUBGRAPHS},
     "passes/hoist_invariants.py": {"hoist_invariants": SUBGRAPHS},
     "passes/inline_branches.py": {"_inline": SUBGRAPHS},
     "passes/narrow_weights.py": {"_narrowed_graph": SUBGRAPHS},

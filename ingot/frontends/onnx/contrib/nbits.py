@@ -21,7 +21,7 @@ from ingot.frontends.onnx.contrib.rotary import last
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.interp import run_node
 from ingot.graph.ir import Value
-from ingot.ops.matmul_packed import WORD, unpack_codes
+from ingot.ops.packed_codes import WORD, unpack_rows
 
 # bitsandbytes' two sets of sixteen numbers, by quant_type: FP4, then the NF4 quantiles
 _FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
@@ -94,11 +94,12 @@ def packed_product(ctx: Importer, node: OnnxNode, a: Value) -> Value | None:
     for array in zeros:
         is_packed = zero is not None and zero.dtype.is_int
         rows = array.reshape(columns, -1)
-        codes = unpack_codes(rows, bits)[:, :blocks] if is_packed else rows.astype(np.float32)
+        codes = unpack_rows(rows, bits)[:, :blocks] if is_packed else rows.astype(np.float32)
         operands.append(codes)
     rows = reshape(ctx, cast(ctx, a, dtypes.f32), (arith.product(list(a.shape[:-1])), depth))
     values = [ctx.g.constant(np.ascontiguousarray(v)) for v in operands]
-    y = ctx.g.add("matmul_packed", [rows, *values], columns=columns, bits=bits, block=block)
+    y = ctx.g.add("matmul_packed", [rows, *values], columns=columns, bits=bits, block=block,
+                  activations="i8" if int_attr(node, "accuracy_level", 0) == 4 else "f32")  # fmt: skip
     return cast(ctx, reshape(ctx, y, (*a.shape[:-1], columns)), a.dtype)
 
 
