@@ -224,7 +224,11 @@ class _Printer:
             dtype, lanes = box.buffer.dtype, _count(box)
             loaded = self.values.value(ir.Load(box.buffer, box.offsets, lanes))
             repeated = self.values.repeat(loaded, dtype, lanes, times)
-            operands.append((value_type(dtype, lanes * times), repeated))
+            type = value_type(dtype, lanes * times)
+            if dtype is ir.dtypes.bf16:  # intrinsics take it as a float, all else as its bits
+                bits, type = type, vector("bfloat", lanes * times)
+                repeated = self.fn.op(f"bitcast {bits} {repeated} to {type}")
+            operands.append((type, repeated))
         target = args[emit.result]
         dtype, lanes = target.buffer.dtype, _count(target)
         if emit.name.startswith(llvm_sequences.PREFIX):
