@@ -130,7 +130,8 @@ def check_whole(
 
 
 HEAD = ("model", "what", "runner", "tensors", "elements", "equal", "within one step",
-        "largest difference", "top-1 equal", "of the worst: equal", "within one", "name")  # fmt: skip
+        "largest difference", "top-1 equal", "of the worst: equal", "within one",
+        "name")  # fmt: skip
 
 
 def rows(name: str, what: str, found: Mapping[str, Sequence[Agreement]]) -> list[tuple[str, ...]]:
