@@ -25,6 +25,7 @@ class Core:
     fma_latency_cycles: float  # 4 on all cores below; 5 % added for interference, measured
     line_bytes: int  # of a cache line
     datapath_bits: int = 512  # of a vector that a port takes per cycle; wider ones take several
+    fma_instructions: int = 1  # of one multiply-add; 2 where the sum is added by another (pmaddwd)
 
 
 @dataclass(frozen=True)

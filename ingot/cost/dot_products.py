@@ -35,11 +35,11 @@ class DotRow:
         return "+=" in self.call
 
     def core(self, core: Core) -> Core:
-        """The core as the register tile's cost sees it. Multiply-add and add are two instructions,
-        and only the add, of one cycle, depends on the accumulator's last value."""
-        if not self.adds_apart:
-            return core
-        return replace(core, fma_ports=max(1, core.fma_ports // 2), fma_latency_cycles=1.0)
+        """The core as the register tile's cost sees it. Where multiply-add and add are two
+        instructions, only the add, of one cycle, depends on the accumulator's last value."""
+        return (
+            replace(core, fma_instructions=2, fma_latency_cycles=1.0) if self.adds_apart else core
+        )
 
 
 DOT_ROWS = (
@@ -57,7 +57,7 @@ DOT_ROWS = (
 
 def dot_rows(target: Target, a: DType, b: DType) -> Iterator[DotRow]:
     """The instructions of the target for elements of types `a` and `b`, the widest first."""
-    for row in DOT_ROWS:
+    for row in DOT_ROWS if target.printer == "llvm" else ():  # what emits `call`
         if (row.a, row.b) == (a.name, b.name) and all(map(target.has, row.features.split(","))):
             yield row
 

@@ -64,9 +64,7 @@ def tile_of(c: Contraction, target: Target, panel: int | None) -> Tile:
     no_reuse = c.window is not None
     is_plain = not no_reuse and not c.is_grouped
     if c.max_rows is not None and panel is not None and c.columns is not None and is_plain:
-        return cost.short_tile(
-            c.max_rows, c.columns, lanes, target.vector_registers, panel, core
-        )
+        return cost.short_tile(c.max_rows, c.columns, lanes, target.vector_registers, panel, core)
     return cost.register_tile(
         c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, core
     )
@@ -89,7 +87,10 @@ def _plan(
 
 
 def _unrolled(algorithm: str, c: Contraction, target: Target) -> list[ContractionPlan]:
-    """Plans with k unrolled, where that saves loop overhead."""
+    """Plans with k unrolled, where that saves loop overhead. Not where integer sums are added by
+    an instruction of their own: LLVM would sum an iteration's terms first, and spill them."""
+    if c.dot is not None and c.dot.adds_apart:
+        return register_tiled(algorithm, c, target)
     return [
         replace(plan, k_unroll=k_unroll(plan.tile.rows, innermost_k(plan, c)))
         for plan in register_tiled(algorithm, c, target)

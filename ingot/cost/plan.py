@@ -8,7 +8,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
 
     algorithm     which rule applies it: gemm, reduction (pooling, sums), depthwise, depthwise_rows
                   (of a row-major map), small_m_gemm, split_k, column_sum, attention, winograd_f2,
-                  dot (a row reduction), plain (not vectorised)
+                  packed_rows, packed_tiles (weights of a few bits), dot (a row reduction), plain
+                  (not vectorised)
     axes          the block's axes along the rows and the lanes of the tile, by position; - is none
     k             the reduce axes in the order of their loops, where there are several
     tile          register tile: rows x vectors x lanes
@@ -48,7 +49,7 @@ from ingot.support.node import Node, node
 
 ALGORITHMS = (
     "gemm", "reduction", "depthwise", "depthwise_rows", "small_m_gemm", "split_k", "column_sum",
-    "attention", "winograd_f2", "dot", "plain",
+    "attention", "winograd_f2", "packed_rows", "packed_tiles", "dot", "plain",
 )  # fmt: skip
 ORDERS = {
     "panels": 0,
@@ -93,11 +94,11 @@ class ContractionPlan(Node):
     tile: Tile | None = None
     packing: Packing | None = None
     blocking: Blocking | None = None
-    dot: int | None = None
     k_unroll: int = 1
     prefetch: int | None = None
     partial_sums: tuple[int, int] | None = None
     tail: str = "guard"
+    dot: int | None = None  # terms that one instruction adds
     max_rows: int | None = None  # it is a variant for at most so many rows
     otherwise: ContractionPlan | None = None  # where a step of this one is refused
     general: ContractionPlan | None = None  # for sizes that this variant is not for

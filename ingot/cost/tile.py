@@ -43,9 +43,13 @@ class Tile:
         fmas = self.rows * self.vectors
         loads = (fmas if self.is_depthwise else self.rows) + self.vectors
         cycles = max(fmas / core.fma_ports, loads / core.load_ports, core.fma_latency_cycles)
-        return cycles if self.is_depthwise else max(cycles, self._instructions / core.issue_width)
+        return (
+            cycles
+            if self.is_depthwise
+            else max(cycles, self._instructions(core) / core.issue_width)
+        )
 
-    @property
-    def _instructions(self) -> int:
+    def _instructions(self, core: Core) -> int:
         loop = LOOP_OVERHEAD_INSTRUCTIONS if self.rows > MAX_UNROLL_ROWS else 0
-        return self.rows * self.vectors + self.rows + self.vectors + loop
+        fmas = self.rows * self.vectors * core.fma_instructions
+        return fmas + self.rows + self.vectors + loop

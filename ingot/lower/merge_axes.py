@@ -30,6 +30,7 @@ from ingot.program.tables import map_launches
 from ingot.support.stack import segmented
 
 DEEP = 128  # terms of a sum that amortise the division of the merged index (heuristic)
+LONG_ROW = 256  # elements that fill all vectors of partial results of a row (heuristic)
 Pair = tuple[str, int]  # a buffer, and the first of two adjacent dimensions
 
 
@@ -126,6 +127,8 @@ def _is_plain(s: Stmt) -> bool:
             return all(map(_is_plain, stmts))
         case ir.Alloc(body=body):
             return _is_plain(body)
+        case Block(axes=(), where=None, body=body):  # one value: the end of a whole reduction
+            return all(isinstance(x, PLAIN) for x in visit.walk_stmts(body))
         case ir.For():
             loops, inner = _nest(s)
             return (
@@ -160,7 +163,7 @@ def _accesses(block: Block) -> Iterator[Access]:
 
 def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
     """Where the block indexes by the two axes together; None if it also uses them otherwise."""
-    if a.kind is not AxisKind.SPATIAL or b.kind is not AxisKind.SPATIAL:
+    if {a.kind, b.kind} != {AxisKind.SPATIAL} and not _is_long_row(block, a, b):
         return None
     if _axes_in_values(block) & {a.var, b.var}:
         return None
@@ -174,12 +177,24 @@ def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
     return found
 
 
+def _is_long_row(block: Block, a: Axis, b: Axis) -> bool:
+    """Are they axes of a whole tensor that is reduced to one value? Its elements are a row in any
+    order of the axes. A dynamic number of long rows stays that: rows need no guard."""
+    if {x.kind for x in block.axes} != {AxisKind.REDUCE}:
+        return False
+    row = arith.as_int(b.extent) if b == block.axes[-1] else None
+    return row is None or row < LONG_ROW or arith.as_int(a.extent) is not None
+
+
 def _may_divide(block: Block, access: Access, b: Axis) -> bool:
     """May a contraction's input window be indexed by division? Each element is reused for many
     outputs, so the division costs little. Grouped convolutions reuse less and need long sums."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
-    lanes = [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]
+    spatial = [a for a in block.axes if a.kind is AxisKind.SPATIAL]
+    if not spatial:
+        return False  # a whole reduction
+    lanes = spatial[-1]
     if any(_follows(i, lanes) for i in access.indices):
         return False  # depthwise: no operand reuse
     if _uses(access, lanes) and not _is_deep(block):

@@ -24,7 +24,15 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.verify import bound_symbols
 from ingot.ops.quant import QUANTIZE
 from ingot.passes.edit import Editor, map_subgraphs
-from ingot.passes.quantised import EIGHT_BITS, JOINS, Dequantised, dequantised, is_one_element, numbers
+from ingot.passes.quantised import (
+    EIGHT_BITS,
+    JOINS,
+    Dequantised,
+    dequantised,
+    is_one_element,
+    numbers,
+    uses_of,
+)
 from ingot.support import options
 
 # of the operators that move elements, those that read all of the operand
@@ -35,7 +43,7 @@ def hoist_quantize(graph: Graph, store: ConstantStore) -> Graph:
     """Apply the rules above."""
     if not options.current().has("sink_dequantize"):
         return graph
-    edit, uses = Editor(graph, store), _uses(graph)
+    edit, uses = Editor(graph, store), uses_of(graph)
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: hoist_quantize(g, store))
         edit.g.origin = node.origin
@@ -45,14 +53,6 @@ def hoist_quantize(graph: Graph, store: ConstantStore) -> Graph:
         else:
             edit.replace(node, [hoisted])
     return edit.finish()
-
-
-def _uses(graph: Graph) -> Counter[str]:
-    """The number of uses of each value; a graph output counts as a use."""
-    found = Counter(v.name for v in graph.outputs)
-    for node in graph.nodes:
-        found.update(v.name for v in node.inputs if v is not None)
-    return found
 
 
 def _hoisted(edit: Editor, node: Node, uses: Counter[str]) -> Value | None:

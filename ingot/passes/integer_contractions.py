@@ -142,9 +142,7 @@ def _integer_bias(edit: Editor, bias: Value | None, factor: np.ndarray) -> np.nd
     return found.centred if is_close else None
 
 
-def _scaled(
-    edit: Editor, node: Node, total: Value, factor: np.ndarray, bias: Value | None
-) -> Node:
+def _scaled(edit: Editor, node: Node, total: Value, factor: np.ndarray, bias: Value | None) -> Node:
     """cast(total, f32) · factor + bias, with the node's output."""
     (out,) = node.outputs
     real = edit.g.add("cast", [total], to=dtypes.f32)

@@ -39,15 +39,19 @@ def as_weights(w: QuantisedArray, axis: int, grouped: bool) -> Weights | None:
     """Quantised weights, less their zero point, as i8 with a shift; None if the range of a channel
     is more than 8 bits, or if a grouped convolution would need a shift."""
     if w.values.dtype == np.int8 and not np.any(w.zero):
-        return _weights(w.values, w.source, None, axis)
+        return of_integers(w.values, axis, grouped, w.source)
     return of_integers(w.centred, axis, grouped)
 
 
-def of_integers(centred: np.ndarray, axis: int, grouped: bool) -> Weights | None:
-    """The same of integers of any type."""
+def of_integers(
+    centred: np.ndarray, axis: int, grouped: bool, source: Value | None = None
+) -> Weights | None:
+    """The same of integers; `source` is the constant of i8 that they are, if they are one."""
     if centred.size == 0:
         return None
     i8 = dtypes.i8
+    if centred.dtype == np.int8:
+        return _weights(centred, source, None, axis)
     if centred.min() >= i8.lowest and centred.max() <= i8.highest:
         return _weights(centred.astype(np.int8), None, None, axis)
     over = tuple(i for i in range(centred.ndim) if i != axis % centred.ndim)
@@ -81,7 +85,9 @@ def integer_matmul(edit: Editor, x: Value, zero: Value | None, w: Weights) -> Va
     total = _less(edit, total, _correction(edit, zero, w.sums))
     if w.shift is None:
         return total
-    rows = edit.g.add("reduce_sum", [_centred(edit, x, zero)], axes=(-1,), keepdims=w.array.ndim > 1)
+    rows = edit.g.add(
+        "reduce_sum", [_centred(edit, x, zero)], axes=(-1,), keepdims=w.array.ndim > 1
+    )
     return edit.g.add("add", [total, edit.g.add("mul", [rows, edit.g.constant(w.shift)])])
 
 

@@ -6,6 +6,7 @@ Called by the passes of quantised graphs: sink_dequantize, hoist_quantize, integ
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.graph.interp import run_node
-from ingot.graph.ir import Node, Value
+from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.types import TensorType
 from ingot.graph.verify import bound_symbols
 from ingot.ops.quant import param_array
@@ -96,6 +97,14 @@ def is_one_element(type: TensorType) -> bool:
     return type.rank == 0 or (type.rank == 1 and arith.is_const(type.shape[0], 1))
 
 
+def uses_of(graph: Graph) -> Counter[str]:
+    """The number of uses of each value; a graph output counts as a use."""
+    found = Counter(v.name for v in graph.outputs)
+    for node in graph.nodes:
+        found.update(v.name for v in node.inputs if v is not None)
+    return found
+
+
 @dataclass(frozen=True)
 class QuantisedArray:
     """A constant (values - zero) · scale in f32: `scale` and `zero` broadcast to `values`."""
@@ -130,9 +139,7 @@ def quantised_array(
     return _moved(edit, node, [p for p in parts if p is not None]) if all(parts) else None
 
 
-def _quantised_constant(
-    edit: Editor, node: Node, of: tuple[DType, ...]
-) -> QuantisedArray | None:
+def _quantised_constant(edit: Editor, node: Node, of: tuple[DType, ...]) -> QuantisedArray | None:
     x, scale, zero = (*node.inputs, None)[:3]
     arrays = [edit.constant(v) for v in (x, scale, zero)]
     values, factor, offset = arrays

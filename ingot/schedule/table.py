@@ -19,6 +19,7 @@ from ingot.schedule.decide.families import (
     plan_generic,
     plan_row_reductions,
 )
+from ingot.schedule.decide.packed_weights import plan_packed_weights
 from ingot.schedule.decide.winograd import plan_winograd
 from ingot.schedule.rules.attention import apply_attention, prepare_attention
 from ingot.schedule.rules.base import Algorithm, FamilyRule, Rules
@@ -31,6 +32,7 @@ from ingot.schedule.rules.families import (
 )
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
+from ingot.schedule.rules.packed_weights import apply_packed_weights, prepare_packed_weights
 from ingot.schedule.rules.small_m_gemm import apply_column_blocks, apply_split_k
 from ingot.schedule.rules.trees import apply_trees
 from ingot.schedule.rules.winograd import apply_winograd, prepare_winograd
@@ -45,6 +47,9 @@ CPU_RULES = Rules(
         "conv": replace(_contractions, has_short_variants=True),
         "attention": FamilyRule(prepare_attention, plan_attention, apply_attention),
         "winograd": FamilyRule(prepare_winograd, plan_winograd, apply_winograd),
+        "matmul_packed": FamilyRule(
+            prepare_packed_weights, plan_packed_weights, apply_packed_weights, has_variants=True
+        ),
         "pool": _generic,
         "reduce": _row_reductions,
         "softmax": _row_reductions,

@@ -7,7 +7,9 @@ k-block of a layout's panels).
 
 from __future__ import annotations
 
-from ingot.cost.dot_products import DOT_ROWS, DotRow, dot_product
+from collections.abc import Sequence
+
+from ingot.cost.dot_products import DOT_ROWS, DotRow, dot_product, dot_rows
 from ingot.dtypes import DType
 from ingot.loops import ir
 from ingot.schedule.instructions import instruction
@@ -31,4 +33,13 @@ def widening_dot(target: Target, a: DType, b: DType) -> ir.Instruction | None:
     return None if row is None else dot_instruction(row)
 
 
-__all__ = ["DOT_ROWS", "DotRow", "dot_instruction", "widening_dot"]
+def planned_dot(
+    target: Target, types: Sequence[DType], group: int, lanes: int
+) -> ir.Instruction | None:
+    """The one of a plan: `group` terms of two operands for each of so many lanes."""
+    rows = dot_rows(target, *types) if len(types) == 2 else ()
+    found = next((row for row in rows if (row.group, row.lanes) == (group, lanes)), None)
+    return None if found is None else dot_instruction(found)
+
+
+__all__ = ["DOT_ROWS", "DotRow", "dot_instruction", "planned_dot", "widening_dot"]

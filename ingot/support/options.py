@@ -31,6 +31,7 @@ FEATURES: dict[str, str] = {
     "cache_blocks": "block the rows of a GEMM so that a block stays in cache",
     "depthwise_order": "order depthwise convolutions by blocks of channels, then rows",
     "fast_path": "repeated calls take the native fast path, without Python code",
+    "fold_output_scales": "fold an output's scale into the integer contraction before it",
     "hoist_guards": "test guards once per tile, not per element",
     "integers": "contractions of quantised tensors in integers, not dequantised to floats",
     "k_unroll": "unroll a GEMM's k loop by the option k_unroll",

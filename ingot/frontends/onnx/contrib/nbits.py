@@ -21,6 +21,7 @@ from ingot.frontends.onnx.contrib.rotary import last
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.graph.interp import run_node
 from ingot.graph.ir import Value
+from ingot.ops.packed_codes import WORD, unpack_rows
 
 # bitsandbytes' two sets of sixteen numbers, by quant_type: FP4, then the NF4 quantiles
 _FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
@@ -66,10 +67,47 @@ def matmul_nbits(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     if int_attr(node, "weight_prepacked", 0):
         raise ctx.unsupported(node, "weights packed for a GPU's kernel")
     a, bias = ctx.value(node, 0), ctx.optional(node, 5)
-    start = len(ctx.g.nodes)
-    weights = folded(ctx, cast(ctx, nbits_weights(ctx, node), a.dtype), start)
-    y = ctx.g.add("matmul", [a, weights])
+    y = packed_product(ctx, node, a)
+    if y is None:
+        start = len(ctx.g.nodes)
+        weights = folded(ctx, cast(ctx, nbits_weights(ctx, node), a.dtype), start)
+        y = ctx.g.add("matmul", [a, weights])
     return [y if bias is None else ctx.g.add("add", [y, bias])]
+
+
+def packed_product(ctx: Importer, node: OnnxNode, a: Value) -> Value | None:
+    """The product with the weights as they are, if they are constants whose blocks of columns have
+    a scale each: they stay packed until they are multiplied."""
+    depth, columns = count_attr(node, "K"), count_attr(node, "N")
+    block, bits = count_attr(node, "block_size"), bits_of(node)
+    weights, scale, zero = (ctx.value(node, 1), ctx.value(node, 2), ctx.optional(node, 3))
+    given = [v for v in (weights, scale, zero) if v is not None]
+    arrays = [constant_array(ctx, v) for v in given]
+    blocks = -(-depth // block)
+    if ctx.optional(node, 4) is not None or block * bits % WORD or any(v is None for v in arrays):
+        return None
+    if arith.as_int(a.shape[-1]) != depth:
+        return None
+    packed, factor, *zeros = (np.asarray(v) for v in arrays)
+    shape = (columns, blocks)
+    operands = [packed.reshape(columns, -1), factor.reshape(shape).astype(np.float32)]
+    for array in zeros:
+        is_packed = zero is not None and zero.dtype.is_int
+        rows = array.reshape(columns, -1)
+        codes = unpack_rows(rows, bits)[:, :blocks] if is_packed else rows.astype(np.float32)
+        operands.append(codes)
+    rows = reshape(ctx, cast(ctx, a, dtypes.f32), (arith.product(list(a.shape[:-1])), depth))
+    values = [ctx.g.constant(np.ascontiguousarray(v)) for v in operands]
+    y = ctx.g.add("matmul_packed", [rows, *values], columns=columns, bits=bits, block=block,
+                  activations="i8" if int_attr(node, "accuracy_level", 0) == 4 else "f32")  # fmt: skip
+    return cast(ctx, reshape(ctx, y, (*a.shape[:-1], columns)), a.dtype)
+
+
+def constant_array(ctx: Importer, value: Value) -> np.ndarray | None:
+    """The array of a constant; None for any other value."""
+    nodes = ctx.g.nodes
+    made = next((n for n in reversed(nodes) if value in n.outputs and n.op == "constant"), None)
+    return None if made is None else ctx.g.store.get(made.attr("value"))
 
 
 def folded(ctx: Importer, value: Value, start: int) -> Value:
