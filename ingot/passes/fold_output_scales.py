@@ -28,6 +28,7 @@ from ingot.passes.quantised import EIGHT_BITS, Dequantised, is_one_element, numb
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.support import options
 
+
 def fold_output_scales(graph: Graph, store: ConstantStore) -> Graph:
     """Apply the rules above."""
     if not options.current().has("fold_output_scales"):
