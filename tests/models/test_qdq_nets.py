@@ -103,14 +103,14 @@ NETS: dict[str, tuple[Callable[[Net], tuple[str, float]], tuple[int, ...]]] = {
     "transformer": (transformer, (1, 48, 32)),
 }
 KINDS = {"u8 s8": (U8, I8, True), "s8 s8": (I8, I8, True), "u8 u8": (U8, U8, False)}
-MORE = [(name, kind) for name in NETS for kind in ("s8 s8", "u8 u8") if name != "residual"]
+MORE = [(name, kind) for name in NETS for kind in KINDS]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "u8 s8") for name in NETS),
-        *(("residual", kind) for kind in ("s8 s8", "u8 u8")),
+        ("inverted", "u8 s8"),
+        ("residual", "u8 u8"),
         *(pytest.param(*row, marks=pytest.mark.long) for row in MORE),
     ],
 )
@@ -182,7 +182,9 @@ def test_a_stored_value_that_is_an_output_too() -> None:
     assert "in float" not in exe.report()
 
 
-@pytest.mark.parametrize("opset", [10, 13, 19, 21])
+@pytest.mark.parametrize(
+    "opset", [10, 21, *(pytest.param(n, marks=pytest.mark.long) for n in (13, 19))]
+)
 def test_operator_sets(opset: int) -> None:
     """Per tensor before 13; an axis since; other element types since 19."""
     n = Net(per_channel=opset >= 13, opset=opset)
