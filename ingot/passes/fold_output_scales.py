@@ -3,7 +3,7 @@
     quantize(clip(cast(total)·s + b, lo, hi), sy, zy)
         →  cast(round(clip(cast(total)·(s/sy) + (b/sy + zy), lo/sy + zy, hi/sy + zy)), 8 bits)
     quantize(f(x), sy, zy)
-        →  cast(round(f(x)·(1/sy)) + zy, 8 bits)      for any other f, by element
+        →  cast(round(f(x)·(1/sy)) + zy, 8 bits)      for any other f
     quantize(x, 1, zy)
         →  cast(round(x) + zy, 8 bits)
 
@@ -36,21 +36,20 @@ def fold_output_scales(graph: Graph, store: ConstantStore) -> Graph:
     if not options.current().has("fold_output_scales"):
         return graph
     edit, uses = Editor(graph, store), uses_of(graph)
-    epilogue: set[str] = set()  # values computed by element from 8-bit values or their sums
+    computed: set[str] = set()  # values that are computed from 8-bit values or their sums
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: fold_output_scales(g, store))
         edit.g.origin = node.origin
-        edit.keep(_folded(edit, node, uses, epilogue) or node)
-        if _is_in_epilogue(node, epilogue):
-            epilogue |= {v.name for v in node.outputs}
+        edit.keep(_folded(edit, node, uses, computed) or node)
+        if _is_from_bytes(node, computed):
+            computed |= {v.name for v in node.outputs}
     return remove_dead_code(edit.finish(), store)
 
 
-def _is_in_epilogue(node: Node, epilogue: set[str]) -> bool:
+def _is_from_bytes(node: Node, computed: set[str]) -> bool:
     if _is_integer_sum(node) or node.op == "dequantize_linear":
         return True
-    is_elementwise = defn(node).kind_of(node) is Kind.ELEMENTWISE and len(node.outputs) == 1
-    return is_elementwise and any(v is not None and v.name in epilogue for v in node.inputs)
+    return any(v is not None and v.name in computed for v in node.inputs)
 
 
 def _is_integer_sum(node: Node | None) -> bool:
@@ -60,7 +59,7 @@ def _is_integer_sum(node: Node | None) -> bool:
     return defn(node).kind is Kind.CONTRACTION and node.inputs[0].dtype.is_int
 
 
-def _folded(edit: Editor, node: Node, uses: Counter[str], epilogue: set[str]) -> Node | None:
+def _folded(edit: Editor, node: Node, uses: Counter[str], computed: set[str]) -> Node | None:
     """The cast that replaces a quantisation."""
     if node.op != "quantize_linear" or node.attr("dtype") not in EIGHT_BITS:
         return None
@@ -75,7 +74,7 @@ def _folded(edit: Editor, node: Node, uses: Counter[str], epilogue: set[str]) ->
     if grid.scale_number == 1.0:
         return _rounded(edit, node, x, grid)
     producer = edit.producer(x)
-    if x.name not in epilogue or (producer is not None and producer.op == "dequantize_linear"):
+    if x.name not in computed or (producer is not None and producer.op == "dequantize_linear"):
         return None  # of two grids, halves of a step may be common
     chain = _chain(edit, x, uses)
     made = None if chain is None else _one_multiply_add(edit, chain, grid)
