@@ -253,6 +253,8 @@ class _Fusion:
         if sum(self._work(j) for j in group.copies) + self._work(i) > self.policy.max_work:
             return False
         for r in self._readers_in(group, i):
+            if op.is_pad and _moves_last_axis(self.nodes[r]):
+                return False  # masked loads would keep it from transposing tiles in registers
             if r in group.before_anchor:
                 if not op.cheap or not self._may_precede(group, i):
                     return False
@@ -360,6 +362,11 @@ def _becomes_kernel(node: Node) -> bool:
     """Whether the node is one kernel, if it is alone in its group."""
     has_graphs = any(True for _ in node.subgraphs)
     return not (bound_symbols(node) or has_graphs or is_view(node)) and defn(node).has_compute
+
+
+def _moves_last_axis(node: Node) -> bool:
+    perm = node.attr("perm") if defn(node).permutes else ()
+    return bool(perm) and perm[-1] != len(perm) - 1
 
 
 def _has_k_blocks(node: Node) -> bool:
