@@ -39,7 +39,7 @@ from ingot.graph.verify import bound_symbols
 from ingot.ops.fused import fused_node
 from ingot.ops.relayout import packs_constant
 from ingot.ops.views import is_view
-from ingot.passes.edit import constant_ref, map_subgraphs, same_shape
+from ingot.passes.edit import constant_ref, map_subgraphs, same_shape, widens
 from ingot.passes.match_attention import AttentionLimits, GraphIndex, match_attention
 from ingot.support.stack import segmented
 
@@ -339,13 +339,7 @@ class _Fusion:
         )
 
     def _widens(self, i: int) -> bool:
-        """Is it cheap, and are its elements at least four times as wide as those it reads?"""
-        node, op = self.nodes[i], defn(self.nodes[i])
-        x = node.inputs[0] if node.inputs else None
-        if x is None or not op.cheap or self.kinds[i] is not Kind.ELEMENTWISE:
-            return False
-        widths = 4 * x.dtype.storage_bytes, node.outputs[0].dtype.storage_bytes
-        return widths[0] <= widths[1] and same_shape(x.type, self._type(i))
+        return self.kinds[i] is Kind.ELEMENTWISE and widens(self.nodes[i])
 
     def _node(self, i: int, members: _GroupBuilder | None) -> Node:
         """The node that stands for a group, or for a constant."""
