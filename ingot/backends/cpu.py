@@ -23,7 +23,7 @@ from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
 from ingot.passes.choose_layouts import choose_layouts
-from ingot.passes.float_windows import float_windows
+from ingot.passes.byte_windows import byte_windows
 from ingot.passes.lookup_tables import lookup_tables
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads
@@ -140,8 +140,8 @@ STAGES = (
           "a loop over micro-batches, where the activations of a whole batch exceed the cache"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store), "graph", "graph",
           "contractions of f16 and bf16 in f32, with weights widened when compiling"),
-    Stage("float_windows", lambda g, s: float_windows(g, s.store), "graph", "graph",
-          "depthwise and grouped convolutions of bytes in f32, where their sums are exact"),
+    Stage("byte_windows", lambda g, s: byte_windows(g, s.store, s.target), "graph", "graph",
+          "depthwise convolutions of bytes by dot products over columns, or exactly in f32"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",

@@ -90,6 +90,7 @@ __all__ = [
     "tensor_scatter",
     "topk",
     "trees",
+    "window_dot",
     "winograd",
     "write_rows",
 ]

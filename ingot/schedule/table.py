@@ -33,6 +33,7 @@ from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.small_m_gemm import apply_column_blocks, apply_split_k
 from ingot.schedule.rules.trees import apply_trees
+from ingot.schedule.rules.window_dot import apply_window_dot
 from ingot.schedule.rules.winograd import apply_winograd, prepare_winograd
 
 _contractions = FamilyRule(inline_elementwise, plan_contractions, apply_contractions)
@@ -45,6 +46,7 @@ CPU_RULES = Rules(
         "conv": replace(_contractions, has_short_variants=True),
         "attention": FamilyRule(prepare_attention, plan_attention, apply_attention),
         "winograd": FamilyRule(prepare_winograd, plan_winograd, apply_winograd),
+        "window_dot": replace(_contractions, apply=apply_window_dot),
         "pool": _generic,
         "reduce": _row_reductions,
         "softmax": _row_reductions,
