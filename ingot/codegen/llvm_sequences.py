@@ -82,8 +82,13 @@ def _table(fn: Function, operands: Sequence[tuple[str, str]]) -> str:
 def _dot_columns(fn: Function, operands: Sequence[tuple[str, str]]) -> str:
     sums, rows, taps = operands
     lanes = _lanes(sums[0])
-    picks = [n % 4 * lanes + n // 4 for n in range(4 * lanes)]  # one permutation of a register
-    columns = rows[0], _slice(fn, rows, picks)
+    # words first, then the bytes within each 128-bit lane: an instruction each, or one with VBMI
+    type = f"<{lanes} x i32>"
+    words = type, fn.op(f"bitcast {rows[0]} {rows[1]} to {type}")
+    in_lanes = _slice(fn, words, [n % 4 * (lanes // 4) + n // 4 for n in range(lanes)])
+    grouped = rows[0], fn.op(f"bitcast {type} {in_lanes} to {rows[0]}")
+    picks = [n // 16 * 16 + n % 4 * 4 + n % 16 // 4 for n in range(4 * lanes)]
+    columns = rows[0], _slice(fn, grouped, picks)
     return fn.call(sums[0], f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", [sums, columns, taps])
 
 
