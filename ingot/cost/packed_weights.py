@@ -27,6 +27,7 @@ OTHER_REGISTERS = 8
 # as many words are in registers too; measured
 VECTORS, FEW_VECTORS = 8, 6
 TILE_VECTORS = 4  # of integer products, and of a tile of several rows; heuristic
+MOST_PADDING = 1.1  # columns with those that fill the last panel, of the columns; heuristic
 MAX_ROWS = 6  # of a tile; heuristic
 DIGITS = 4  # of an f32 x in products of integers
 F32_UNIT = 32  # bits of a unit whose codes are multiplied in f32
@@ -70,7 +71,10 @@ def panel_columns(columns: int, unit: int, digits: int, target: Target) -> int:
     most = min(TILE_VECTORS, _room(target) // digits)
     if unit == F32_UNIT:
         most = VECTORS if target.vector_registers >= 32 else FEW_VECTORS
-    return min(max(1, most), -(-columns // lanes)) * lanes
+    needed = -(-columns // lanes)
+    widths = range(min(max(1, most), needed), 0, -1)
+    padded = {n: -(-needed // n) * n for n in widths}
+    return next(n for n in widths if padded[n] <= MOST_PADDING * needed) * lanes
 
 
 def decide_packed(

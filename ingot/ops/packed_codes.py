@@ -34,7 +34,10 @@ def pack_rows(codes: np.ndarray, bits: int) -> np.ndarray:
 def pack_panels(rows: np.ndarray, bits: int, panel: int, unit: int) -> np.ndarray:
     """Rows of bytes as words in panels of columns, padded with zeros."""
     columns, words = rows.shape[0], rows.shape[1] * 8 // WORD
-    count, made = WORD // unit, np.zeros((-(-columns // panel), words, panel, WORD // unit), UNITS[unit])
+    count, made = (
+        WORD // unit,
+        np.zeros((-(-columns // panel), words, panel, WORD // unit), UNITS[unit]),
+    )
     for first in range(0, columns, panel):  # a panel at a time: weights may be gigabytes
         codes = unpack_rows(rows[first : first + panel], bits)
         fields = codes.reshape(len(codes), words, unit // bits, count).astype(UNITS[unit])

@@ -63,7 +63,9 @@ class PackedLoops:
         if is_split:
             partial, sums, steps = self.split_sums()
         else:
-            operand, steps = self.quantised_rows() if self.is_quantised else (self.rows_of_x(), None)
+            operand, steps = (
+                self.quantised_rows() if self.is_quantised else (self.rows_of_x(), None)
+            )
             partial, sums = self.block_sums(self.scaled(operand)), self.row_sums(operand)
 
         def add_block(m, n, s, total) -> list[Expr]:
