@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench bench-trained conformance conformance-ml micro zoo clean long math-long aarch64
+.PHONY: demo test bench bench-quantised bench-trained conformance conformance-ml micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -32,6 +32,10 @@ bench: $(VENV)/.test
 # trained models as packages hold them, sizes dynamic; some: make bench-trained MODELS="silero ocr"
 bench-trained: $(VENV)/.test
 	$(BIN)/python -m benchmarks.trained $(MODELS)
+
+# quantised models versus peers; for AVX2: make bench-quantised ARGS="--target x86-64-v3"
+bench-quantised: $(VENV)/.test
+	$(BIN)/python -m benchmarks.quantised $(ARGS)
 
 # compare every zoo model with ONNX Runtime (long); some: make zoo MODELS="magika unet"
 zoo: $(VENV)/.test

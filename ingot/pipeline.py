@@ -28,13 +28,17 @@ from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
 from ingot.passes.hoist_invariants import hoist_invariants
+from ingot.passes.hoist_quantize import hoist_quantize
 from ingot.passes.infer_likely_sizes import infer_likely_sizes
 from ingot.passes.inline_branches import inline_branches
+from ingot.passes.integer_contractions import integer_contractions
 from ingot.passes.keep_weights_packed import keep_weights_packed
 from ingot.passes.merge_common import merge_common
+from ingot.passes.move_zero_points import move_zero_points
 from ingot.passes.recognize import recognize
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.simplify_algebra import simplify_algebra
+from ingot.passes.sink_dequantize import sink_dequantize
 from ingot.passes.sink_reshapes import sink_reshapes
 from ingot.passes.specialize import check_names, specialize, still_dynamic
 from ingot.program import ir as program_ir
@@ -79,6 +83,11 @@ def _fold(graph: Graph, s: Session) -> Graph:
     return fold_constants(graph, s.store, s.options.fold_limit_bytes)
 
 
+def _fold_first(graph: Graph, s: Session) -> Graph:
+    """Dequantised constants stay, for the passes that compute with the quantised ones."""
+    return fold_constants(graph, s.store, s.options.fold_limit_bytes, is_first=True)
+
+
 def _recognize(graph: Graph, s: Session) -> Graph:
     return recognize(graph, s.store, s.target.keeps) if s.options.has("recognize") else graph
 
@@ -94,24 +103,36 @@ COMMON: tuple[Stage, ...] = (
           "name the inputs that a run updates in place; a concat onto one becomes a write of rows"),
     Stage("dce", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
           "dead code elimination: remove nodes that no output depends on"),
-    Stage("keep_weights_packed", lambda g, s: keep_weights_packed(g, s.store), "graph", "graph",
-          "weights of a few bits that meet float activations stay packed; the product decodes them"),
-    Stage("fold_constants", _fold, "graph", "graph",
-          "evaluate nodes with constant operands, up to a size limit"),
+    Stage("fold_constants", _fold_first, "graph", "graph",
+          "evaluate nodes with constant operands, up to a size limit; not dequantisations"),
     Stage("inline_branches", lambda g, s: inline_branches(g, s.store), "graph", "graph",
           "replace an If on a constant by the branch taken"),
     Stage("hoist_invariants", lambda g, s: hoist_invariants(g, s.store), "graph", "graph",
           "loop-invariant code motion: capture carried values that no iteration changes"),
+    Stage("capture_constants", lambda g, s: capture_constants(g, s.store), "graph", "graph",
+          "move constants that a loop or branch captures into it"),
+    Stage("sink_dequantize", lambda g, s: sink_dequantize(g, s.store), "graph", "graph",
+          "sink dequantisation below movement of data, which then moves 8-bit elements"),
+    Stage("hoist_quantize", lambda g, s: hoist_quantize(g, s.store), "graph", "graph",
+          "hoist quantisation above movement; drop it after a dequantisation of the same scale"),
+    Stage("integer_contractions", lambda g, s: integer_contractions(g, s.store), "graph", "graph",
+          "matmuls and convolutions of quantised tensors in integers"),
+    Stage("move_zero_points", lambda g, s: move_zero_points(g, s.store), "graph", "graph",
+          "contractions of 8-bit integers, corrected for zero points in their sums"),
+    Stage("keep_weights_packed", lambda g, s: keep_weights_packed(g, s.store), "graph", "graph",
+          "weights of a few bits that meet floats stay packed; the product decodes them"),
+    Stage("fold_constants_2", _fold, "graph", "graph",
+          "fold what the rules exposed, dequantised constants too"),
     Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph",
           "fold per-channel scales and shifts into constant weights"),
     Stage("decompose", lambda g, s: decompose(g, s.store, s.target.keeps), "graph", "graph",
           "expand composite operators that the target does not keep into primitive ones"),
     Stage("simplify_algebra", lambda g, s: simplify_algebra(g, s.store), "graph", "graph",
           "apply named algebraic rules, each valid for NaN and infinity too"),
-    Stage("fold_constants_2", _fold, "graph", "graph",
+    Stage("fold_constants_3", _fold, "graph", "graph",
           "fold what the rules exposed"),
-    Stage("capture_constants", lambda g, s: capture_constants(g, s.store), "graph", "graph",
-          "move constants that a loop or branch captures into it, where they can be packed"),
+    Stage("capture_constants_2", lambda g, s: capture_constants(g, s.store), "graph", "graph",
+          "the same for loops that operators became, where they can be packed"),
     Stage("merge_common", lambda g, s: merge_common(g, s.store), "graph", "graph",
           "common subexpression elimination"),
     Stage("recognize", _recognize, "graph", "graph",

@@ -96,6 +96,12 @@ def small(name: str, **options: Any) -> Any:
     return _refilled(getattr(networks, name)(**options))
 
 
+def detector() -> Any:
+    from benchmarks.zoo.detector import Detector
+
+    return _refilled(Detector())
+
+
 def _refilled(module: Any) -> Any:
     import torch
 
@@ -254,6 +260,7 @@ NETWORKS: dict[str, Network] = {
     "unet": Network(
         partial(small, "UNet"), partial(image, side=128), IMAGES, ONE_OR_TWO
     ),
+    "detector": Network(detector, partial(image, side=320), IMAGES, ONE_OR_TWO),
     "lstm_tagger": Network(
         partial(small, "Tagger"), ids, {"input_ids": TEXT["input_ids"]}, texts(40, 13, 1)
     ),

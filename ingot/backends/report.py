@@ -91,6 +91,7 @@ def _row(program: program_ir.Program, s: program_ir.Launch, summary: KernelSumma
         plan="; ".join(str(plan) for _, plan in kernel.plans),
         remarks=tuple(f"{r.block}: {r.why}" for r in kernel.remarks if r.about == ir.STEP),
         layouts=_layouts(kernel, [buffers[name].shape for name in s.args]),
+        why_float="; ".join(r.why for r in kernel.remarks if r.about == ir.IN_FLOAT),
     )
 
 

@@ -154,7 +154,7 @@ def _print(
         click.echo(note)
     threads = exe.threads if exe is not None else 1
     print_table(report.HEAD, report.lines(made.report, made.machine_model, threads))
-    for line in report.refused_steps(made.report):
+    for line in (*report.in_float(made.report), *report.refused_steps(made.report)):
         click.echo(line)
     click.echo(f"\ncompiled in {seconds:.2f} s")
 
@@ -163,7 +163,8 @@ def _as_data(
     made: Package, exe: Executable | None, obstacle: str, record: Dump, seconds: float
 ) -> dict[str, Any]:
     names = ("kernel", "family", "parallel_extent", "lanes", "tile", "flops", "arg_bytes",
-             "why_serial", "why_scalar", "plan", "remarks", "layouts", "origin")  # fmt: skip
+             "why_serial", "why_scalar", "why_float", "plan", "remarks", "layouts",
+             "origin")  # fmt: skip
     threads = exe.threads if exe is not None else 1
     model = made.machine_model
     return {

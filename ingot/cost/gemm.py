@@ -64,9 +64,7 @@ def tile_of(c: Contraction, target: Target, panel: int | None) -> Tile:
     no_reuse = c.window is not None
     is_plain = not no_reuse and not c.is_grouped
     if c.max_rows is not None and panel is not None and c.columns is not None and is_plain:
-        return cost.short_tile(
-            c.max_rows, c.columns, lanes, target.vector_registers, panel, core
-        )
+        return cost.short_tile(c.max_rows, c.columns, lanes, target.vector_registers, panel, core)
     return cost.register_tile(
         c.row_count, c.columns, lanes, target.vector_registers, panel, no_reuse, core
     )

@@ -94,11 +94,11 @@ class ContractionPlan(Node):
     tile: Tile | None = None
     packing: Packing | None = None
     blocking: Blocking | None = None
-    dot: int | None = None
     k_unroll: int = 1
     prefetch: int | None = None
     partial_sums: tuple[int, int] | None = None
     tail: str = "guard"
+    dot: int | None = None  # terms that one instruction adds
     max_rows: int | None = None  # it is a variant for at most so many rows
     otherwise: ContractionPlan | None = None  # where a step of this one is refused
     general: ContractionPlan | None = None  # for sizes that this variant is not for

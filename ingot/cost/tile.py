@@ -43,7 +43,11 @@ class Tile:
         fmas = self.rows * self.vectors
         loads = (fmas if self.is_depthwise else self.rows) + self.vectors
         cycles = max(fmas / core.fma_ports, loads / core.load_ports, core.fma_latency_cycles)
-        return cycles if self.is_depthwise else max(cycles, self._instructions(core) / core.issue_width)
+        return (
+            cycles
+            if self.is_depthwise
+            else max(cycles, self._instructions(core) / core.issue_width)
+        )
 
     def _instructions(self, core: Core) -> int:
         loop = LOOP_OVERHEAD_INSTRUCTIONS if self.rows > MAX_UNROLL_ROWS else 0

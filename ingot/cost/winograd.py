@@ -10,9 +10,10 @@ again:
 
 The intermediates between the stages are 64 bytes per tile and channel in f32. Where they exceed a
 fraction of the last-level cache, each thread takes one block of tiles through all stages before the
-next block. Called by passes/use_winograd.py, which pads the grid of tiles to whole blocks and puts
-both on the operator; a block of a dynamic grid is a number of consecutive tiles.
-`decide_winograd` makes the plan that schedule/rules/winograd.py applies.
+next block. Integers of 8 bits take dot products of i16, of two terms; where the direct convolution
+has one of four, Winograd does not pay. Called by passes/use_winograd.py, which pads the grid of
+tiles to whole blocks and puts both on the operator; a block of a dynamic grid is a number of
+consecutive tiles. `decide_winograd` makes the plan that schedule/rules/winograd.py applies.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ingot import dtypes
 from ingot.cost import contraction as cost
+from ingot.cost.dot_products import dot_product
 from ingot.cost.gemm import k_unroll
 from ingot.cost.plan import Blocking, ContractionPlan, Packing
 from ingot.cost.shape import Contraction
@@ -32,6 +35,7 @@ from ingot.target import Target
 OUTPUT_TILE = 2  # outputs along each axis of a tile
 TRANSFORM_POINTS = 16  # values of a transformed tile, 4 x 4: GEMMs of one convolution
 TRANSFORM_CYCLES = 40  # to transform 16 vectors and store and reload them; heuristic
+SUM_BYTES = 4  # of an i32 or f32 between the GEMMs and the output transform
 BARRIER_CYCLES = 3000  # of the barriers between the three stages, per convolution; heuristic
 MIN_SPEEDUP = 1.1  # predicted, over the direct convolution: pays for 16/9 of the weights; heuristic
 LLC_INTERMEDIATE_FRACTION = 1 / 8  # of the last-level cache, for the intermediates; heuristic
@@ -76,24 +80,62 @@ class Grid:
         return (self.rows // high) * (self.columns // wide)
 
 
+@dataclass(frozen=True)
+class Products:
+    """How sums of products are computed: bytes of an operand's element, lanes of a vector of sums,
+    terms that an instruction adds to each, the core as a register tile's cost sees it."""
+
+    operand_bytes: int
+    lanes: int
+    terms: int
+    core: Core
+
+
+def transformed_products(dtype: DType, target: Target) -> Products | None:
+    """Those of the GEMMs between the transforms, for a map of this type: of i16 for integers. None
+    where the target has no dot product for these."""
+    return _products(dtypes.i16 if dtype.is_int else dtype, target)
+
+
+def _products(dtype: DType, target: Target) -> Products | None:
+    core = target.machine.core
+    if not dtype.is_int:
+        return Products(dtype.storage_bytes, target.lanes(dtype), 1, core)
+    row = dot_product(target, dtype, dtype)
+    return None if row is None else Products(2, row.lanes, row.group, row.core(core))
+
+
+def _direct_products(dtype: DType, target: Target) -> Products | None:
+    """Those of the direct convolution: of its own types, or of i16, which holds 8-bit integers."""
+    row = dot_product(target, dtypes.u8, dtypes.i8) if dtype.is_int else None
+    if row is None:
+        return transformed_products(dtype, target)
+    return Products(1, row.lanes, row.group, row.core(target.machine.core))
+
+
 def is_profitable(conv: ConvShape, dtype: DType, target: Target) -> bool:
     """Is Winograd predicted to be faster than the direct convolution, by MIN_SPEEDUP?"""
-    images, lanes = conv.batch or 1, target.lanes(dtype)
-    if conv.outputs < lanes:
+    images, made = conv.batch or 1, transformed_products(dtype, target)
+    direct = _direct_products(dtype, target)
+    if made is None or direct is None or conv.outputs < made.lanes:
         return False
+    if conv.channels % made.terms:
+        return False  # the last term of a transformed pixel would be beyond it
     found = grid(conv, dtype, target)
     count = images * found.rows * found.columns
-    moves = TRANSFORM_CYCLES * count * (conv.channels + conv.outputs) / lanes
-    pairs = conv.channels * conv.outputs * dtype.storage_bytes
+    moved = conv.channels * made.operand_bytes / SUM_BYTES + conv.outputs  # sums are i32 or f32
+    moves = TRANSFORM_CYCLES * count * moved / target.lanes(dtypes.f32)
 
-    core = target.machine.core
+    def cycles(how: Products, rows: int, taps: int) -> float:
+        per_k = cost.gemm_cycles_per_k(
+            rows, conv.outputs, how.lanes, target.vector_registers, how.core
+        )
+        size = taps * conv.channels * conv.outputs * how.operand_bytes
+        steps = -(-conv.channels // how.terms)
+        return max(taps * steps * per_k, _weight_read_cycles(size, target))
 
-    def cycles(rows: int, taps: int) -> float:
-        per_k = cost.gemm_cycles_per_k(rows, conv.outputs, lanes, target.vector_registers, core)
-        return max(taps * conv.channels * per_k, _weight_read_cycles(taps * pairs, target))
-
-    plain = cycles(images * conv.height * conv.width, 9)
-    return plain > MIN_SPEEDUP * (cycles(count, TRANSFORM_POINTS) + moves + BARRIER_CYCLES)
+    plain = cycles(direct, images * conv.height * conv.width, 9)
+    return plain > MIN_SPEEDUP * (cycles(made, count, TRANSFORM_POINTS) + moves + BARRIER_CYCLES)
 
 
 def _weight_read_cycles(size: int, target: Target) -> float:
@@ -107,14 +149,16 @@ def _weight_read_cycles(size: int, target: Target) -> float:
 def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
     """The grid with the fewest cycles; in blocks where the intermediates exceed the cache."""
     rows, columns = conv.min_grid
-    each = TRANSFORM_POINTS * (conv.channels + conv.outputs) * dtype.storage_bytes
+    how = transformed_products(dtype, target)
+    assert how is not None, "is_profitable has found the instructions"
+    each = TRANSFORM_POINTS * (conv.channels * how.operand_bytes + conv.outputs * SUM_BYTES)
     total = (conv.batch or 1) * rows * columns * each
-    weights = TRANSFORM_POINTS * conv.channels * conv.outputs * dtype.storage_bytes
+    weights = TRANSFORM_POINTS * conv.channels * conv.outputs * how.operand_bytes
     exceeds_cache = len(target.caches) < 2 or weights > target.caches[-1] * cost.LLC_PANELS_FRACTION
     if exceeds_cache or total <= target.caches[-1] * LLC_INTERMEDIATE_FRACTION:
         return Grid(rows, columns, is_dynamic=conv.is_dynamic)
-    best = register_tile(conv, target, dtype)
-    core = target.machine.core
+    best = register_tile(conv, target, how)
+    core = how.core
     heights = tile_rows(best, core)
     if conv.is_dynamic:
         return Grid(rows, columns, (_consecutive_tiles(heights),), is_dynamic=True)
@@ -123,13 +167,9 @@ def grid(conv: ConvShape, dtype: DType, target: Target) -> Grid:
     ]  # fmt: skip
 
     def cycles(found: Grid) -> float:
-        height = rows_dividing(best, math.prod(found.block or (1,)), target.machine.core) or 1
-        return (
-            found.rows
-            * found.columns
-            * replace(best, rows=height).cycles_per_k(target.machine.core)
-            / height
-        )
+        height = rows_dividing(best, math.prod(found.block or (1,)), core) or 1
+        per_row = replace(best, rows=height).cycles_per_k(core) / height
+        return found.rows * found.columns * per_row
 
     balanced = [x for x in blocks if _is_balanced((conv.batch or 1) * x.blocks, target.cores)]
     return min(balanced, key=cycles, default=Grid(rows, columns))
@@ -140,22 +180,20 @@ def decide_winograd(
 ) -> list[ContractionPlan]:
     """The plan of the GEMMs with all stages fused over blocks of tiles, rows x columns; `panel` is
     the panel width of the weights."""
-    core = target.machine.core
+    core, lanes = target.machine.core, target.lanes(gemm.dtype)
+    if gemm.dot is not None:
+        core, lanes = gemm.dot.core(core), gemm.dot.lanes
     best = cost.register_tile(
-        cost.ASSUMED_EXTENT,
-        gemm.columns,
-        target.lanes(gemm.dtype),
-        target.vector_registers,
-        panel,
-        core=core,
+        cost.ASSUMED_EXTENT, gemm.columns, lanes, target.vector_registers, panel, core=core
     )
     tile = replace(best, rows=rows_dividing(best, math.prod(block), core) or 1)
     packing, blocking = (
         Packing("given", panel),
         Blocking("tiles" if len(block) == 2 else "flat_tiles", block),
     )
-    unroll = k_unroll(tile.rows, gemm.k_extents[-1])
-    return [ContractionPlan("winograd_f2", 1, 2, (), tile, packing, blocking, unroll, tail="pad")]
+    made = ContractionPlan("winograd_f2", 1, 2, (), tile, packing, blocking, tail="pad")
+    terms = None if gemm.dot is None else gemm.dot.group
+    return [replace(made, dot=terms, k_unroll=k_unroll(tile.rows, gemm.k_extents[-1]))]
 
 
 def _consecutive_tiles(heights: list[int]) -> int:
@@ -192,14 +230,10 @@ def _row_bands(rows: int, columns: int, heights: list[int]) -> list[Grid]:
     return found
 
 
-def register_tile(conv: ConvShape, target: Target, dtype: DType) -> Tile:
+def register_tile(conv: ConvShape, target: Target, how: Products) -> Tile:
     """The register tile of the GEMMs; its columns are the panel width of the weights."""
     return cost.register_tile(
-        cost.ASSUMED_EXTENT,
-        conv.outputs,
-        target.lanes(dtype),
-        target.vector_registers,
-        core=target.machine.core,
+        cost.ASSUMED_EXTENT, conv.outputs, how.lanes, target.vector_registers, core=how.core
     )
 
 

@@ -77,6 +77,7 @@ class OpDef:
     python_reference: bool = False  # loops over elements in Python instead of calling numpy
     is_host_step: bool = False  # done by the host: runtime/host_steps.py has it, by this name
     takes_strings: bool = False  # moves or compares elements, so that these may be strings
+    folds_late: bool = False  # of constants: kept at first, for passes that use its operands
     family: str = "by_structure"  # schedule rule of the groups that it anchors
     cheap: bool = False  # cheaper to recompute than to store (transposes, casts, adds)
 

@@ -17,7 +17,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.legalize.context import HALF_CASTS, ROUNDING, PassContext
-from ingot.legalize.math import narrow, table
+from ingot.legalize.math import narrow, saturation, table
 from ingot.legalize.math.code import Code, V, rounded, select
 from ingot.loops import ir, visit
 from ingot.loops.ir import Expr, Kernel, Stmt
@@ -74,8 +74,29 @@ class _Expand:
         if isinstance(e, ir.Math):
             args = [self.expr(x, code) for x in e.args]
             return code.keep(self.math(e.fn, [code.value(x) for x in args]).e)
+        if isinstance(e, ir.Cast) and saturation.dequantised(e) is not None:
+            return self.dequantised(e, code)
+        found = saturation.quantised(e)
+        if found is not None:
+            return saturation.to_int(self.operands_of(found, code), code).e
         new = visit.rebuild_expr(e, lambda x: self.expr(x, code), lambda i: self.index(i, code))
         return self.node(new, code)
+
+    def operands_of(self, q: saturation.Quantised, code: Code) -> saturation.Quantised:
+        zero = None if q.zero is None else self.expr(q.zero, code)
+        return q._replace(value=self.expr(q.value, code), zero=zero)
+
+    def dequantised(self, e: ir.Cast, code: Code) -> Expr:
+        """cast(cast(v, u8) - zero, f32) in floats, without a way through bytes."""
+        op, terms = saturation.summands(e.a)
+        floats: list[Expr] = []
+        for x in terms:
+            q = saturation.quantised(x)
+            if q is not None and q.value.dtype is e.type:
+                floats.append(saturation.to_float(self.operands_of(q, code), code).e)
+            else:
+                floats.append(saturation.converted(self.expr(x, code), e.type))
+        return ir.Binary(op, *floats) if op else floats[0]
 
     def math(self, fn: str, args: list[V]) -> V:
         dtype = args[0].dtype
@@ -166,7 +187,7 @@ class _Expand:
 
     def to_narrow_int(self, x: V, dtype: DType) -> V:
         if x.dtype.is_float:
-            return narrow.clamped_int(x, dtype)
+            return saturation.to_int(saturation.Quantised(x.e, dtype, False, None), x.code)
         return narrow.wrapped_int(x.to(dtypes.i8), dtype)
 
 
@@ -196,6 +217,8 @@ def _is_special(e: Expr, has_half: bool) -> bool:
             if has_half and {a.dtype.name, dtype.name} == {"f16", "f32"}:
                 return _is_special(a, has_half)
             if _is_narrow(a.dtype) or _is_narrow(dtype) or _is_modular(a.dtype, dtype, mode):
+                return True
+            if saturation.quantised(e) is not None:
                 return True
         case ir.Unary(a=a) | ir.Binary(a=a) | ir.Compare(a=a) | ir.LaneReduce(a=a) | ir.Fma(a=a):
             if _is_narrow(a.dtype):

@@ -113,7 +113,8 @@ def dedupe_kernels(program: ir.Program) -> ir.Program:
     names = {name: name for name in outlines}
     for name, kernel in program.kernels:
         if count[outlines[name]] > 1:  # a digest takes as long as a pass of legalize
-            key = outlines[name], digest(kernel), _to_schedule(kernel)
+            in_float = [r.why for r in kernel.remarks if r.about == loops.IN_FLOAT]
+            key = outlines[name], digest(kernel), _to_schedule(kernel), tuple(in_float)
             names[name] = first.setdefault(key, name)
     kept = tuple((name, kernel) for name, kernel in program.kernels if names[name] == name)
     body = map_launches(program.body, lambda s: ir.replace(s, kernel=names[s.kernel]))

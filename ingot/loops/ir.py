@@ -209,16 +209,16 @@ class Fail(Stmt):
     values: tuple[Expr, ...] = ()
 
 
-SERIAL_LOOPS, SCALAR_CODE, STEP = "serial", "scalar", "step"
+SERIAL_LOOPS, SCALAR_CODE, STEP, IN_FLOAT = "serial", "scalar", "step", "float"
 
 
 @node
 class Remark(Node):
-    """Why a block is serial or scalar, or why a step of its schedule was refused. A remark on the
-    whole kernel has no block."""
+    """Why a block is serial or scalar, why a step of its schedule was refused, or why a contraction
+    of quantised tensors is in float. A remark on the whole kernel has no block."""
 
     block: str
-    about: str  # SERIAL_LOOPS, SCALAR_CODE or STEP
+    about: str  # SERIAL_LOOPS, SCALAR_CODE, STEP or IN_FLOAT
     why: str
 
 

@@ -61,6 +61,12 @@ def _group_kernel(body: Graph, symbols: tuple[Symbol, ...]) -> ir.Kernel:
     return realise_layouts(kernel, layouts, len(finals))
 
 
+def reasons_for_float(body: Graph) -> tuple[ir.Remark, ...]:
+    """Why contractions of quantised tensors in a group are computed in float."""
+    reasons = dict.fromkeys(n.attr("in_float") for n in body.nodes)
+    return tuple(ir.Remark("", ir.IN_FLOAT, why) for why in reasons if why is not None)
+
+
 def place(kernel: ir.Kernel, values: Sequence[Value], views: Views) -> PlacedKernel:
     """The kernel over the base buffers of those parameters that are views."""
     pairs = zip(kernel.params, values)

@@ -28,7 +28,7 @@ from ingot.graph.views import Views
 from ingot.loops import ir as loops
 from ingot.lower.constants import constants_to_allocate
 from ingot.lower.inplace import state_to_update, update_in_place
-from ingot.lower.kernels import bind_kernel, group_kernel, place, sizes_kernel
+from ingot.lower.kernels import bind_kernel, group_kernel, place, reasons_for_float, sizes_kernel
 from ingot.ops.fused import fused_node, parse_plans
 from ingot.ops.views import is_view
 from ingot.program import ir
@@ -222,6 +222,7 @@ class Lowering:
             origin=node.origin,
             family=group.attr("family"),
             plans=parse_plans(group.attr("plans", ())),
+            remarks=reasons_for_float(body),
         )
         self.launch(made, args, placed.offsets)
 
@@ -238,7 +239,7 @@ class Lowering:
 
     def kernel(self, kernel: loops.Kernel) -> str:
         """The name under which the program has this kernel; equal kernels are one."""
-        key = kernel.family, kernel, kernel.plans
+        key = kernel.family, kernel, kernel.plans, kernel.remarks
         if key not in self.kernel_names:
             name = self.kernel_names[key] = self.fresh(kernel.name, self.kernels)
             self.kernels[name] = loops.replace(kernel, name=name)

@@ -25,11 +25,13 @@ from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 from ingot.lower.abstract_sizes import Sizes, abstract_sizes
 from ingot.lower.shift_sizes import shift_sizes
 from ingot.lower.size_atoms import name_quotients
+from ingot.lower.whole_reductions import order_whole_reductions
 from ingot.program.ir import Launch, Program
 from ingot.program.tables import map_launches
 from ingot.support.stack import segmented
 
 DEEP = 128  # terms of a sum that amortise the division of the merged index (heuristic)
+LONG_ROW = 256  # elements that fill all vectors of partial results of a row (heuristic)
 Pair = tuple[str, int]  # a buffer, and the first of two adjacent dimensions
 
 
@@ -75,6 +77,7 @@ def _with_facts(made: Kernel, kernel: Kernel) -> Kernel:
 def _merged_fully(kernel: Kernel) -> Kernel:
     if kernel.sizes:
         kernel = _without_single_taps(kernel)
+    kernel = order_whole_reductions(kernel)
     while (pairs := _find(kernel)) is not None:
         kernel = _merged(kernel, pairs)
     return kernel
@@ -126,6 +129,8 @@ def _is_plain(s: Stmt) -> bool:
             return all(map(_is_plain, stmts))
         case ir.Alloc(body=body):
             return _is_plain(body)
+        case Block(axes=(), where=None, body=body):  # one value: the end of a whole reduction
+            return all(isinstance(x, PLAIN) for x in visit.walk_stmts(body))
         case ir.For():
             loops, inner = _nest(s)
             return (
@@ -160,7 +165,7 @@ def _accesses(block: Block) -> Iterator[Access]:
 
 def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
     """Where the block indexes by the two axes together; None if it also uses them otherwise."""
-    if a.kind is not AxisKind.SPATIAL or b.kind is not AxisKind.SPATIAL:
+    if {a.kind, b.kind} != {AxisKind.SPATIAL} and not _is_long_row(block, a, b):
         return None
     if _axes_in_values(block) & {a.var, b.var}:
         return None
@@ -174,12 +179,24 @@ def _pairs_of(block: Block, a: Axis, b: Axis) -> set[Pair] | None:
     return found
 
 
+def _is_long_row(block: Block, a: Axis, b: Axis) -> bool:
+    """Are they axes of a whole tensor that is reduced to one value? Its elements are a row in any
+    order of the axes. A dynamic number of long rows stays that: rows need no guard."""
+    if {x.kind for x in block.axes} != {AxisKind.REDUCE}:
+        return False
+    row = arith.as_int(b.extent) if b == block.axes[-1] else None
+    return row is None or row < LONG_ROW or arith.as_int(a.extent) is not None
+
+
 def _may_divide(block: Block, access: Access, b: Axis) -> bool:
     """May a contraction's input window be indexed by division? Each element is reused for many
     outputs, so the division costs little. Grouped convolutions reuse less and need long sums."""
     if not isinstance(access, ir.Load) or block.init is None or arith.as_int(b.extent) is None:
         return False
-    lanes = [a for a in block.axes if a.kind is AxisKind.SPATIAL][-1]
+    spatial = [a for a in block.axes if a.kind is AxisKind.SPATIAL]
+    if not spatial:
+        return False  # a whole reduction
+    lanes = spatial[-1]
     if any(_follows(i, lanes) for i in access.indices):
         return False  # depthwise: no operand reuse
     if _uses(access, lanes) and not _is_deep(block):
@@ -214,8 +231,10 @@ def _uses_any(load: ir.Load, axes: Iterable[Axis]) -> bool:
 
 
 def _position(access: Access, a: Axis, b: Axis) -> int | None:
-    """The dimension indexed by (a, b); -1 if the access uses neither, else None."""
-    used = [d for d, i in enumerate(access.indices) if visit.index_vars(i) & {a.var, b.var}]
+    """The dimension indexed by (a, b); -1 if the access uses neither, else None. An index that is a
+    loaded value uses what that load does, which is another access."""
+    direct = ((d, i) for d, i in enumerate(access.indices) if not isinstance(i, arith.Opaque))
+    used = [d for d, i in direct if visit.index_vars(i) & {a.var, b.var}]
     if not used:
         return -1
     d = used[0]

@@ -4,6 +4,8 @@ In: x (batch, channels, *space), weights, maybe a bias, maybe the value of the p
 where it is absent: a quantised map is padded with its zero point); `pads` is the begins, then the
 ends. Integers of 8 bits may differ in sign; their sums are i32. Out: (batch, channels, *space).
 Padding is a separate stage, a padded copy of x, so that the contraction loads without masks. With
+`sums` = f32 (passes/float_windows.py) that copy converts a map of bytes, the weights and the bias
+are f32, and so is the result. With
 `clip_rows` (passes/trim_taps.py) the first spatial axis is not padded: taps on rows outside the map
 are no terms of the sum. Called by graph, lower and front ends through the operator table.
 """
@@ -96,9 +98,12 @@ def all_of(conditions: Sequence[Expr]) -> Expr:
     return result
 
 
-def padded_copy(b: Build, x: Buffer, w: Window, fill: Expr) -> Buffer:
-    """x with its spatial axes (all but the first two) padded by `fill`."""
-    if not w.padded:
+def padded_copy(
+    b: Build, x: Buffer, w: Window, fill: Expr, dtype: dtypes.DType | None = None
+) -> Buffer:
+    """x with its spatial axes (all but the first two) padded by `fill`, as `dtype`."""
+    dtype = dtype or x.dtype
+    if not w.padded and dtype is x.dtype:
         return x
     rows = list(zip(x.shape[2:], w.begins, w.ends))
     shape = (*x.shape[:2], *(n + lo + hi for n, lo, hi in rows))
@@ -110,7 +115,9 @@ def padded_copy(b: Build, x: Buffer, w: Window, fill: Expr) -> Buffer:
             for i, (n, lo, hi) in zip(at, rows)
             if not (arith.is_const(lo, 0) and arith.is_const(hi, 0))
         ]
-        return ir.Load(x, (*point[:2], *at), mask=all_of(needed), other=fill)
+        mask = all_of(needed) if needed else None
+        load = ir.Load(x, (*point[:2], *at), mask=mask, other=None if mask is None else fill)
+        return narrow(load, dtype)
 
     return b.compute("padded", shape, value)
 
@@ -145,11 +152,15 @@ class ConvBase(OpDef):
         return [b.compute("out", acc.shape, value)]
 
     def operands(
-        self, inputs: Sequence[Type | None]
+        self, inputs: Sequence[Type | None], attrs: Attrs
     ) -> tuple[TensorType, TensorType, TensorType | None]:
         x, w = (tensor_type(self.name, t) for t in inputs[:2])
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
-        if not all(t.dtype.is_int and t.dtype.bits == 8 for t in (x, w)):  # i8 with u8 is common
+        is_byte = [t.dtype.is_int and t.dtype.bits == 8 for t in (x, w)]
+        sums = attrs.get("sums")
+        if sums is not None and not (is_byte[0] and w.dtype is sums is dtypes.f32):
+            raise type_error(self.name, f"sums={sums} is for bytes and f32 weights, got {x}, {w}")
+        if sums is None and not all(is_byte):  # i8 with u8 is common
             require_same_dtype(self.name, x, w)
         if not 3 <= x.rank <= 5 or w.rank != x.rank:
             raise type_error(self.name, f"expects 1 to 3 spatial axes, got {x} and weights {w}")
@@ -181,7 +192,7 @@ class Conv(ConvBase):
     zero_padded = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        x, w, bias = self.operands(inputs)
+        x, w, bias = self.operands(inputs, attrs)
         if len(inputs) > 3 and inputs[3] is not None:
             self.check_fill(x, tensor_type(self.name, inputs[3]), attrs)
         group = attrs.get("group", 1)
@@ -192,7 +203,7 @@ class Conv(ConvBase):
         if (arith.as_int(w.shape[0]) or 0) % group:
             raise type_error(self.name, f"{w.shape[0]} outputs are not divisible by {group} groups")
         space = out_sizes(self.name, x.shape[2:], w.shape[2:], window(self.name, attrs, x.rank - 2))
-        dtype = result_dtype(x.dtype)
+        dtype = attrs.get("sums") or result_dtype(x.dtype)
         self.check_bias(bias, w.shape[0], dtype)
         return [TensorType(dtype, (x.shape[0], w.shape[0], *space))]
 
@@ -200,27 +211,30 @@ class Conv(ConvBase):
         x, w, bias, fill = (*inputs, None, None)[:4]
         assert x is not None and w is not None
         dtype, slide = dtypes.from_numpy(x.dtype), window(self.name, attrs, x.ndim - 2)
-        acc, group = accumulator(dtype).numpy, attrs.get("group", 1)
+        acc, group = _sum_type(dtype, attrs).numpy, attrs.get("group", 1)
         pads = [(arith.as_int(lo), arith.as_int(hi)) for lo, hi in zip(slide.begins, slide.ends)]
         value = 0 if fill is None else fill
         padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=value).astype(acc)  # type: ignore
         total = convolve_padded(padded, w.astype(acc), slide.strides, slide.dilations, group)
         if bias is not None:
             total = total + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
-        return [np.ascontiguousarray(total).astype(result_dtype(dtype).numpy)]
+        return [
+            np.ascontiguousarray(total).astype((attrs.get("sums") or result_dtype(dtype)).numpy)
+        ]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
     ) -> list[Buffer]:
         x, w, bias, fill = (*inputs, None, None)[:4]
         assert x is not None and w is not None
-        slide, acc_type = window(self.name, attrs, x.rank - 2), accumulator(x.dtype)
+        slide, acc_type = window(self.name, attrs, x.rank - 2), _sum_type(x.dtype, attrs)
         is_clipped = attrs.get("clip_rows", False)
         source = padded_copy(
             b,
             x,
             slide.without_rows() if is_clipped else slide,
             ir.value_of(0, x.dtype) if fill is None else fill[()],
+            attrs.get("sums"),
         )
         out_per_group = w.shape[0] // attrs.get("group", 1)
         grouped, rank = attrs.get("group", 1) != 1, x.rank - 2
@@ -279,7 +293,28 @@ class Conv(ConvBase):
                 ),
                 {"pads": (1, 1, 0, 2), "strides": (2, 1)},
             ),
+            Sample(
+                (
+                    integers(1, 4, 5, 6, dtype=dtypes.u8, high=255),
+                    integers(4, 1, 3, 3, low=-128, high=127).astype(np.float32),
+                    integers(4, low=-1000, high=1000).astype(np.float32),
+                    np.array(131, np.uint8),
+                ),
+                {"pads": (1, 1, 0, 2), "group": 4, "sums": dtypes.f32},
+            ),
+            Sample(
+                (
+                    integers(1, 4, 3, 4, dtype=dtypes.i8, low=-128, high=127),
+                    integers(6, 2, 2, 2, low=-128, high=127).astype(np.float32),
+                ),
+                {"group": 2, "sums": dtypes.f32},
+            ),
         ]
+
+
+def _sum_type(dtype: dtypes.DType, attrs: Attrs) -> dtypes.DType:
+    """The type of the sums."""
+    return attrs.get("sums") or accumulator(dtype)
 
 
 def convolve_padded(

@@ -1,8 +1,8 @@
 """Matrix multiplication (GEMM, GEMV, batched) with numpy's semantics: batch axes broadcast.
 
 In: two tensors; a one-dimensional one is a vector. Out: their product: floats in their own type
-(narrow ones accumulate in f32), integers of up to 16 bits as i32, wider ones in their own type.
-`matmul_integer` takes zero points.
+(narrow ones accumulate in f32, and may be the right operand of f32), integers of up to 16 bits as
+i32, wider ones in their own type. `matmul_integer` takes zero points.
 Called by graph, lower and front ends through the operator table.
 """
 
@@ -98,6 +98,11 @@ def matmul_work_per_byte(inputs: Sequence[np.ndarray | None]) -> float:
     return max(1, depth / 16 if a.dtype.kind == "f" else depth)
 
 
+def _is_mixed(a: TensorType, b: TensorType) -> bool:
+    """f32 with weights that are stored in 16 bits, and widened when they are loaded."""
+    return a.dtype is dtypes.f32 and b.dtype in (dtypes.f16, dtypes.bf16)
+
+
 @register
 class MatMul(OpDef):
     """a · b, summed over the last axis of a and the last but one of b."""
@@ -113,7 +118,7 @@ class MatMul(OpDef):
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         a, b = tensor_types(self.name, inputs, 2)
         small = all(t.dtype.is_int and t.dtype.bits == 8 for t in (a, b))  # i8 with u8 is common
-        dtype = a.dtype if small else require_same_dtype(self.name, a, b)
+        dtype = a.dtype if small or _is_mixed(a, b) else require_same_dtype(self.name, a, b)
         if dtype.is_bool:
             raise type_error(self.name, "bool is not supported", "cast to an integer first")
         return [TensorType(result_dtype(dtype), matmul_shape(self.name, a.shape, b.shape))]
@@ -167,6 +172,7 @@ class MatMul(OpDef):
         for dtype in (dtypes.f16, dtypes.bf16):
             pair = (floats(3, 33, dtype=dtype), floats(33, 4, dtype=dtype))
             cases.append(Sample(pair, rtol=1e-2, atol=1e-2))
+            cases.append(Sample((floats(3, 33), floats(33, 4, dtype=dtype)), atol=1e-5))
         return cases
 
 

@@ -187,6 +187,7 @@ class DequantizeLinear(Quantised):
 
     name = "dequantize_linear"
     cheap = True
+    folds_late = True
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, scale, zero = self.operands(inputs, attrs)

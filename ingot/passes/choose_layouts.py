@@ -206,7 +206,10 @@ def _dot_panels(
 ) -> Layout | None:
     """Panels for a dot-product instruction: `group` terms of each lane are adjacent."""
     out, space = node.outputs[0].tensor, range(2, weights.rank)
-    if node.op == "matmul":
+    shape: tuple[arith.Expr, ...]
+    if node.op == "winograd_conv":
+        axis, order, shape = 0, (1,), (arith.wrap(cost.ASSUMED_EXTENT),)
+    elif node.op == "matmul":
         axis, order, shape = 1, (0,), out.shape[:-1]
     else:
         axis, order, shape = 0, (*space, 1), (out.shape[0], *out.shape[2:])
@@ -217,7 +220,8 @@ def _dot_panels(
     width = _panel_width(
         rows, weights, axis, row.lanes, replace(target, machine=machine), has_variants
     )
-    return panels(order, axis, width, row.group)
+    made = panels(order, axis, width, row.group)
+    return made if node.op != "winograd_conv" else Layout(((2, 0), *made.axes))
 
 
 def _in_panels(

@@ -5,6 +5,7 @@ In: a node whose second operand is a constant, and the target. Out: the instruct
 
 from __future__ import annotations
 
+from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.cost.dot_products import DotRow, dot_product
 from ingot.graph.ir import Node
@@ -18,12 +19,13 @@ def columns_fill(columns: int, row: DotRow) -> bool:
 
 def dot_of(node: Node, target: Target) -> DotRow | None:
     """The instruction for the node's operand types and sizes: K is a multiple of its group."""
-    if node.op not in ("matmul", "conv") or node.attr("group", 1) != 1:
+    if node.op not in ("matmul", "conv", "winograd_conv") or node.attr("group", 1) != 1:
         return None
     x, w = (v and v.tensor for v in node.inputs[:2])
     if x is None or w is None or (node.op == "matmul" and (w.rank != 2 or x.rank < 2)):
         return None
-    row = dot_product(target, x.dtype, w.dtype)
+    of_map = dtypes.i16 if node.op == "winograd_conv" else x.dtype  # transformed maps are i16
+    row = dot_product(target, of_map, w.dtype)
     k_axis, column_axis = (0, 1) if node.op == "matmul" else (1, 0)
     depth, columns = arith.as_int(w.shape[k_axis]), arith.as_int(w.shape[column_axis])
     if row is None or depth is None or depth % row.group or not columns:

@@ -15,15 +15,13 @@ choose_layouts.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.cost.dot_products import DotRow, dot_product
 from ingot.dtypes import DType
-from ingot.graph.ir import Graph, Node, Value, make_attrs
+from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.store import ConstantStore
 from ingot.ops.conv import window
 from ingot.passes.dot_operands import columns_fill
@@ -67,9 +65,7 @@ def _flips(node: Node, row: DotRow) -> bool:
 
 def _plans(graph: Graph, edit: Editor, target: Target) -> dict[str, tuple[DotRow]]:
     """The instruction of each contraction that has one."""
-    constants = {
-        n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"
-    }
+    constants = {n.outputs[0].name: n.attr("value") for n in graph.nodes if n.op == "constant"}
     found = {}
     for node in graph.nodes:
         if node.op in OPS and node.attr("group", 1) == 1 and not node.attr("clip_rows", False):

@@ -45,6 +45,7 @@ class _Budget:
 
     each: int  # the most bytes of one node's results
     bytes_left: float
+    is_first: bool = False
     work_left: float = TOTAL_WORK
 
     def spend(
@@ -62,15 +63,20 @@ class _Budget:
         return True
 
 
-def fold_constants(graph: Graph, store: ConstantStore, limit_bytes: int = 64 << 20) -> Graph:
+def fold_constants(
+    graph: Graph,
+    store: ConstantStore,
+    limit_bytes: int = 64 << 20,
+    is_first: bool = False,
+) -> Graph:
     """Fold a node if all its operands are constants and its attributes have no symbols; if its
     results take at most `limit_bytes` (no limit for a transpose); and if they are small (64 KiB,
     weights 16 MiB) or at most four times its operands. Symbols that the node binds become
-    constants. A node whose reference fails is kept, and fails at run time. A limit of 0 switches
-    folding off."""
+    constants. A node whose reference fails is kept, and fails at run time. The first folding keeps
+    what `folds_late`. A limit of 0 switches folding off."""
     if not limit_bytes:
         return graph
-    budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes)
+    budget = _Budget(limit_bytes, TOTAL_BYTES + store.total_bytes, is_first)
     return _fold(graph, store, budget, frozenset())
 
 
@@ -132,6 +138,8 @@ def _results(
 ) -> list[np.ndarray] | None:
     """The node's outputs, if it may be folded."""
     if constant_ref(node) is not None or any(True for _ in node.subgraphs):
+        return None
+    if budget.is_first and defn(node).folds_late:
         return None
     if not defn(node).may_fold(node.attr_map):
         return None

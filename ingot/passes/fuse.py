@@ -18,6 +18,8 @@ node too. What becomes no kernel stays as it is: constants and their packing, vi
      panels in any case, or read once; not before one by dot products, which reads bytes;
    - before either, if it is cheap and computed from constants only (a cast of the weights);
    and if the group does not grow beyond `FusionPolicy.max_work`.
+   A node that widens 8-bit elements is inlined into each such reader, for the others it is stored;
+   no epilogue ends with it if its readers can inline it.
 3. Opaque nodes, nodes that bind symbols, nodes with sub-graphs and views are not fused.
 
 The limits and switches are a `FusionPolicy`, which the back end gives. Called by the pipeline.
@@ -148,7 +150,26 @@ class _Fusion:
                 inside = self._ancestors(region, i)
                 if self._has_one_end(inside, i):
                     best = inside
-        return best
+        return self._without_widening(best)
+
+    def _without_widening(self, region: list[int]) -> list[int]:
+        """The epilogue without nodes at its end that widen what readers could widen: the narrow
+        elements are stored."""
+        while len(region) > 1 and not self.visible[region[-1]] and self._widens(region[-1]):
+            end = region[-1]
+            narrow = self.producer.get(self.nodes[end].inputs[0].name)  # type: ignore[union-attr]
+            if narrow not in region or not all(map(self._inlines_operands, self.readers[end])):
+                break
+            inside = self._ancestors(region, narrow)
+            if not self._has_one_end(inside, narrow):
+                break
+            region = inside
+        return region
+
+    def _inlines_operands(self, i: int) -> bool:
+        """Whether the group of a node may take an elementwise producer."""
+        kind, op = self.kinds[i], defn(self.nodes[i])
+        return kind in POINTWISE or kind is Kind.REDUCTION or op.reads_axes
 
     def _is_closed(self, region: Iterable[int], i: int) -> bool:
         """Whether no node from `i` on reads the region."""
@@ -200,7 +221,9 @@ class _Fusion:
         """Add a node to the groups that read it, or start a new group."""
         groups = self._groups_of_readers(i)
         may_fuse = bool(groups) and self.kinds[i] in self.policy.producers and not self.visible[i]
-        if not may_fuse or (len(groups) > 1 and not self._is_tiny(i)):
+        if groups and self._widens(i):
+            self._assign_widening(i, groups)
+        elif not may_fuse or (len(groups) > 1 and not self._is_tiny(i)):
             alone = self.kinds[i] is Kind.OPAQUE
             self._start_group([i], anchor=i if alone else None)
         elif not all(self._accepts(group, i) for group in groups):
@@ -209,6 +232,14 @@ class _Fusion:
             self.groups_of[i] = groups
             for group in groups:
                 self._add(group, i)
+
+    def _assign_widening(self, i: int, groups: list[_GroupBuilder]) -> None:
+        """Inline the node where its readers can take it, and store its result for the others."""
+        takers = [group for group in groups if self._accepts(group, i)]
+        own = self._start_group([i], anchor=None) if self.visible[i] or takers != groups else None
+        for group in takers:
+            self._add(group, i)
+        self.groups_of[i] = takers if own is None else [*takers, own]
 
     def _groups_of_readers(self, i: int) -> list[_GroupBuilder]:
         found = {id(m): m for r in self.readers[i] for m in self.groups_of[r]}
@@ -304,6 +335,15 @@ class _Fusion:
         return (
             defn(self.nodes[i]).cheap and count is not None and count <= self.policy.tiny_elements
         )
+
+    def _widens(self, i: int) -> bool:
+        """Is it cheap, and are its elements at least four times as wide as those it reads?"""
+        node, op = self.nodes[i], defn(self.nodes[i])
+        x = node.inputs[0] if node.inputs else None
+        if x is None or not op.cheap or self.kinds[i] is not Kind.ELEMENTWISE:
+            return False
+        widths = 4 * x.dtype.storage_bytes, node.outputs[0].dtype.storage_bytes
+        return widths[0] <= widths[1] and same_shape(x.type, self._type(i))
 
     def _node(self, i: int, members: _GroupBuilder | None) -> Node:
         """The node that stands for a group, or for a constant."""

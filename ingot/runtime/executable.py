@@ -172,7 +172,8 @@ class Executable:
             {**known, **sizes},
             measured,
         )
-        steps = report.refused_steps(self.package.report)
+        launches = self.package.report
+        steps = [*report.in_float(launches), *report.refused_steps(launches)]
         times = report.compile_times(self.times_s)
         return "\n".join([*self.package.notes, report.table(rows), *steps, *times])
 

@@ -55,6 +55,7 @@ class LaunchRow:
     plan: str = ""  # what the cost model decided for its contractions (cost/plan.py)
     remarks: tuple[str, ...] = ()  # steps of its schedule that were refused, and why
     layouts: str = ""  # shapes of its buffers in memory order: read -> written
+    why_float: str = ""  # why a contraction of quantised tensors is computed in float
 
     @property
     def is_serial(self) -> bool:
@@ -120,6 +121,12 @@ def refused_steps(rows: Iterable[LaunchRow]) -> list[str]:
     """A line for each step of a schedule that was refused; equal kernels have one."""
     found = (f"{row.kernel}: {remark}" for row in rows for remark in row.remarks)
     return [f"refused step in {line}" for line in dict.fromkeys(found)]
+
+
+def in_float(rows: Iterable[LaunchRow]) -> list[str]:
+    """A line for each group that computes a contraction of quantised tensors in float."""
+    found = (f"in float: {row.origin}: {row.why_float}" for row in rows if row.why_float)
+    return list(dict.fromkeys(found))
 
 
 def compile_times(times_s: Mapping[str, float]) -> list[str]:

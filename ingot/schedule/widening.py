@@ -1,4 +1,4 @@
-"""Widening integer dot products for `tensorize`: C[j] += Σₖ A[k] · B[j, k], accumulated in i32.
+"""Widening dot products for `tensorize`: C[j] += Σₖ A[k] · B[j, k], in i32, and of bf16 in f32.
 
 In: a row of cost/dot_products.py, or a target and the types of A and B. Out: the instruction. B
 must be packed so that the elements of one lane are adjacent (`transform_layout`, `reindex`, or the
@@ -7,7 +7,9 @@ k-block of a layout's panels).
 
 from __future__ import annotations
 
-from ingot.cost.dot_products import DOT_ROWS, DotRow, dot_product
+from collections.abc import Sequence
+
+from ingot.cost.dot_products import DOT_ROWS, DotRow, dot_product, dot_rows
 from ingot.dtypes import DType
 from ingot.loops import ir
 from ingot.schedule.instructions import instruction
@@ -15,12 +17,12 @@ from ingot.target import Target
 
 
 def dot_instruction(row: DotRow) -> ir.Instruction:
-    name = f"dot_{row.a}_{row.b}_{row.lanes}x{row.group}"
+    name, sums = f"dot_{row.a}_{row.b}_{row.lanes}x{row.group}", row.sums
     meaning = f"""
     @ingot.kernel
-    def {name}(A: {row.a}[{row.group}], B: {row.b}[{row.lanes}, {row.group}], C: i32[{row.lanes}]):
+    def {name}(A: {row.a}[{row.group}], B: {row.b}[{row.lanes}, {row.group}], C: {sums}[{row.lanes}]):
         for j, k in grid({row.lanes}, {row.group}):
-            C[j] += cast(A[k], i32) * cast(B[j, k], i32)
+            C[j] += cast(A[k], {sums}) * cast(B[j, k], {sums})
     """
     return instruction(name, meaning, f"llvm[{row.features}]: {row.call}")
 
@@ -31,4 +33,13 @@ def widening_dot(target: Target, a: DType, b: DType) -> ir.Instruction | None:
     return None if row is None else dot_instruction(row)
 
 
-__all__ = ["DOT_ROWS", "DotRow", "dot_instruction", "widening_dot"]
+def planned_dot(
+    target: Target, types: Sequence[DType], group: int, lanes: int
+) -> ir.Instruction | None:
+    """The one of a plan: `group` terms of two operands for each of so many lanes."""
+    rows = dot_rows(target, *types) if len(types) == 2 else ()
+    found = next((row for row in rows if (row.group, row.lanes) == (group, lanes)), None)
+    return None if found is None else dot_instruction(found)
+
+
+__all__ = ["DOT_ROWS", "DotRow", "dot_instruction", "planned_dot", "widening_dot"]

@@ -31,14 +31,18 @@ FEATURES: dict[str, str] = {
     "cache_blocks": "block the rows of a GEMM so that a block stays in cache",
     "depthwise_order": "order depthwise convolutions by blocks of channels, then rows",
     "fast_path": "repeated calls take the native fast path, without Python code",
+    "fold_output_scales": "fold an output's scale into the integer contraction before it",
     "hoist_guards": "test guards once per tile, not per element",
+    "integers": "contractions of quantised tensors in integers, not dequantised to floats",
     "k_unroll": "unroll a GEMM's k loop by the option k_unroll",
     "layouts": "channels-last layouts, and constant operands packed into panels",
+    "lookup_tables": "functions between two quantised values as tables of 256 results",
     "measured_machine": "plan by this machine's rates that `ingot doctor --measure` stored",
     "partial_sums": "split long float sums into partial sums, for smaller rounding errors",
     "prefetch": "prefetch the next panel of weights, or the next row of a row reduction",
     "recognize": "replace subgraphs of primitive operators by composite operators",
     "scale_weights": "scale a convolution's weights and not its input, where they are fewer",
+    "sink_dequantize": "sink dequantisation below movement, and raise quantisation above it",
     "sink_reshapes": "sink reshapes below element-wise operators, for epilogue fusion",
     "small_m_gemm": "read B of a small-M GEMM in place, without packing it into panels",
     "split_batch": "a loop over micro-batches, where a batch's activations exceed the cache",
@@ -101,6 +105,13 @@ class Options:
         "bits",
         affects_code=True,
     )
+    bf16_dots: bool = _option(
+        False,
+        "multiply bf16 by dot-product instructions, where the target has them: about twice the rate "
+        "of f32; products are exact, sums are f32 in the instruction's order, and subnormal numbers "
+        "may count as zero",
+        affects_code=True,
+    )  # fmt: skip
     opt_level: int = _option(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, low=0, high=3
     )

@@ -17,6 +17,8 @@ PLANS = [
                     Blocking("channels_copied", (2,)), 5),
     ContractionPlan("depthwise_rows", 2, 3, (4, 6, 5), Tile(19, 1, 8), None,
                     Blocking("maps", (4, 2)), 5, tail="pad"),
+    ContractionPlan("gemm", 0, 1, (), Tile(8, 2, 16), Packing("given", 32), Blocking("rows"), 4,
+                    tail="pad", dot=4),
     ContractionPlan("winograd_f2", 1, 2, (), Tile(6, 2, 8), None, Blocking("tiles", (1, 28))),
 ]  # fmt: skip
 

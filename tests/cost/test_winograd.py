@@ -8,13 +8,20 @@ import pytest
 
 from ingot import dtypes
 from ingot.cost import winograd as winograd_cost
+from ingot.cost.tile import Tile
 from ingot.cost.winograd import ConvShape, Grid
 from ingot.machine import GENERIC
-from ingot.target import parse
+from ingot.target import Target, parse
 
 CORE = GENERIC.core
 TARGET = replace(parse("x86-64-v3"), caches=(32 << 10, 512 << 10, 32 << 20), cores=2)
 WIDE = replace(parse("x86-64-v4"), caches=(32 << 10, 1 << 20, 32 << 20), cores=2)
+
+
+def register_tile(conv: ConvShape, target: Target) -> Tile:
+    how = winograd_cost.transformed_products(dtypes.f32, target)
+    assert how is not None
+    return winograd_cost.register_tile(conv, target, how)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ def test_blocks_divide_the_grid_into_whole_register_tiles(width, channels, targe
     assert found.block is not None
     high, wide = found.block
     assert found.rows % high == 0 and found.columns % wide == 0
-    best = winograd_cost.register_tile(conv, target, dtypes.f32)
+    best = register_tile(conv, target)
     assert winograd_cost.rows_dividing(best, high * wide, CORE) in winograd_cost.tile_rows(
         best, CORE
     )
@@ -68,15 +75,24 @@ def test_blocks_of_a_dynamic_grid_are_whole_register_tiles(outputs, target):
     found = winograd_cost.grid(conv, dtypes.f32, target)
     assert found.is_dynamic and found.block is not None
     (count,) = found.block
-    best = winograd_cost.register_tile(conv, target, dtypes.f32)
+    best = register_tile(conv, target)
     assert winograd_cost.rows_dividing(best, count, CORE) is not None
     assert winograd_cost.MIN_BLOCK_TILES <= count <= winograd_cost.MAX_BLOCK_TILES
 
 
 def test_register_tiles_follow_the_features():
     narrow, wide = (
-        winograd_cost.register_tile(ConvShape(1, 64, 64, 56, 56), target, dtypes.f32)
-        for target in (TARGET, WIDE)
+        register_tile(ConvShape(1, 64, 64, 56, 56), target) for target in (TARGET, WIDE)
     )
     assert winograd_cost.tile_rows(narrow, CORE) == [6, 5, 4]
     assert wide.lanes == 16 and winograd_cost.tile_rows(wide, CORE)[0] > 6
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [("x86-64-v3", True), ("x86-64-v2", True), ("x86-64-v4+avx512vnni", False), ("aarch64", False)],
+)
+def test_integers_take_winograd_where_dot_products_have_two_terms(target, expected):
+    """With four terms the direct convolution is as fast; NEON without dotprod has neither."""
+    sizes = ConvShape(1, 64, 64, 56, 56)
+    assert winograd_cost.is_profitable(sizes, dtypes.i8, parse(target)) is expected

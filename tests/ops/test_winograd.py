@@ -54,6 +54,46 @@ def check(model: bytes, *shape: int) -> ingot.Executable:
     return compiled
 
 
+def quantised_model(ins: int, outs: int, size: int, extreme: bool) -> bytes:
+    """A convolution of bytes; `extreme`: weights of -128, which make the largest sums."""
+    rng = np.random.default_rng(ins)
+    low, high = (-128, -128) if extreme else (-128, 127)
+    given = {
+        "sx": np.float32(0.25), "zx": np.uint8(9), "sw": np.float32(2**-9), "zw": np.int8(0),
+        "sy": np.float32(2.0**4), "zy": np.uint8(128),
+        "w": rng.integers(low, high, (outs, ins, 3, 3), endpoint=True).astype(np.int8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("QuantizeLinear", ["c", "sy", "zy"], ["y"]),
+    ]
+    types = [helper.make_tensor_value_info(v, 2, [1, n, size, size])
+             for v, n in (("x", ins), ("y", outs))]  # fmt: skip
+    constants = [numpy_helper.from_array(np.asarray(v), name) for name, v in given.items()]
+    graph = helper.make_graph(nodes, "quantised", types[:1], types[1:], constants)
+    opset = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs", "size", "extreme"),
+    [(64, 64, 15, False), (34, 40, 20, False), (128, 96, 56, False), (256, 32, 9, True)],
+)
+def test_integer_maps_are_exact(ins, outs, size, extreme):
+    """In the transformed domain sums are of i16 products; the scales are powers of two, so that
+    each output is that of the direct convolution in every bit."""
+    model = quantised_model(ins, outs, size, extreme)
+    x = np.random.default_rng(1).integers(0, 256, (1, ins, size, size)).astype(np.uint8)
+    x = np.full_like(x, 255) if extreme else x
+    exe = ingot.compile(model, target="x86-64-v3")
+    plain = ingot.compile(model, target="x86-64-v3", options={"off": "winograd"})
+    assert "winograd_conv" in exe.report() and "dot=2" in exe.report()
+    assert "winograd_conv" not in plain.report()
+    np.testing.assert_array_equal(exe(x)[0], plain(x)[0])
+
+
 def nests(compiled: ingot.Executable) -> int:
     return sum(line.startswith("winograd_conv") for line in compiled.report().splitlines())
 

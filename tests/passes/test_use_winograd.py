@@ -121,3 +121,24 @@ def test_of_dynamic_maps_nothing_is_assumed_but_that_they_are_long(height):
 def test_other_dynamic_maps_stay(channels, outs, height, likely):
     graph, store = dynamic_convolution(channels, outs, height, likely=likely)
     assert operators(applied(graph, store)) == ["conv"]
+
+
+@pytest.mark.parametrize(
+    ("signed", "channels"), [(False, 64), (True, 64), (False, 2048), (False, 65)]
+)
+def test_integer_maps(signed, channels):
+    """Equal in every bit. With too many channels a sum might not fit in 32 bits; dot products of
+    i16 take channels in pairs."""
+    dtype = dtypes.i8 if signed else dtypes.u8
+    g = GraphBuilder("integers", store := ConstantStore())
+    x = g.input("x", tensor(dtype, 1, channels, 9, 9))
+    w = RNG.integers(-128, 128, (64, channels, 3, 3)).astype(np.int8)
+    fill, bias = np.array(-7 if signed else 200).astype(dtype.numpy), np.arange(64, dtype=np.int32)
+    operands = [x, *(g.constant(v) for v in (w, bias, fill))]
+    graph = g.finish([g.add("conv", operands, pads=(1, 1, 1, 1))])
+    made = applied(graph, store)
+    assert operators(made) == ["winograd_conv" if channels == 64 else "conv"]
+    given = RNG.integers(dtype.lowest, dtype.highest + 1, (1, channels, 9, 9)).astype(dtype.numpy)
+    (want,), (got,) = (interpret(each, store, [given]) for each in (graph, made))
+    assert want.dtype == np.int32
+    np.testing.assert_array_equal(got, want)

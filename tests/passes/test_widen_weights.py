@@ -13,6 +13,9 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import tensor
 from ingot.graph.verify import verify
 from ingot.passes.widen_weights import widen_weights
+from ingot.target import parse
+
+TARGET = parse("x86-64-v3")
 
 
 def network(dtype, constant: bool = True):
@@ -32,7 +35,7 @@ def network(dtype, constant: bool = True):
 @pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.bf16])
 def test_narrow_contractions_become_wide(dtype):
     before, store = network(dtype)
-    after = widen_weights(before, store)
+    after = widen_weights(before, store, TARGET)
     verify(after)
     found = {n.op: n.outputs[0].dtype for n in after.nodes if n.op in ("conv", "matmul")}
     assert found == {"conv": dtypes.f32, "matmul": dtypes.f32}
@@ -46,10 +49,10 @@ def test_narrow_contractions_become_wide(dtype):
 
 def test_weights_that_are_inputs_stay_narrow():
     before, store = network(dtypes.f16, constant=False)
-    after = widen_weights(before, store)
+    after = widen_weights(before, store, TARGET)
     assert [n.outputs[0].dtype for n in after.nodes if n.op == "conv"] == [dtypes.f16]
 
 
 def test_wide_contractions_stay():
     before, store = network(dtypes.f32)
-    assert widen_weights(before, store) == before
+    assert widen_weights(before, store, TARGET) == before

@@ -299,10 +299,11 @@ def _limit(dtype: DType) -> int:
 
 def _is_small(node: Node, operands: Sequence[np.ndarray]) -> bool:
     """Whether there are few elements in and out; floats only in element-wise and movement ops."""
-    is_float = any(out.dtype.is_float for out in node.outputs)
-    if is_float and lookup(node.op).kind_of(node) not in (Kind.ELEMENTWISE, Kind.INJECTIVE):
+    is_float, op = any(out.dtype.is_float for out in node.outputs), lookup(node.op)
+    if is_float and op.kind_of(node) not in (Kind.ELEMENTWISE, Kind.INJECTIVE):
         return False
     limit = MAX_FLOATS if is_float else MAX_ELEMENTS
+    limit = 1 if op.folds_late else limit
     if any(array.size > limit for array in operands):
         return False
     if node.op == "range":

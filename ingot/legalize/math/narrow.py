@@ -191,13 +191,5 @@ def modular_int(x: V) -> V:
     return select(rest >= 2.0**63, -(2.0**63), rest).to(dtypes.i64)
 
 
-def clamped_int(x: V, dtype: DType) -> V:
-    """A float saturated into a sub-byte integer."""
-    wide = x.to(dtypes.i8 if dtype.is_signed else dtypes.u8).keep()
-    low, high = int(dtype.lowest), int(dtype.highest)
-    cut = select(wide > high, high, wide)
-    return (select(cut < low, low, cut) if low else cut).to(dtype)
-
-
-__all__ = ["FORMATS", "clamped_int", "from_f32", "int_to_f32", "is_narrow_float",
+__all__ = ["FORMATS", "from_f32", "int_to_f32", "is_narrow_float",
            "is_narrow_int", "modular_int", "round_to_odd_f32", "to_f32", "wrapped_int"]  # fmt: skip

@@ -11,6 +11,7 @@ from functools import lru_cache
 from ingot.arith import expr as arith
 from ingot.arith.interval import Interval
 from ingot.arith.simplify import simplify
+from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.dependences import top_blocks
 from ingot.loops.ir import Axis, AxisKind, Block, Expr, Load
@@ -154,6 +155,13 @@ def reads_at_axes(info: BlockInfo) -> bool:
     """Is every index of its loads one of its axes or a constant?"""
     indices = [plain_index(info.block, i) for x in info.loads for i in x.indices]
     return all(isinstance(i, arith.Var | arith.Const) for i in indices)
+
+
+def widest_type(info: BlockInfo) -> DType:
+    """The widest element type that is computed on; indices and conditions do not count."""
+    values = [e for s in visit.stores(info.block.body) for e in visit.walk_exprs(s.value)]
+    types = [e.dtype for e in values if not isinstance(e, ir.Index | ir.Lit | ir.Compare)]
+    return max([info.dtype, *types], key=lambda t: t.bits)
 
 
 def node_count(value: Expr) -> int:

@@ -57,7 +57,7 @@ def apply_register_tile(
     parallel_loop, epilogue_loop = _parallel_and_epilogue_loops(sch, target, info, plan, outer)
     if consumer is not None:
         with sch.attempt(consumer):
-            _fuse_epilogue(sch, target, consumer, epilogue_loop)
+            _fuse_epilogue(sch, target, consumer, epilogue_loop, plan.tile.lanes)
     if terms is not None:
         tensorize_tile(sch, target, info, plan, k[0])
     return parallel_loop
@@ -113,10 +113,13 @@ def _parallel_and_epilogue_loops(
     return loops or ((sch.fuse(*outer) if len(outer) > 1 else outer[0]),) * 2
 
 
-def _fuse_epilogue(sch: Schedule, target: Target, consumer: BlockRef, loop: LoopRef) -> None:
-    """Fuse the consumer into the tile, fully unrolled, so that the tile may stay in registers."""
+def _fuse_epilogue(
+    sch: Schedule, target: Target, consumer: BlockRef, loop: LoopRef, lanes: int
+) -> None:
+    """Fuse the consumer into the tile, fully unrolled and in vectors of the tile's lanes, so that
+    the tile may stay in registers."""
     sch.reverse_compute_at(consumer, loop)
-    vectorize_and_unroll(sch, target, consumer)
+    vectorize_and_unroll(sch, target, consumer, most=lanes)
 
 
 def _loop(sch: Schedule, info: BlockInfo, axis: Axis) -> LoopRef:

@@ -9,13 +9,12 @@ is a call cannot be fused into its nest. In: the block, and a plan with `dot`. A
 
 from __future__ import annotations
 
-from ingot.cost.dot_products import dot_rows
 from ingot.cost.plan import ContractionPlan
 from ingot.loops.ir import Instruction
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.rules.block_info import BlockInfo
 from ingot.schedule.schedule import Schedule
-from ingot.schedule.widening import dot_instruction
+from ingot.schedule.widening import planned_dot
 from ingot.support.errors import IngotError
 from ingot.target import Target
 
@@ -34,13 +33,11 @@ def tensorize_tile(
 
 
 def _instruction(target: Target, info: BlockInfo, plan: ContractionPlan) -> Instruction:
-    assert plan.tile is not None
+    assert plan.tile is not None and plan.dot is not None
     types = [x.buffer.dtype for x in info.loads]
-    rows = dot_rows(target, *types) if len(types) == 2 else ()
-    wanted = plan.dot, plan.tile.lanes
-    found = next((row for row in rows if (row.group, row.lanes) == wanted), None)
+    found = planned_dot(target, types, plan.dot, plan.tile.lanes)
     if found is None:
         what = f"{target.name} has no dot product of {' and '.join(map(str, types))}"
         why = f"the plan has dot={plan.dot} and vectors of {plan.tile.lanes} lanes"
         raise IngotError("bad-schedule", what, why=why)
-    return dot_instruction(found)
+    return found

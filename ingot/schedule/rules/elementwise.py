@@ -28,7 +28,9 @@ from ingot.schedule.rules.block_info import (
     math_ops,
     own_loops,
     value_vars,
+    widest_type,
 )
+from ingot.schedule.rules.byte_lookup import schedule_byte_lookup
 from ingot.schedule.rules.explain import too_small
 from ingot.schedule.rules.transposes import schedule_transpose
 from ingot.schedule.schedule import Schedule
@@ -62,6 +64,8 @@ def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None
         return
     flat = flat_suffix(info.block, list(info.block.axes))
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
+    if schedule_byte_lookup(sch, target, info, inner, is_big):
+        return
     first = min(flat, len(loops) - 1)
     outer = _outermost(sch, target, _around_rows(sch, target, info, loops[:first], inner))
     pieces = vectorize_loop(sch, target, info, inner, interleave_factor(sch, target, info, inner))
@@ -211,18 +215,23 @@ def interleave_factor(sch: Schedule, target: Target, info: BlockInfo, loop: Loop
     """Vector registers per operation. Two for Math calls: the dependency chains overlap, and both
     use each constant that is loaded."""
     count, lanes = extent(sch, loop), target.lanes(info.dtype)
+    if target.lanes(widest_type(info)) * MATH_INTERLEAVE <= lanes:
+        return 1  # a vector of what is stored has several registers of what is computed
     is_long = count is None or count >= MATH_INTERLEAVE * lanes
     return MATH_INTERLEAVE if math_ops(info) and is_long and lanes > 1 else 1
 
 
 def vectorize_loop(
-    sch: Schedule, target: Target, info: BlockInfo, loop: LoopRef, registers: int = 1
-) -> list[LoopRef]:
+    sch: Schedule, target: Target, info: BlockInfo, loop: LoopRef, registers: int = 1,
+    most: int | None = None,
+) -> list[LoopRef]:  # fmt: skip
     """Vectorise a loop, and unroll a few vectors; the new loops, outermost first. The loop stays
-    as it was where vectorising is illegal."""
+    as it was where vectorising is illegal. `most`: lanes of a vector, at most."""
     count = extent(sch, loop)
     gathered = _gathered(block_info_of(sch, info.ref), sch, loop)
-    width = vector_width(count, registers * target.lanes(info.dtype))
+    lanes = registers * target.lanes(info.dtype)
+    least = min(lanes, target.lanes(widest_type(info)))
+    width = vector_width(count, lanes if most is None else min(lanes, most), least)
     if count == 1 or gathered or width == 1:
         why = (
             f"data-dependent index into {gathered}" if gathered else f"no vector along {loop.name}"
@@ -284,26 +293,32 @@ def _has_arithmetic(info: BlockInfo, gathers: Sequence[object]) -> bool:
     return work >= loads // 2
 
 
-def vector_width(count: int | None, lanes: int) -> int:
-    """Lanes for a loop of `count` iterations: a full vector, or what divides a short loop."""
+def vector_width(count: int | None, lanes: int, least: int | None = None) -> int:
+    """Lanes for a loop of `count` iterations: a full vector, or what divides a short loop. Bytes
+    that are computed on in wider registers, of `least` lanes, fill these."""
     if count is None or count % lanes == 0 or lanes == 1:
         return lanes
     if count < lanes:
         return count
+    while least is not None and lanes > least and -count % lanes >= lanes // 2:
+        lanes //= 2
+    if count % lanes == 0:
+        return lanes
     half = lanes // 2
     return half if half >= 4 and count % half == 0 and count < 16 * lanes else lanes
 
 
 def vectorize_and_unroll(
-    sch: Schedule, target: Target, ref: BlockRef, is_short: bool = True
+    sch: Schedule, target: Target, ref: BlockRef, is_short: bool = True, most: int | None = None
 ) -> None:
     """Vectorise an element-wise block along its last loop that has several iterations and unroll
-    its short loops; unless `is_short`, only those that came from the last one."""
+    its short loops; unless `is_short`, only those that came from the last one. `most`: lanes of a
+    vector, at most."""
     loops = own_loops(sch, ref)
     if not loops:
         return
     last = next((x for x in reversed(loops) if extent(sch, x) != 1), loops[-1])
-    made = vectorize_loop(sch, target, block_info_of(sch, ref), last)
+    made = vectorize_loop(sch, target, block_info_of(sch, ref), last, most=most)
     for loop in [*(x for x in loops if x != last), *made] if is_short else made:
         node = sch.at_loop(loop)
         count = arith.as_int(node.extent)

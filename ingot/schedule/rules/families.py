@@ -12,6 +12,7 @@ from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.reduction import schedule_column_sum, schedule_reduction
 from ingot.schedule.rules.roles import is_contraction
 from ingot.schedule.rules.row_reduction import schedule_row_reductions
+from ingot.schedule.rules.whole_reduction import is_whole_reduction, schedule_whole_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -34,10 +35,12 @@ def apply_contractions(sch: Schedule, target: Target, rules: Rules) -> None:
 
 def apply_row_reductions(sch: Schedule, target: Target, rules: Rules) -> None:
     """reduce, softmax, norm: all blocks of a row under one loop; or one reduction over columns."""
-    found = reductions(sch)
-    if len(found) != 1 or not schedule_column_sum(sch, target, found[0], rules):
+    found, done = reductions(sch), []
+    if len(found) == 1 and is_whole_reduction(found[0]):
+        done = schedule_whole_reduction(sch, target, found[0])
+    elif len(found) != 1 or not schedule_column_sum(sch, target, found[0], rules):
         schedule_row_reductions(sch, target)
-    schedule_generic(sch, target, rules)
+    schedule_generic(sch, target, rules, done)
 
 
 def apply_by_structure(sch: Schedule, target: Target, rules: Rules) -> None:

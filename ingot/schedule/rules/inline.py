@@ -75,6 +75,8 @@ def _fits(
         return False  # the guard would be in the innermost loop
     if not repeats:
         return not math_count(value) and node_count(value) <= MAX_GROWTH
+    if consumer.reduced and is_widening(value) and _has_rows(consumer, read):
+        return False  # a conversion for each element of a tile, again for each panel
     if is_movement(value):
         return not consumer.reduced or keeps_contiguous(info, value) or reads_at_axes(consumer)
     return not has_reduction and not math_count(value) and node_count(value) <= MAX_RECOMPUTED_NODES
@@ -89,6 +91,16 @@ def is_movement(value: Expr) -> bool:
     while isinstance(value, ir.Cast):
         value = value.a
     return isinstance(value, Load | ir.Lit) and not _is_guarded(value)
+
+
+def is_widening(value: Expr) -> bool:
+    """Is the value a narrow float that is converted?"""
+    return isinstance(value, ir.Cast) and value.a.dtype.is_float and value.a.dtype.bits < 32
+
+
+def _has_rows(consumer: BlockInfo, read: set[str]) -> bool:
+    """Do several elements of the output read different elements of the operand?"""
+    return any(a.var in read and a.extent != 1 for a in consumer.spatial)
 
 
 def keeps_contiguous(info: BlockInfo, value: Expr) -> bool:

@@ -31,6 +31,7 @@ from ingot.schedule.rules.block_info import (
     loop_of,
     math_ops,
     own_loops,
+    widest_type,
 )
 from ingot.schedule.rules.elementwise import (
     MATH_WEIGHT,
@@ -70,7 +71,7 @@ def schedule_row_reductions(sch: Schedule, target: Target) -> None:
             _move_under_row_loop(sch, info, row_loop)
         for info in block_infos(sch):
             if any(x == row_loop for x in sch.loops(info.ref)):
-                _vectorize_in_row(sch, target, info, row_loop, lane is not None)
+                vectorize_in_row(sch, target, info, row_loop, lane is not None)
         if is_big:
             sch.parallel(row_loop)
             _set_thread_scope(sch, row_loop)
@@ -173,7 +174,8 @@ def _row_loop(
     if lane is not None:
         loop = loops[lane.var]
         assert loop is not None
-        width = _tile(extent(sch, loop), target.lanes(last.dtype))
+        widest = max((widest_type(s) for s in block_infos(sch)), key=lambda t: t.bits)
+        width = _tile(extent(sch, loop), target.lanes(widest))
         out, inner = sch.split(loop, None, width)
         outer.append(out)
         rest.append(inner)
@@ -247,7 +249,7 @@ def _is_own_work(sch: Schedule, info: BlockInfo, row_loop: LoopRef) -> bool:
     return loop.var in IterMap(inner, Analyzer(sch.kernel, around)).determined(bindings)
 
 
-def _vectorize_in_row(
+def vectorize_in_row(
     sch: Schedule, target: Target, info: BlockInfo, row_loop: LoopRef, has_lanes: bool
 ) -> None:
     """Vectorise one block under the row loop."""

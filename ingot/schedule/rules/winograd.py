@@ -21,6 +21,7 @@ from ingot.ops.winograd import OUTPUT_TILE
 from ingot.schedule.handles import BlockRef, LoopRef
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import block_info_of, block_infos, extent, own_loops
+from ingot.schedule.rules.dot_products import tensorize_tile
 from ingot.schedule.rules.elementwise import has_work, vectorize_and_unroll
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
@@ -106,8 +107,13 @@ def _gemm_tiles(
     sch.reorder(point, panel, row_tile, row, lane)
     sch.compute_at(gemm, row_tile)
     point, row, lane, channel = own_loops(sch, gemm)
-    micro_kernel(sch, target, gemm, plan, TileLoops([point], [channel], row, lane))
+    terms = None
+    if plan.dot is not None:
+        channel, terms = sch.split(channel, None, plan.dot)
+    k = micro_kernel(sch, target, gemm, plan, TileLoops([point], [channel], row, lane, terms))
     vectorize_and_unroll(sch, target, results)
+    if terms is not None:
+        tensorize_tile(sch, target, block_info_of(sch, gemm), plan, k[0])
 
 
 # --- each stage in a nest of its own ------------------------------------------------------------
