@@ -1,6 +1,6 @@
 """What the layers of a quantised model run as, and where the time goes.
 
-    python -m benchmarks.quantised.layers mobilenet_v2             a summary, and the slowest kernels
+    python -m benchmarks.quantised.layers mobilenet_v2     a summary, and the slowest kernels
     python -m benchmarks.quantised.layers bert_base --all --target x86-64-v3 --threads 2
 
 In: models of models.py. Out: for each way of computing, its launches and its share of the time, and

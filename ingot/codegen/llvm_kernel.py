@@ -12,6 +12,7 @@ from typing import assert_never
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.llvm_counters import LoopCounters
+from ingot.codegen import llvm_sequences
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import ValuePrinter
@@ -230,7 +231,10 @@ class _Printer:
             operands.append((type, repeated))
         target = args[emit.result]
         dtype, lanes = target.buffer.dtype, _count(target)
-        result = self.fn.call(value_type(dtype, lanes), emit.name, operands)
+        if emit.name.startswith(llvm_sequences.PREFIX):
+            result = llvm_sequences.emit(self.fn, emit.name, operands)
+        else:
+            result = self.fn.call(value_type(dtype, lanes), emit.name, operands)
         if emit.adds:
             old = self.values.value(ir.Load(target.buffer, target.offsets, lanes))
             result = self.values.combine("add", old, result, dtype, lanes)

@@ -231,8 +231,10 @@ def _uses_any(load: ir.Load, axes: Iterable[Axis]) -> bool:
 
 
 def _position(access: Access, a: Axis, b: Axis) -> int | None:
-    """The dimension indexed by (a, b); -1 if the access uses neither, else None."""
-    used = [d for d, i in enumerate(access.indices) if visit.index_vars(i) & {a.var, b.var}]
+    """The dimension indexed by (a, b); -1 if the access uses neither, else None. An index that is a
+    loaded value uses what that load does, which is another access."""
+    direct = ((d, i) for d, i in enumerate(access.indices) if not isinstance(i, arith.Opaque))
+    used = [d for d, i in direct if visit.index_vars(i) & {a.var, b.var}]
     if not used:
         return -1
     d = used[0]

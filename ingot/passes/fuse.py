@@ -155,14 +155,16 @@ class _Fusion:
     def _without_widening(self, region: list[int]) -> list[int]:
         """The epilogue without nodes at its end that widen what readers could widen: the narrow
         elements are stored."""
-        end = region[-1]
-        if len(region) == 1 or self.visible[end] or not self._widens(end):
-            return region
-        narrow = self.producer.get(self.nodes[end].inputs[0].name)  # type: ignore[union-attr]
-        if narrow not in region or not all(map(self._inlines_operands, self.readers[end])):
-            return region
-        inside = self._ancestors(region, narrow)
-        return self._without_widening(inside) if self._has_one_end(inside, narrow) else region
+        while len(region) > 1 and not self.visible[region[-1]] and self._widens(region[-1]):
+            end = region[-1]
+            narrow = self.producer.get(self.nodes[end].inputs[0].name)  # type: ignore[union-attr]
+            if narrow not in region or not all(map(self._inlines_operands, self.readers[end])):
+                break
+            inside = self._ancestors(region, narrow)
+            if not self._has_one_end(inside, narrow):
+                break
+            region = inside
+        return region
 
     def _inlines_operands(self, i: int) -> bool:
         """Whether the group of a node may take an elementwise producer."""
