@@ -349,7 +349,22 @@ class _Fusion:
         if members is None or not _becomes_kernel(node) or packs_constant(node, self.constants):
             return map_subgraphs(node, lambda g: fuse(g, self.policy))
         anchor = None if members.anchor is None else self.nodes[members.anchor]
-        return fused_node([self.nodes[j] for j in sorted(members.copies)], node.outputs, anchor)
+        nodes = _anchor_last([self.nodes[j] for j in sorted(members.copies)], anchor)
+        return fused_node(nodes, node.outputs, anchor)
+
+
+def _anchor_last(nodes: list[Node], anchor: Node | None) -> list[Node]:
+    """What does not depend on the anchor comes before it, such as a scale that is computed at run
+    time: no nest is then between the anchor's and those of its epilogue."""
+    if anchor is None:
+        return nodes
+    after = {v.name for v in anchor.outputs}
+    last = [anchor]
+    for node in nodes[nodes.index(anchor) + 1 :]:
+        if any(v is not None and v.name in after for v in node.inputs):
+            last.append(node)
+            after |= {v.name for v in node.outputs}
+    return [node for node in nodes if node not in last] + last
 
 
 def _becomes_kernel(node: Node) -> bool:
