@@ -1,5 +1,6 @@
-"""Integer products at random shapes: QLinearConv, QLinearMatMul, ConvInteger, MatMulInteger and QGemm
-by each target's instructions, bit for bit what unoptimised ONNX Runtime gives, and numpy in int64.
+"""Integer products at random shapes: QLinearConv, QLinearMatMul, ConvInteger, MatMulInteger and
+QGemm by each target's instructions, bit for bit what unoptimised ONNX Runtime gives, and numpy in
+int64.
 
 Sizes are around those of tiles and of dot products (4 terms, 16 lanes): one less, one more, one.
 """
