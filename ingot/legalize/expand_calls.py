@@ -31,7 +31,8 @@ def expand_calls(kernel: Kernel, ctx: PassContext) -> Kernel:
         if not isinstance(s, Call):
             return s
         if is_native(s.instruction, ctx.target):
-            return _with_copies(s, ctx.names, lambda boxes: _native_call(s, boxes, ctx))
+            kept = frozenset(_overwritten(s.instruction))
+            return _with_copies(s, ctx.names, lambda boxes: _native_call(s, boxes, ctx), kept)
         return _meaning(s, ctx.names)
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
@@ -48,6 +49,14 @@ def is_native(instruction: ir.Instruction, target: Target) -> bool:
         return False
     is_known = not emits.fault(instruction.emit, instruction.meaning)
     return is_known and all(target.has(feature) for feature in emit.features)
+
+
+def _overwritten(instruction: ir.Instruction) -> set[str]:
+    """The parameter that a native instruction writes without reading it: `C = …`, not `C += …`."""
+    emit, body = emits.parse(instruction.emit), instruction.meaning.body
+    if emit is None or emit.adds:
+        return set()
+    return {emit.result} - {x.buffer.name for x in visit.loads(body)}
 
 
 def _native_call(s: Call, boxes: list[Slice], ctx: PassContext) -> Stmt:
@@ -144,8 +153,14 @@ def _flat_index(param: Buffer, indices: Indices) -> Indices:
 # --- arguments copied to flat buffers -----------------------------------------------------------
 
 
-def _with_copies(s: Call, names: FreshNames, run: Callable[[list[Slice]], Stmt]) -> Stmt:
-    """Copies in, the statement that `run` makes for flat boxes, copies out."""
+def _with_copies(
+    s: Call,
+    names: FreshNames,
+    run: Callable[[list[Slice]], Stmt],
+    overwritten: frozenset[str] = frozenset(),
+) -> Stmt:
+    """Copies in, except of what is overwritten; the statement that `run` makes for flat boxes;
+    copies out."""
     meaning = s.instruction.meaning
     written = visit.written(meaning.body)
     sizes = _sizes(meaning, s.args)
@@ -153,31 +168,61 @@ def _with_copies(s: Call, names: FreshNames, run: Callable[[list[Slice]], Stmt])
     after: list[Stmt] = []
     boxes: list[Slice] = []
     for param, box in zip(meaning.params, s.args):
+        if param.name not in written and _is_whole_row(box):
+            boxes.append(box)
+            continue
         shape = tuple(arith.substitute(d, sizes) for d in param.shape)
         count = arith.product(list(shape))
         flat = Buffer(names.fresh(param.name), param.dtype, (count,), ir.THREAD)
         boxes.append(Slice(flat, (arith.Const(0),), (count,)))
         whole = ir.replace(param, shape=shape)
-        before.append(_copy(flat, whole, box, names, is_in=True))
+        if param.name not in overwritten:
+            before.append(_copy(flat, whole, box, names, is_in=True))
         if param.name in written:
             after.append(_copy(flat, whole, box, names, is_in=False))
     body = ir.seq(*before, run(boxes), *after)
     for box in reversed(boxes):
-        body = ir.Alloc(box.buffer, body)
+        if box not in s.args:
+            body = ir.Alloc(box.buffer, body)
     return body
 
 
+def _is_whole_row(box: Slice) -> bool:
+    """Is it all of a flat buffer, such as a table? It needs no copy."""
+    return len(box.extents) == 1 and box.extents == box.buffer.shape
+
+
 def _copy(flat: Buffer, param: Buffer, box: Slice, names: FreshNames, is_in: bool) -> Stmt:
-    vars_ = [names.fresh("place") for _ in param.shape]
-    element = tuple(arith.Var(v) for v in vars_)
+    if _is_dense(param, box):  # one row: its parts would be loads of a few bytes
+        sizes = param.shape
+        shape: Indices = (arith.product(list(sizes)),)
+        vars_ = [names.fresh("place")]
+        element = tuple(
+            arith.Var(vars_[0]) // arith.product(list(sizes[d + 1 :])) % sizes[d] if d
+            else arith.Var(vars_[0]) // arith.product(list(sizes[1:]))
+            for d in range(len(sizes))
+        )  # fmt: skip
+    else:
+        shape = param.shape
+        vars_ = [names.fresh("place") for _ in shape]
+        element = tuple(arith.Var(v) for v in vars_)
     here, there = _flat_index(param, element), _index_in_box(param, box, element)
     if is_in:
         stmt: Stmt = ir.Store(flat, here, ir.Load(box.buffer, there))
     else:
         stmt = ir.Store(box.buffer, there, ir.Load(flat, here))
-    for depth, (var, extent) in enumerate(reversed(list(zip(vars_, param.shape)))):
+    for depth, (var, extent) in enumerate(reversed(list(zip(vars_, shape)))):
         stmt = ir.For(var, arith.Const(0), extent, stmt, _kind(depth, extent))
     return stmt
+
+
+def _is_dense(param: Buffer, box: Slice) -> bool:
+    """Does the box have whole rows of the buffer, but for its first dimension?"""
+    if param.rank < 2 or len(box.extents) < param.rank:
+        return False
+    count = param.rank - 1
+    rows = zip(box.extents[-count:], box.buffer.shape[-count:], param.shape[-count:])
+    return all(e == n == p for e, n, p in rows)
 
 
 def _kind(depth: int, extent: arith.Expr) -> LoopKind:

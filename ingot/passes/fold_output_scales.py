@@ -8,7 +8,7 @@
 with constant scales. The first is one multiply-add for each element; bounds that the 8 bits imply
 are dropped. Neither of the first two divides: a result differs by one step where x / sy is within
 rounding of a tie. The third is exact, it is what QLinear operators are. Relies on constants being
-folded. In: a Graph. Out: a Graph. Called by the pipeline; INGOT_OFF=fold_output_scales switches it
+folded. In: a Graph. Out: a Graph. A stage of back ends; INGOT_OFF=fold_output_scales switches it
 off.
 """
 
@@ -25,10 +25,8 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, map_subgraphs, same_shape
 from ingot.passes.quantised import EIGHT_BITS, Dequantised, is_one_element, numbers, uses_of
+from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.support import options
-
-TOTALS = ("conv", "matmul")
-
 
 def fold_output_scales(graph: Graph, store: ConstantStore) -> Graph:
     """Apply the rules above."""
@@ -42,14 +40,21 @@ def fold_output_scales(graph: Graph, store: ConstantStore) -> Graph:
         edit.keep(_folded(edit, node, uses, epilogue) or node)
         if _is_in_epilogue(node, epilogue):
             epilogue |= {v.name for v in node.outputs}
-    return edit.finish()
+    return remove_dead_code(edit.finish(), store)
 
 
 def _is_in_epilogue(node: Node, epilogue: set[str]) -> bool:
-    if node.op in TOTALS:
-        return node.outputs[0].dtype is dtypes.i32
+    if _is_integer_sum(node):
+        return True
     is_elementwise = defn(node).kind_of(node) is Kind.ELEMENTWISE and len(node.outputs) == 1
     return is_elementwise and any(v is not None and v.name in epilogue for v in node.inputs)
+
+
+def _is_integer_sum(node: Node | None) -> bool:
+    """Is it a contraction of integers? Its sums may be f32, where that is exact."""
+    if node is None or not node.inputs or node.inputs[0] is None:
+        return False
+    return defn(node).kind is Kind.CONTRACTION and node.inputs[0].dtype.is_int
 
 
 def _folded(edit: Editor, node: Node, uses: Counter[str], epilogue: set[str]) -> Node | None:
@@ -110,6 +115,8 @@ def _chain(edit: Editor, x: Value, uses: Counter[str], depth: int = 8) -> _Chain
     node = edit.producer(x)
     if node is None or depth == 0 or uses[x.name] != 1:
         return None
+    if _is_integer_sum(node):
+        return _Chain(x, np.ones((), np.float64), np.zeros((), np.float64))
     if node.op == "cast" and node.inputs[0] is not None:
         is_total = node.inputs[0].dtype is dtypes.i32
         return _Chain(x, np.ones((), np.float64), np.zeros((), np.float64)) if is_total else None

@@ -178,6 +178,8 @@ def along_axis(array: np.ndarray, rank: int, axis: int, size: int) -> np.ndarray
     another."""
     aligned = array.reshape((1,) * (rank - array.ndim) + array.shape)
     first = aligned[tuple(slice(None) if i == axis else slice(0, 1) for i in range(rank))]
+    if first.size not in (1, size):
+        return None
     if not np.array_equal(np.broadcast_to(first, aligned.shape), aligned):
         return None
     return np.broadcast_to(first.reshape(-1), (size,))

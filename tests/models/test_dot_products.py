@@ -115,9 +115,7 @@ def feeds(case: Case, x: str, rows: int = 0) -> np.ndarray:
     return extremes(np.random.default_rng(1), case.shape(rows), dtypes.of(x))
 
 
-def lowered(
-    case: Case, x: str, w: str, on: str, stop: str | None = None
-) -> tuple[Graph, Any, Any]:
+def lowered(case: Case, x: str, w: str, on: str, stop: str | None = None) -> tuple[Graph, Any, Any]:
     session = pipeline.open_session(on, jobs=1)
     graph = graph_of(case, x, w)(session.store)
     return graph, session.store, pipeline.run_stages(graph, session, stop_after=stop)

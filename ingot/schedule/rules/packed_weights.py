@@ -29,11 +29,14 @@ from ingot.schedule.rules.block_info import (
     BlockInfo,
     block_info_of,
     block_infos,
+    extent,
     own_loops,
+    top_nests,
 )
-from ingot.schedule.rules.elementwise import vectorize_loop
+from ingot.schedule.rules.elementwise import has_work, vectorize_loop
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
+from ingot.schedule.rules.row_reduction import rfactor_lanes, vectorize_final_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.schedule.widening import dot_instruction
 from ingot.support.errors import IngotError
@@ -142,7 +145,8 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
         sch.reverse_compute_at(blocks.consumer, loops.panel)
         _vectorize(sch, target, blocks.consumer)
     sch.parallel(loops.panel)
-    schedule_generic(sch, target, rules)
+    done = [ref for ref in _row_reductions(sch) if _row_reduction(sch, target, ref)]
+    schedule_generic(sch, target, rules, done)
 
 
 def _tile_total(sch: Schedule, plan: ContractionPlan, blocks: PackedBlocks) -> TotalLoops:
@@ -230,6 +234,31 @@ def _decode_loops(sch: Schedule, plan: ContractionPlan, ref: BlockRef, words: Wo
     sch.vectorize(sch.fuse(lanes, *rest) if rest else lanes)
     for loop in (code, vectors):
         sch.unroll(loop)
+
+
+def _row_reductions(sch: Schedule) -> list[BlockRef]:
+    """Sums and maxima of blocks of x."""
+    return [info.ref for info in top_nests(sch) if info.is_reduction]
+
+
+def _row_reduction(sch: Schedule, target: Target, ref: BlockRef) -> bool:
+    """Partial results in lanes, for one block of a row after the other; False if refused."""
+    with sch.attempt(ref):
+        partial = rfactor_lanes(sch, target, block_info_of(sch, ref), vectors=1)
+        if partial is None:
+            return False
+        *outer, lanes = own_loops(sch, ref)
+        sch.compute_at(partial, outer[-1])
+        *ones, lane, k = [x for x in own_loops(sch, partial) if extent(sch, x) != 1]
+        sch.reorder(*ones, k, lane)
+        sch.vectorize(lane)
+        sch.set_scope(partial, ir.THREAD)
+        is_big = has_work(sch, block_info_of(sch, ref))
+        vectorize_final_reduction(sch, target, block_info_of(sch, ref), lanes)
+        if is_big:
+            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        return True
+    return False
 
 
 def _vectorize(sch: Schedule, target: Target, ref: BlockRef) -> None:
