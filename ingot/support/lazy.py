@@ -24,6 +24,8 @@ TABLE: dict[str, str] = {
     "ingot.Schedule": "ingot.kernels:Schedule",
     "onnx": "ingot.frontends.onnx.walker:import_model",
     "onnx.loading": "ingot.frontends.onnx.loading",
+    "torch.import": "ingot.frontends.torch.walker:import_model",
+    "torch.dim_names": "ingot.frontends.torch.walker:dim_names",
     "codegen.llvm": "ingot.codegen.llvm",
     "schedule.table": "ingot.schedule.table",
     "legalize.program": "ingot.legalize.program",
