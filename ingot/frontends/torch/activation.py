@@ -18,7 +18,6 @@ from ingot.graph.ir import Value
 SAME: dict[str, tuple[str, dict[str, Any]]] = {
     "silu": ("silu", {}), "mish": ("mish", {}), "hardswish": ("hard_swish", {}),
     "hardsigmoid": ("hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5}), "selu": ("selu", {}),
-    "softsign": ("softsign", {}),
 }  # fmt: skip
 
 

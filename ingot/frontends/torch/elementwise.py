@@ -36,7 +36,6 @@ SHIFTS = {
     "bitwise_left_shift": "shl", "__lshift__": "shl", "bitwise_right_shift": "shr",
     "__rshift__": "shr",
 }  # fmt: skip
-OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
 
 
 def function(op: str) -> Converter:
@@ -157,6 +156,13 @@ def logical_not(ctx: Importer, node: TorchNode, x: Value) -> Value:
     return ctx.g.add("not", [cast(ctx, x, dtypes.bool_)])
 
 
+def overloads_of(name: str) -> tuple[str, ...]:
+    if name.startswith("__"):
+        return "Tensor", "Scalar"
+    scalar = "Tensor_Scalar" if "shift" in name else "Scalar"
+    return "Tensor", scalar, "Scalar_Tensor"
+
+
 def bits(op: str) -> Converter:
     def convert(ctx: Importer, node: TorchNode, x: Scalar, y: Scalar) -> Value:
         return binary(ctx, op, x, y, node.output.dtype)
@@ -165,7 +171,7 @@ def bits(op: str) -> Converter:
 
 
 for name, op in {**BITS, **SHIFTS}.items():
-    aten(*(f"aten.{name}.{kind_of}" for kind_of in OVERLOADS))(bits(op))
+    aten(*(f"aten.{name}.{overload}" for overload in overloads_of(name)))(bits(op))
 
 
 @aten("aten.bitwise_not.default")
@@ -274,7 +280,7 @@ def to_copy(ctx: Importer, node: TorchNode, x: Value, *dtype: Any, **options: An
 @aten(
     "aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.detach_.default",
     "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.lift.default",
-    "aten.contiguous.default", "prims.clone.default", "aten.view_of.default",
+    "aten.contiguous.default", "prims.clone.default", 
     "aten._conj.default", "aten.resolve_conj.default", "aten.resolve_neg.default",
     "aten.alias_copy.default", "aten.detach_copy.default", "prims.view_of.default",
 )  # fmt: skip

@@ -23,7 +23,7 @@ def layer(
     ctx: Importer, op: str, x: Value, params: Sequence[Value], states: Sequence[Value],
     has_biases: bool, directions: int, attrs: dict[str, Any],
 ) -> list[Value]:  # fmt: skip
-    """(y, the last states) of one layer; `params`: two weights, maybe two biases, each direction."""
+    """(y, the last states) of one layer. Each direction has two weights and maybe two biases."""
     each = len(params) // directions
     w, r = (stacked(ctx, op, [params[d * each + k] for d in range(directions)]) for k in (0, 1))
     bias = None

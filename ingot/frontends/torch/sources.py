@@ -53,7 +53,7 @@ def scalar_tensor(ctx: Importer, node: TorchNode, value: Scalar, **options: Any)
 
 @aten("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
 def arange(ctx: Importer, node: TorchNode, *given: Scalar, **options: Any) -> Value:
-    start, end, step = (0, *given, 1) if len(given) == 1 else (*given, 1)[:3]
+    start, _, step = (0, *given, 1) if len(given) == 1 else (*given, 1)[:3]
     (size,) = node.output.shape
     return steps(ctx, start, step, size, node.output.dtype)
 

@@ -113,7 +113,7 @@ def where(condition: Term, a: Term | Scalar, b: Term | Scalar) -> Term:
     return Term(like.ctx, like.ctx.g.add("where", chosen))
 
 
-def formula(*names: str, common: bool = False, wide: bool = True) -> Callable[[Callable], Callable]:
+def formula(*names: str, common: bool = False) -> Callable[[Callable], Callable]:
     """Register a converter of an element-wise operator: its tensors and sizes are terms of the type
     in which torch computes, that of the result, or of the operands if `common`. Other arguments
     are as they are."""
@@ -121,10 +121,8 @@ def formula(*names: str, common: bool = False, wide: bool = True) -> Callable[[C
     def register(fn: Callable[..., Term]) -> Callable[..., Term]:
         def convert(ctx: Importer, node: TorchNode, *args: Any, **kwargs: Any) -> Value:
             values = [x for x in (*args, *kwargs.values()) if isinstance(x, Value)]
-            dtype = (
-                common_dtype(*[x for x in args if is_operand(x)]) if common else node.output.dtype
-            )
-            dtype = wide_dtype(dtype) if wide else dtype
+            shared = [x for x in args if is_operand(x)]
+            dtype = wide_dtype(common_dtype(*shared) if common else node.output.dtype)
             terms = {x.name: Term(ctx, cast(ctx, x, dtype)) for x in values}
 
             def term(x: Any) -> Any:
