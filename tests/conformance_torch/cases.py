@@ -73,8 +73,8 @@ def samples(entry: str, dtype: str) -> list[Any]:
     if isinstance(info, own_samples.Own):
         return list(islice(info.samples(DTYPES[dtype]), COUNTS[dtype]))
     made = info.sample_inputs("cpu", DTYPES[dtype], requires_grad=False)
-    with contextlib.closing(iter(made)) as rows:
-        return [(info.op, (s.input, *s.args), dict(s.kwargs)) for s in islice(rows, COUNTS[dtype])]
+    found = list(made)[: COUNTS[dtype]]  # all: a generator that is left open holds torch's modes
+    return [(info.op, (s.input, *s.args), dict(s.kwargs)) for s in found]
 
 
 def run_case(name: str, runtime: str) -> str:
