@@ -21,7 +21,7 @@ from ingot.arith.expr import Expr, Var
 from ingot.dtypes import DType
 from ingot.frontends.common.limits import check_count, check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
-from ingot.frontends.torch.model import FxModel, Placeholder
+from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.origins import where_of
 from ingot.frontends.torch.registry import TABLE, Scalar, SubGraph, TorchNode, call
 from ingot.frontends.torch.sizes import SizeTable
@@ -33,6 +33,7 @@ from ingot.graph.types import TensorType, same_size, tensor
 from ingot.ops.random import KEY
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 FxNode = torch.fx.Node
 
@@ -72,14 +73,13 @@ class Walker:
         for node in nodes:
             self._visit(node)
         self.g.origin = ""
-        names = [f"{name}.new" for name in model.updates]
-        names += [f"output{i}" for i in range(len(model.results) - len(names))]
-        outputs: list[Value] = []
-        for name, result in zip(names, model.results):
-            found = self._argument(result)
-            if isinstance(found, Expr | Value):
-                outputs.append(self._output(name, found))
-        return self.g.finish(outputs)
+        outputs = {
+            about: self._output(about, self._argument(result))
+            for about, result in zip(model.outputs, model.results)
+            if about.kind != "none"
+        }
+        pairs = [(about.updates, out.name) for about, out in outputs.items() if about.updates]
+        return self.g.finish(list(outputs.values()), pairs)
 
     def _placeholder(self, node: FxNode, about: Placeholder) -> Any:
         value, where = node.meta.get("val"), f"input {node.name!r}"
@@ -96,7 +96,12 @@ class Walker:
             return value
         type = self.sizes.type_of(value, where)
         check_size(type, where)
-        return self.g.input(node.name, type)
+        if about.order is None:
+            return self.g.input(node.name, type)
+        stored = TensorType(type.dtype, tuple(type.shape[axis] for axis in about.order))
+        given = self.g.input(node.name, stored)
+        back = tuple(about.order.index(axis) for axis in range(type.rank))
+        return self.g.add("transpose", [given], perm=back)
 
     def _size_input(self, node: FxNode, value: torch.SymInt) -> Expr:
         """A number that the caller gives: a size of another input, or a symbol of its own."""
@@ -182,6 +187,7 @@ class Walker:
                 args.append(value)
         return args, kwargs
 
+    @segmented
     def _argument(self, found: Any) -> Any:
         """What an argument stands for: values for nodes, also within lists."""
         if isinstance(found, tuple | list):
@@ -195,6 +201,7 @@ class Walker:
             return self.sizes.number(found)
         return found
 
+    @segmented
     def _current(self, value: Any) -> Any:
         if isinstance(value, Value):
             return self.g.current(value)
@@ -242,11 +249,14 @@ class Walker:
                     raise IngotError("bad-graph", what, where=node.where) from error
         return self.g.current(value)
 
-    def _output(self, name: str, found: Value | Expr) -> Value:
+    def _output(self, about: Output, found: Value | Scalar) -> Value:
         """A graph output under its own name: a distinct value that a node produces."""
-        value = self.scalar(found, dtypes.i64) if isinstance(found, Expr) else found
-        copy = Value(self.g.fresh(name), value.type)
-        self.g.nodes.append(Node("identity", (value,), (copy,), (), f"output {name!r}"))
+        self.g.origin = f"output {about.name!r}"
+        value = found if isinstance(found, Value) else self.scalar(found, _number_type(found))
+        if about.order is not None:
+            value = self.g.add("transpose", [value], perm=about.order)
+        copy = Value(self.g.fresh(about.name), value.type)
+        self.g.nodes.append(Node("identity", (value,), (copy,), (), self.g.origin))
         return copy
 
     # --- the interface for converters (registry.Importer) -----------------------------------------
@@ -275,6 +285,7 @@ class Walker:
             arith.substitute(exprs.reshape(-1).tolist()[0], {}, self._symbol_of)
         )
 
+    @segmented
     def _symbol_of(self, unknown: Unknown) -> Expr:
         """The symbol of a data-dependent element, bound in the graph that computes the element."""
         if unknown.owner != self.known_values.owner:
@@ -319,6 +330,13 @@ class Walker:
 
 
 # --- helpers ------------------------------------------------------------------------------------
+
+
+def _number_type(number: Scalar) -> DType:
+    """The element type of a result that is a number."""
+    if isinstance(number, bool):
+        return dtypes.bool_
+    return dtypes.f64 if isinstance(number, float) else dtypes.i64
 
 
 def is_size(node: FxNode) -> bool:

@@ -31,7 +31,8 @@ class TorchImporter:
         return (kind.__module__, kind.__name__) in KINDS
 
     def identity(self, model: Any) -> ModelIdentity | None:
-        return identity_of(model)
+        is_traced = (type(model).__module__, type(model).__name__) in KINDS
+        return lazy.load("torch.identity")(model) if is_traced else identity_of(model)
 
     def import_model(
         self,

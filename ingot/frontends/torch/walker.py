@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import torch
 
 from ingot import ops
@@ -18,8 +19,9 @@ from ingot.frontends.common.solver import SizeSolver
 from ingot.frontends.torch import program
 from ingot.frontends.torch.converters import FAMILIES
 from ingot.frontends.torch.fx_walk import Walker, check_operators
-from ingot.frontends.torch.model import FxModel
+from ingot.frontends.torch.model import FxModel, Placeholder
 from ingot.frontends.torch.sizes import SizeTable
+from ingot.frontends.torch.tensors import to_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph
 from ingot.graph.store import ConstantStore
@@ -47,7 +49,18 @@ def import_model(
     g = GraphBuilder(found.name, store, [], solver)
     graph = Walker(g, table, None, kernels or {}).walk_model(found)
     solver.check_given()
+    if found.signature is not None:
+        store.signature = found.signature.text()
+    held = [p for p in found.placeholders if p.kind == "state" and p.tensor is not None]
+    store.initial = {p.name: _stored(p) for p in held}
     return solver.resolve_graph(graph)
+
+
+def _stored(held: Placeholder) -> np.ndarray:
+    """A buffer's memory, with its axes in the order of the memory."""
+    assert held.tensor is not None
+    array = to_array(held.tensor, held.target)
+    return array if held.order is None else array.transpose(held.order)
 
 
 def fx_model(model: Any) -> FxModel:
