@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
-from ingot.frontends.torch import elementwise, linear
+from ingot.frontends.torch import (
+    activation,
+    attention,
+    bags,
+    conv,
+    division,
+    elementwise,
+    formulas,
+    indexing,
+    matmul,
+    movement,
+    norm,
+    ordered,
+    pad,
+    pool,
+    random,
+    reduce,
+    resize,
+    rnn,
+    softmax,
+    sources,
+    strided,
+)
 
-FAMILIES = (elementwise, linear)
+FAMILIES = (
+    activation, attention, bags, conv, division, elementwise, formulas, indexing, matmul, movement,
+    norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources, strided,
+)  # fmt: skip

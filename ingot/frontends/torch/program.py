@@ -6,6 +6,7 @@ and by ingot/torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from os import PathLike, fspath
 from typing import Any
 
@@ -39,17 +40,28 @@ def read(path: str | PathLike) -> torch.export.ExportedProgram:
         raise IngotError("bad-model", what, where=str(path), why=why) from error
 
 
-def decompositions() -> dict[Any, Any]:
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program in operators that have converters. Operators of the table are functional, so a
+    program of nothing else is taken as it is: torch takes a second to decompose any."""
+    if all(_is_known(node) for node in program.graph.nodes):
+        return program
+    return program.run_decompositions(dict(decompositions()))
+
+
+def _is_known(node: torch.fx.Node) -> bool:
+    if node.op != "call_function":
+        return True
+    return str(node.target) in TABLE or getattr(node.target, "__name__", "") == "getitem"
+
+
+@cache
+def decompositions() -> Mapping[Any, Any]:
     """PyTorch's decompositions of every operator that has no converter."""
-    table = torch.export.default_decompositions()
-    extra = torch._decomp.decomposition_table
-    for op, fn in extra.items():
-        if isinstance(op, torch._ops.OpOverload) and op not in table:
-            table[op] = fn
-    for op in list(table):
-        if str(op) in TABLE:
-            table.pop(op)
-    return table  # type: ignore[return-value]
+    table = torch.export.default_decompositions().materialize()  # type: ignore[attr-defined]
+    for op, fn in torch._decomp.decomposition_table.items():
+        if isinstance(op, torch._ops.OpOverload):
+            table.setdefault(op, fn)
+    return {op: fn for op, fn in table.items() if str(op) not in TABLE}
 
 
 def of_program(
@@ -58,7 +70,7 @@ def of_program(
     name: str = "module",
 ) -> FxModel:
     """`names`: names of the program's symbols, which its author gave."""
-    program = program.run_decompositions(decompositions())
+    program = decomposed(program)
     signature = program.graph_signature
     nodes = {n.name: n for n in program.graph.nodes}
     tensors = {**program.state_dict, **program.constants}
