@@ -28,7 +28,7 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
 from ingot.ops.matmul import accumulator
 from ingot.ops.views import layout_of_view, reshape_as_view
-from ingot.passes.dot_operands import dot_of
+from ingot.passes.dot_operands import dot_of, terms_axis
 from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape, widens
 from ingot.passes.operand_layouts import OperandLayouts
 from ingot.passes.remove_dead_code import remove_dead_code
@@ -219,7 +219,9 @@ def _dot_panels(
     elif node.op == "matmul":
         axis, order, shape = 1, (0,), out.shape[:-1]
     else:
-        axis, order, shape = 0, (*space, 1), (out.shape[0], *out.shape[2:])
+        terms = terms_axis(node)
+        outer = tuple(a for a in (*space, 1) if a != terms)
+        axis, order, shape = 0, (*outer, terms), (out.shape[0], *out.shape[2:])
     core = row.core(target.machine.core)
     rows, is_dynamic = _product(shape, likely), _product(shape, {}) is None
     has_variants = is_dynamic and node.op == "matmul"

@@ -21,7 +21,7 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Layout, TensorType
 from ingot.graph.verify import bound_symbols
 from ingot.ops.views import reshape_as_view
-from ingot.passes.dot_operands import dot_of
+from ingot.passes.dot_operands import dot_of, terms_axis
 from ingot.passes.edit import Editor, same_shape, widens
 from ingot.target import Target
 
@@ -103,11 +103,12 @@ class OperandLayouts:
 
 def _terms_innermost(node: Node, x: TensorType) -> Layout | None:
     """The layout in which a dot product reads its terms at once: x's own, if it can."""
-    axis = x.rank - 1 if node.op == "matmul" else 1
+    axis = x.rank - 1 if node.op == "matmul" else terms_axis(node)
     order = axis_order(x)
-    if order is not None and order[-1] == axis:
+    long = [a for a in order or () if a == axis or not arith.is_const(x.shape[a], 1)]
+    if long and long[-1] == axis:
         return x.layout
-    return None if node.op == "matmul" else channels_last(x.rank)
+    return None if axis == x.rank - 1 else channels_last(x.rank)
 
 
 def _is_row_reduction(node: Node) -> bool:
