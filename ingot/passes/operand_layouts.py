@@ -23,6 +23,7 @@ from ingot.graph.verify import bound_symbols
 from ingot.ops.views import reshape_as_view
 from ingot.passes.dot_operands import dot_of, terms_axis
 from ingot.passes.edit import Editor, same_shape, widens
+from ingot.support.stack import segmented
 from ingot.target import Target
 
 MIN_REUSE = 96  # uses of an input element from which its relayout pays (heuristic)
@@ -55,6 +56,7 @@ class OperandLayouts:
             return self._matching_others(node, value)
         return value
 
+    @segmented
     def _relayout(self, value: Value, layout: Layout | None) -> Value:
         if value.tensor.layout == layout:
             return value
