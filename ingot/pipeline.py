@@ -41,6 +41,7 @@ from ingot.passes.simplify_algebra import simplify_algebra
 from ingot.passes.sink_dequantize import sink_dequantize
 from ingot.passes.sink_reshapes import sink_reshapes
 from ingot.passes.specialize import check_names, specialize, still_dynamic
+from ingot.passes.split_transposed import split_transposed
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
@@ -111,6 +112,8 @@ COMMON: tuple[Stage, ...] = (
           "loop-invariant code motion: capture carried values that no iteration changes"),
     Stage("capture_constants", lambda g, s: capture_constants(g, s.store), "graph", "graph",
           "move constants that a loop or branch captures into it"),
+    Stage("split_transposed", lambda g, s: split_transposed(g, s.store), "graph", "graph",
+          "transposed convolutions of quantised tensors become convolutions of their phases"),
     Stage("sink_dequantize", lambda g, s: sink_dequantize(g, s.store), "graph", "graph",
           "sink dequantisation below movement of data, which then moves 8-bit elements"),
     Stage("hoist_quantize", lambda g, s: hoist_quantize(g, s.store), "graph", "graph",

@@ -117,6 +117,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     },
     "passes/sink_dequantize.py": {"sink_dequantize": SUBGRAPHS},
     "passes/sink_reshapes.py": {"sink_reshapes": SUBGRAPHS},
+    "passes/split_transposed.py": {"split_transposed": SUBGRAPHS},
     "passes/use_winograd.py": {"use_winograd": SUBGRAPHS},
     "pipeline.py": {"_constants": SUBGRAPHS},
     "plan/barriers.py": {"_Barriers.stmt": SUBGRAPHS},

@@ -146,6 +146,20 @@ def test_no_map_is_stored_in_f32(name: str) -> None:
     assert all(n.outputs[0] == graph.outputs[0] for n in others)
 
 
+@pytest.mark.parametrize(("strides", "group"), [((2, 2), 1), ((1, 2), 2)])
+def test_transposed_convolutions(strides: tuple[int, int], group: int) -> None:
+    """Their phases are convolutions of integers, quantised before they are interleaved."""
+    n = Net(per_channel=group == 1)
+    x = n.q(n.input("x", 1, 8, 7, 6))
+    w, bias = n.weight(8, 6, 3, 2, axis=1), n.constant(n.rng.standard_normal(6 * group))
+    attrs = {"strides": strides, "group": group, "pads": [1, 0, 0, 1]}
+    y = n.node("ConvTranspose", x, w, bias, **attrs)
+    proto = n.model([n.q(n.node("Relu", n.q(y)), 0, 4)])
+    assert_within_a_step(proto, {"x": image(1, 8, 7, 6)}, 8 / 255, target=TARGET)
+    found = contractions(stage(proto, "move_zero_points"))
+    assert found and {dtype for _, dtype in found} == {"i32"}
+
+
 def test_a_residual_is_one_kernel() -> None:
     """conv → store → add → relu → store: rounding steps in registers, one 8-bit map written."""
     n = Net()
