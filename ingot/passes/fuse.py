@@ -370,7 +370,8 @@ def _moves_last_axis(node: Node) -> bool:
 def _has_k_blocks(node: Node) -> bool:
     """Is an operand packed for dot-product instructions?"""
     layouts = (v.tensor.layout for v in node.inputs if v is not None)
-    return any(x is not None and (panel_of(x) or (0, 1))[1] > 1 for x in layouts)
+    found = (panel_of(x) for x in layouts if x is not None)
+    return any(panel is not None and panel[1] > 1 for panel in found)
 
 
 def _fusion_kind(node: Node) -> Kind:
