@@ -27,7 +27,7 @@ The limits and switches are a `FusionPolicy`, which the back end gives. Called b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ingot.arith import expr as arith
@@ -363,7 +363,7 @@ def _becomes_kernel(node: Node) -> bool:
 
 
 def _moves_last_axis(node: Node) -> bool:
-    perm = node.attr("perm") if defn(node).permutes else ()
+    perm: Sequence[int] = node.attr("perm") if defn(node).permutes else ()
     return bool(perm) and perm[-1] != len(perm) - 1
 
 
