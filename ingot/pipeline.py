@@ -27,12 +27,12 @@ from ingot.passes.capture_constants import capture_constants
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
-from ingot.passes.fold_output_scales import fold_output_scales
 from ingot.passes.hoist_invariants import hoist_invariants
 from ingot.passes.hoist_quantize import hoist_quantize
 from ingot.passes.infer_likely_sizes import infer_likely_sizes
 from ingot.passes.inline_branches import inline_branches
 from ingot.passes.integer_contractions import integer_contractions
+from ingot.passes.keep_weights_packed import keep_weights_packed
 from ingot.passes.merge_common import merge_common
 from ingot.passes.move_zero_points import move_zero_points
 from ingot.passes.recognize import recognize
@@ -119,6 +119,8 @@ COMMON: tuple[Stage, ...] = (
           "matmuls and convolutions of quantised tensors in integers"),
     Stage("move_zero_points", lambda g, s: move_zero_points(g, s.store), "graph", "graph",
           "contractions of 8-bit integers, corrected for zero points in their sums"),
+    Stage("keep_weights_packed", lambda g, s: keep_weights_packed(g, s.store), "graph", "graph",
+          "weights of a few bits that meet floats stay packed; the product decodes them"),
     Stage("fold_constants_2", _fold, "graph", "graph",
           "fold what the rules exposed, dequantised constants too"),
     Stage("fold_batch_norm", lambda g, s: fold_batch_norm(g, s.store), "graph", "graph",
@@ -139,10 +141,6 @@ COMMON: tuple[Stage, ...] = (
           "remove nodes that became unused"),
     Stage("sink_reshapes", lambda g, s: sink_reshapes(g, s.store), "graph", "graph",
           "sink reshapes below element-wise operators, which then fuse into the GEMM epilogue"),
-    Stage("fold_output_scales", lambda g, s: fold_output_scales(g, s.store), "graph", "graph",
-          "fold an output's scale into that of the integer contraction before it"),
-    Stage("dce_3", lambda g, s: remove_dead_code(g, s.store), "graph", "graph",
-          "remove nodes that became unused"),
 )  # fmt: skip
 
 CONSTANTS_FILE = "constants.npz"  # in the dump folder, for --start-from

@@ -76,11 +76,11 @@ def together(name: str, found: Sequence[Agreement]) -> Agreement:
     return Agreement(name, sum(weights), *shares, max(a.largest for a in found), top_1)
 
 
-def runners(model: onnx.ModelProto, target: str) -> dict[str, Run]:
-    """Ingot, and ONNX Runtime at its levels of optimisation."""
+def runners(model: onnx.ModelProto, target: str, levels: Sequence[str]) -> dict[str, Run]:
+    """Ingot, and ONNX Runtime at some levels of optimisation."""
     exe = ingot.compile(model, target=target, threads=2)
     found: dict[str, Run] = {"ingot": lambda feeds: exe.run(None, feeds)}
-    for level in LEVELS[1:]:
+    for level in levels:
         found[f"onnxruntime {level.removeprefix('ORT_ENABLE_').lower()}"] = (
             lambda feeds, level=level: onnxruntime_outputs(model, feeds, level)
         )
@@ -88,31 +88,39 @@ def runners(model: onnx.ModelProto, target: str) -> dict[str, Run]:
 
 
 def check_layers(
-    model: onnx.ModelProto, inputs: Sequence[Arrays], target: str = "cpu"
+    model: onnx.ModelProto,
+    inputs: Sequence[Arrays],
+    target: str = "cpu",
+    levels: Sequence[str] = LEVELS[1:],
 ) -> dict[str, list[Agreement]]:
     """Runner → the agreement of each layer, over all inputs."""
     names = quantised_values(model)
     values = [values_of(model, names, feeds) for feeds in inputs]
     layered = cut(model, values[0])
     found: dict[str, list[Agreement]] = {}
-    for label, run in runners(layered, target).items():
+    for label, run in runners(layered, target, levels).items():
         got = [dict(zip(names, run({**f, **given(v)}))) for f, v in zip(inputs, values)]
         found[label] = [
-            agreement(name, np.stack([g[name] for g in got]), np.stack([v[name] for v in values]), 1)
+            agreement(
+                name, np.stack([g[name] for g in got]), np.stack([v[name] for v in values]), 1
+            )
             for name in names
         ]
     return found
 
 
 def check_whole(
-    model: onnx.ModelProto, inputs: Sequence[Arrays], target: str = "cpu"
+    model: onnx.ModelProto,
+    inputs: Sequence[Arrays],
+    target: str = "cpu",
+    levels: Sequence[str] = LEVELS[1:],
 ) -> dict[str, list[Agreement]]:
     """Runner → the agreement of each output, over all inputs."""
     names = [value.name for value in model.graph.output]
     wants = [dict(zip(names, onnxruntime_outputs(model, feeds))) for feeds in inputs]
     steps = output_steps(model, wants[0])
     found: dict[str, list[Agreement]] = {}
-    for label, run in runners(model, target).items():
+    for label, run in runners(model, target, levels).items():
         got = [dict(zip(names, run(feeds))) for feeds in inputs]
         found[label] = [
             agreement(n, np.stack([g[n] for g in got]), np.stack([w[n] for w in wants]), steps[n])
@@ -122,7 +130,8 @@ def check_whole(
 
 
 HEAD = ("model", "what", "runner", "tensors", "elements", "equal", "within one step",
-        "largest difference", "top-1 equal", "of the worst: equal", "within one", "name")  # fmt: skip
+        "largest difference", "top-1 equal", "of the worst: equal", "within one",
+        "name")  # fmt: skip
 
 
 def rows(name: str, what: str, found: Mapping[str, Sequence[Agreement]]) -> list[tuple[str, ...]]:

@@ -107,6 +107,7 @@ def _inlined(kernel: Kernel) -> Kernel:
 
 
 STAGES = (
+    shared.FOLD_OUTPUT_SCALES,
     shared.FUSE,
     shared.ALIAS_BUFFERS,
     shared.LOWER,

@@ -22,9 +22,10 @@ from ingot.graph.store import ConstantStore
 from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
+from ingot.passes.byte_windows import byte_windows
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.fit_dot_operands import fit_dot_operands
-from ingot.passes.float_windows import float_windows
+from ingot.passes.lookup_tables import lookup_tables
 from ingot.passes.narrow_weights import narrow_weights
 from ingot.passes.pack_weights import pack_weights
 from ingot.passes.scale_weights import scale_weights
@@ -136,21 +137,24 @@ def _legalize(program: ir.Program, s: Session) -> ir.Program:
 
 
 STAGES = (
+    Stage("lookup_tables", lambda g, s: lookup_tables(g, s.store, s.target), "graph", "graph",
+          "functions between quantised values become tables of 256 results"),
     Stage("split_batch", lambda g, s: split_batch(g, s.store, s.target), "graph", "graph",
           "a loop over micro-batches, where the activations of a whole batch exceed the cache"),
     Stage("pack_weights", lambda g, s: pack_weights(g, s.store, s.target), "graph", "graph",
           "repack weights of a few bits into words, in panels of columns"),
     Stage("widen_weights", lambda g, s: widen_weights(g, s.store, s.target), "graph", "graph",
-          "contractions of f16 and bf16 in f32; weights are widened when compiling or in registers"),
+          "contractions of f16 and bf16 in f32; weights are widened when compiling or when read"),
     Stage("narrow_weights", lambda g, s: narrow_weights(g, s.store, s.target), "graph", "graph",
           "store f32 weights in 16 bits, where that is exact and reading them takes the time"),
-    Stage("float_windows", lambda g, s: float_windows(g, s.store), "graph", "graph",
-          "depthwise and grouped convolutions of bytes in f32, where their sums are exact"),
+    Stage("byte_windows", lambda g, s: byte_windows(g, s.store, s.target), "graph", "graph",
+          "depthwise convolutions of bytes by dot products over columns, or exactly in f32"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
     Stage("fit_dot_operands", lambda g, s: fit_dot_operands(g, s.store, s.target),
           "graph", "graph",
           "8-bit operands of the types and sizes that the target's dot products take, exactly"),
+    shared.FOLD_OUTPUT_SCALES,
     Stage("choose_layouts", lambda g, s: choose_layouts(g, s.store, s.target), "graph", "graph",
           "channels-last maps around convolutions; pack constant GEMM operands into panels"),
     Stage("scale_weights", lambda g, s: scale_weights(g, s.store), "graph", "graph",

@@ -16,6 +16,7 @@ from ingot.lower.lower import lower
 from ingot.lower.merge_axes import merge_program_axes
 from ingot.lower.variants import split_variants
 from ingot.passes.alias_buffers import alias_buffers
+from ingot.passes.fold_output_scales import fold_output_scales
 from ingot.passes.fuse import DEFAULT_POLICY, FusionPolicy, fuse
 from ingot.plan.barriers import insert_barriers
 from ingot.plan.chunks import chunk_launches
@@ -37,6 +38,10 @@ def _switched(policy: FusionPolicy) -> FusionPolicy:
     return policy if options.current().has("attention") else replace(policy, attention=None)
 
 
+FOLD_OUTPUT_SCALES = Stage(
+    "fold_output_scales", lambda g, s: fold_output_scales(g, s.store), "graph", "graph",
+    "fold an output's scale into that of the integer contraction before it",
+)  # fmt: skip
 FUSE = fuse_by(DEFAULT_POLICY)
 ALIAS_BUFFERS = Stage(
     "alias_buffers", lambda g, s: alias_buffers(g) if options.current().has("alias_buffers") else g,

@@ -12,6 +12,7 @@ from typing import assert_never
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
 from ingot.codegen.llvm_counters import LoopCounters
+from ingot.codegen import llvm_sequences
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import ValuePrinter
@@ -223,10 +224,17 @@ class _Printer:
             dtype, lanes = box.buffer.dtype, _count(box)
             loaded = self.values.value(ir.Load(box.buffer, box.offsets, lanes))
             repeated = self.values.repeat(loaded, dtype, lanes, times)
-            operands.append((value_type(dtype, lanes * times), repeated))
+            type = value_type(dtype, lanes * times)
+            if dtype is ir.dtypes.bf16:  # intrinsics take it as a float, all else as its bits
+                bits, type = type, vector("bfloat", lanes * times)
+                repeated = self.fn.op(f"bitcast {bits} {repeated} to {type}")
+            operands.append((type, repeated))
         target = args[emit.result]
         dtype, lanes = target.buffer.dtype, _count(target)
-        result = self.fn.call(value_type(dtype, lanes), emit.name, operands)
+        if emit.name.startswith(llvm_sequences.PREFIX):
+            result = llvm_sequences.emit(self.fn, emit.name, operands)
+        else:
+            result = self.fn.call(value_type(dtype, lanes), emit.name, operands)
         if emit.adds:
             old = self.values.value(ir.Load(target.buffer, target.offsets, lanes))
             result = self.values.combine("add", old, result, dtype, lanes)

@@ -23,6 +23,7 @@ from ingot.loops.ir import Buffer, Call, Kernel, LoopKind, Slice, Stmt
 from ingot.target import Target
 
 MAX_EXTENT = 64  # of a copy loop that is vectorised or unrolled; heuristic
+MAX_DENSE = 256  # of one that is contiguous: a few registers; heuristic
 Indices = tuple[arith.Expr, ...]
 
 
@@ -31,7 +32,8 @@ def expand_calls(kernel: Kernel, ctx: PassContext) -> Kernel:
         if not isinstance(s, Call):
             return s
         if is_native(s.instruction, ctx.target):
-            return _with_copies(s, ctx.names, lambda boxes: _native_call(s, boxes, ctx))
+            kept = frozenset(_overwritten(s.instruction))
+            return _with_copies(s, ctx.names, lambda boxes: _native_call(s, boxes, ctx), kept)
         return _meaning(s, ctx.names)
 
     return ir.replace(kernel, body=visit.map_stmt(kernel.body, on_stmt))
@@ -48,6 +50,14 @@ def is_native(instruction: ir.Instruction, target: Target) -> bool:
         return False
     is_known = not emits.fault(instruction.emit, instruction.meaning)
     return is_known and all(target.has(feature) for feature in emit.features)
+
+
+def _overwritten(instruction: ir.Instruction) -> set[str]:
+    """The parameter that a native instruction writes without reading it: `C = …`, not `C += …`."""
+    emit, body = emits.parse(instruction.emit), instruction.meaning.body
+    if emit is None or emit.adds:
+        return set()
+    return {emit.result} - {x.buffer.name for x in visit.loads(body)}
 
 
 def _native_call(s: Call, boxes: list[Slice], ctx: PassContext) -> Stmt:
@@ -144,8 +154,14 @@ def _flat_index(param: Buffer, indices: Indices) -> Indices:
 # --- arguments copied to flat buffers -----------------------------------------------------------
 
 
-def _with_copies(s: Call, names: FreshNames, run: Callable[[list[Slice]], Stmt]) -> Stmt:
-    """Copies in, the statement that `run` makes for flat boxes, copies out."""
+def _with_copies(
+    s: Call,
+    names: FreshNames,
+    run: Callable[[list[Slice]], Stmt],
+    overwritten: frozenset[str] = frozenset(),
+) -> Stmt:
+    """Copies in, except of what is overwritten; the statement that `run` makes for flat boxes;
+    copies out."""
     meaning = s.instruction.meaning
     written = visit.written(meaning.body)
     sizes = _sizes(meaning, s.args)
@@ -153,31 +169,68 @@ def _with_copies(s: Call, names: FreshNames, run: Callable[[list[Slice]], Stmt])
     after: list[Stmt] = []
     boxes: list[Slice] = []
     for param, box in zip(meaning.params, s.args):
+        if param.name not in written and _is_whole_row(box):
+            boxes.append(box)
+            continue
         shape = tuple(arith.substitute(d, sizes) for d in param.shape)
         count = arith.product(list(shape))
         flat = Buffer(names.fresh(param.name), param.dtype, (count,), ir.THREAD)
         boxes.append(Slice(flat, (arith.Const(0),), (count,)))
         whole = ir.replace(param, shape=shape)
-        before.append(_copy(flat, whole, box, names, is_in=True))
+        if param.name not in overwritten:
+            before.append(_copy(flat, whole, box, names, is_in=True))
         if param.name in written:
             after.append(_copy(flat, whole, box, names, is_in=False))
     body = ir.seq(*before, run(boxes), *after)
     for box in reversed(boxes):
-        body = ir.Alloc(box.buffer, body)
+        if box not in s.args:
+            body = ir.Alloc(box.buffer, body)
     return body
 
 
+def _is_whole_row(box: Slice) -> bool:
+    """Is it all of a flat buffer, such as a table? It needs no copy."""
+    return len(box.extents) == 1 and box.extents == box.buffer.shape
+
+
 def _copy(flat: Buffer, param: Buffer, box: Slice, names: FreshNames, is_in: bool) -> Stmt:
+    count = arith.as_int(arith.product(list(param.shape)))
+    if param.rank > 1 and count is not None and _is_dense(box):  # rows that follow each other
+        var = names.fresh("place")
+        there = _index_in_box(param, box, _element(param, arith.Var(var)))
+        kind = LoopKind.VECTOR if count <= MAX_DENSE else LoopKind.SERIAL
+        stmt = _moved(flat, (arith.Var(var),), box, there, is_in)
+        return ir.For(var, arith.Const(0), arith.Const(count), stmt, kind)
     vars_ = [names.fresh("place") for _ in param.shape]
     element = tuple(arith.Var(v) for v in vars_)
     here, there = _flat_index(param, element), _index_in_box(param, box, element)
-    if is_in:
-        stmt: Stmt = ir.Store(flat, here, ir.Load(box.buffer, there))
-    else:
-        stmt = ir.Store(box.buffer, there, ir.Load(flat, here))
+    stmt = _moved(flat, here, box, there, is_in)
     for depth, (var, extent) in enumerate(reversed(list(zip(vars_, param.shape)))):
         stmt = ir.For(var, arith.Const(0), extent, stmt, _kind(depth, extent))
     return stmt
+
+
+def _moved(flat: Buffer, here: Indices, box: Slice, there: Indices, is_in: bool) -> Stmt:
+    if is_in:
+        return ir.Store(flat, here, ir.Load(box.buffer, there))
+    return ir.Store(box.buffer, there, ir.Load(flat, here))
+
+
+def _is_dense(box: Slice) -> bool:
+    """Are its elements adjacent? Below its first dimension that is not 1, it is the whole buffer."""
+    sizes = list(zip(box.extents, box.buffer.shape))
+    while sizes and arith.is_const(sizes[0][0], 1):
+        sizes.pop(0)
+    return all(extent == size for extent, size in sizes[1:])
+
+
+def _element(param: Buffer, place: arith.Expr) -> Indices:
+    """The indices of an element of the parameter, by its position."""
+    found: list[arith.Expr] = []
+    for extent in reversed(param.shape):
+        found.append(place % extent)
+        place = place // extent
+    return tuple(reversed(found))
 
 
 def _kind(depth: int, extent: arith.Expr) -> LoopKind:

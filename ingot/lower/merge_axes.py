@@ -25,6 +25,7 @@ from ingot.loops.ir import Axis, AxisKind, Block, Buffer, Kernel, Stmt
 from ingot.lower.abstract_sizes import Sizes, abstract_sizes
 from ingot.lower.shift_sizes import shift_sizes
 from ingot.lower.size_atoms import name_quotients
+from ingot.lower.whole_reductions import order_whole_reductions
 from ingot.program.ir import Launch, Program
 from ingot.program.tables import map_launches
 from ingot.support.stack import segmented
@@ -76,6 +77,7 @@ def _with_facts(made: Kernel, kernel: Kernel) -> Kernel:
 def _merged_fully(kernel: Kernel) -> Kernel:
     if kernel.sizes:
         kernel = _without_single_taps(kernel)
+    kernel = order_whole_reductions(kernel)
     while (pairs := _find(kernel)) is not None:
         kernel = _merged(kernel, pairs)
     return kernel
@@ -231,8 +233,10 @@ def _uses_any(load: ir.Load, axes: Iterable[Axis]) -> bool:
 
 
 def _position(access: Access, a: Axis, b: Axis) -> int | None:
-    """The dimension indexed by (a, b); -1 if the access uses neither, else None."""
-    used = [d for d, i in enumerate(access.indices) if visit.index_vars(i) & {a.var, b.var}]
+    """The dimension indexed by (a, b); -1 if the access uses neither, else None. An index that is a
+    loaded value uses what that load does, which is another access."""
+    direct = ((d, i) for d, i in enumerate(access.indices) if not isinstance(i, arith.Opaque))
+    used = [d for d, i in direct if visit.index_vars(i) & {a.var, b.var}]
     if not used:
         return -1
     d = used[0]

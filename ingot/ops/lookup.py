@@ -5,24 +5,27 @@ looked up.
 lookup(x, keys, values)          values[i] where x is keys[i], which ascend; binary search
 dense_lookup(x, values){low}     values[x - low]; one load
     The last of the values is the default, for what is no key.
+byte_lookup(x, values)           values[x], a signed x as its bits: any function of one byte
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.graph.opdef import Attrs, Kind, OpDef, Sample, register, type_error
-from ingot.graph.types import TensorType, Type
+from ingot.graph.types import Dim, TensorType, Type
 from ingot.loops import ir
 from ingot.loops.build import Build
 from ingot.loops.ir import Buffer, Expr, Stmt
 from ingot.ops import common
 from ingot.ops.common import floats, integers
 from ingot.ops.indexing import as_i64
+
+BYTES = 256  # different values of a byte
 
 
 @register
@@ -135,6 +138,55 @@ class DenseLookup(OpDef):
             Sample((ends, values), {"low": 3}),
             Sample((ends, np.array([7])), {"low": -1}),
             Sample((integers(0, 2, dtype=dtypes.i32), values.astype(np.int8)), {"low": 0}),
+        ]
+
+
+@register
+class ByteLookup(OpDef):
+    """values[x] of 8-bit x, a signed one taken as its bits: 256 bytes, the table of a function. It
+    fuses with nothing: alone, its loop is the look-up instruction of the target."""
+
+    name = "byte_lookup"
+    kind = Kind.OPAQUE
+    keeps_axes = True
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
+        x, values = common.tensor_types(self.name, inputs, 2)
+        common.require_dtype(self.name, x, dtypes.u8, dtypes.i8)
+        common.require_dtype(self.name, values, dtypes.u8, dtypes.i8)
+        if values.static_shape != (BYTES,):
+            raise type_error(self.name, f"the values are {values}: one for each byte")
+        return [TensorType(values.dtype, x.shape)]
+
+    def reference(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        x, values = (np.asarray(v) for v in inputs)
+        return [values[x.view(np.uint8)]]
+
+    def attrs_of_rows(
+        self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
+    ) -> Attrs | None:
+        return attrs if set(batched) == {0} else None
+
+    def compute(
+        self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> list[Buffer]:
+        x, values = inputs
+        assert x is not None and values is not None
+
+        def formula(*point: arith.Expr) -> Expr:
+            code = x[point] if x.dtype is dtypes.u8 else ir.Bitcast(x[point], dtypes.u8)
+            return values[(ir.index_of(ir.Cast(code, dtypes.i64)),)]
+
+        return [b.compute("byte_lookup", x.shape, formula)]
+
+    def samples(self) -> list[Sample]:
+        values = np.random.default_rng(0).permutation(BYTES).astype(np.uint8)
+        every = np.arange(BYTES, dtype=np.uint8)
+        return [
+            Sample((every.reshape(4, 64), values)),
+            Sample((np.tile(every, 3).view(np.int8)[:700].reshape(7, 100), values.view(np.int8))),
+            Sample((integers(3, 5, dtype=dtypes.u8, high=255), values.view(np.int8))),
+            Sample((integers(2, 0, dtype=dtypes.i8), values)),
         ]
 
 

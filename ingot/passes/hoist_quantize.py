@@ -34,6 +34,7 @@ from ingot.passes.quantised import (
     uses_of,
 )
 from ingot.support import options
+from ingot.support.stack import segmented
 
 # of the operators that move elements, those that read all of the operand
 MOVES = ("transpose", "reshape", "identity", "reverse_sequence", "expand", "tile")
@@ -88,6 +89,7 @@ class _Quantiser:
         attrs = {"dtype": self.node.attr("dtype")}
         return self.edit.g.raw("quantize_linear", inputs, attrs, [type])[0]
 
+    @segmented
     def before(self, x: Value) -> Value | None:
         """The same, if that is not a quantize_linear of x itself."""
         producer = self.edit.producer(x)

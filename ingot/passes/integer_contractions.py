@@ -5,10 +5,10 @@
     matmul(dequantize(x, sx, zx), dequantize(w, sw, zw))
         →  cast(matmul(x, w - zw) - zx·Σw, f32) · (sx·sw)
 
-for an 8-bit x, per tensor, and a constant 8-bit w, per tensor or per output channel. Centred weights
-are i8; those that do not fit are shifted (passes/integer_sums.py). What follows, a bias in f32 or a
-quantisation, stays and fuses. A contraction of quantised operands that stays in float has the
-reason in its attribute `in_float`, for the report. In: a Graph whose dequantisations have sunk
+for an 8-bit x, per tensor, and a constant 8-bit w, per tensor or per output channel. Centred
+weights are i8; those that do not fit are shifted (passes/integer_sums.py). What follows, a bias in
+f32 or a quantisation, stays and fuses. A contraction of quantised operands that stays in float has
+the reason in its attribute `in_float`, for the report. In: a Graph whose dequantisations have sunk
 (sink_dequantize.py). Out: a Graph. Called by the pipeline; INGOT_OFF=integers switches it off.
 """
 

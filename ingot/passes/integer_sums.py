@@ -29,7 +29,7 @@ class Weights:
     source: Value | None  # the constant that has this array, if there is one already
     shift: np.ndarray | None
     sums: np.ndarray  # Σw for each output: (O,) of conv, the product's shape with one row of matmul
-    most: int  # the largest Σ|w + d| of an output
+    most: int  # Σ|w + d| of an output is at most this
 
     def value(self, edit: Editor) -> Value:
         return edit.g.constant(self.array) if self.source is None else self.source
@@ -66,17 +66,12 @@ def of_integers(
 def _weights(
     array: np.ndarray, source: Value | None, shift: np.ndarray | None, axis: int
 ) -> Weights:
-    wide = array.astype(np.int32)
-    if axis == 0 and array.ndim > 2:
-        over: tuple[int, ...] = tuple(range(1, array.ndim))
-        sums = wide.sum(axis=over)
-        whole = wide if shift is None else wide + shift.reshape(-1, *(1,) * (array.ndim - 1))
-    else:
-        over = (max(array.ndim - 2, 0),)
-        sums = wide.sum(axis=over, keepdims=array.ndim > 2)
-        whole = wide if shift is None else wide + shift
-    most = int(np.abs(whole).sum(axis=over, dtype=np.int64).max(initial=0))
-    return Weights(array, source, shift, np.asarray(sums, np.int32), most)
+    is_conv = axis == 0 and array.ndim > 2
+    over = tuple(range(1, array.ndim)) if is_conv else (max(array.ndim - 2, 0),)
+    sums = array.sum(axis=over, keepdims=not is_conv and array.ndim > 2, dtype=np.int32)
+    terms = math.prod(array.shape[i] for i in over)
+    most = 0 if shift is None else int(np.abs(shift).max())
+    return Weights(array, source, shift, np.asarray(sums), terms * (128 + most))
 
 
 def integer_matmul(edit: Editor, x: Value, zero: Value | None, w: Weights) -> Value:
@@ -117,9 +112,10 @@ def integer_conv(
 def _window_sums(edit: Editor, conv: Node, x: Value, kernel: tuple[int, ...]) -> Value:
     """The sums over each window of all channels: those over the channels come first."""
     sums = edit.g.add("reduce_sum", [x], axes=(1,), keepdims=True)
-    if math.prod(kernel) == 1 and all(s == 1 for s in conv.attr("strides") or ()):
-        if all(arith.is_const(arith.wrap(p), 0) for p in conv.attr("pads") or ()):
-            return sums
+    is_dense = all(s == 1 for s in conv.attr("strides") or ())
+    is_padded = any(not arith.is_const(arith.wrap(p), 0) for p in conv.attr("pads") or ())
+    if math.prod(kernel) == 1 and is_dense and not is_padded:
+        return sums
     ones = edit.g.constant(np.ones((1, 1, *kernel), np.int32))
     names = ("strides", "pads", "dilations")
     attrs = {name: v for name, v in conv.attrs if name in names}

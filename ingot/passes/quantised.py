@@ -21,6 +21,7 @@ from ingot.graph.verify import bound_symbols
 from ingot.ops.quant import param_array
 from ingot.passes.edit import Editor, mentioned_symbols
 from ingot.support.errors import IngotError
+from ingot.support.stack import segmented
 
 EIGHT_BITS = (dtypes.i8, dtypes.u8)
 # move elements and do not change them; the first operand is what they move
@@ -120,6 +121,7 @@ class QuantisedArray:
         return self.values.astype(np.int32) - self.zero.astype(np.int32)
 
 
+@segmented
 def quantised_array(
     edit: Editor, value: Value | None, of: tuple[DType, ...] = EIGHT_BITS
 ) -> QuantisedArray | None:
@@ -168,7 +170,7 @@ def _moved(edit: Editor, node: Node, parts: list[QuantisedArray]) -> QuantisedAr
         moved = [run_node(node, edit.store, [*arrays, *others], {})[0] for arrays in spread]
     except (IngotError, ArithmeticError, LookupError, ValueError, MemoryError):
         return None  # operands that make no sense: the file is untrusted
-    return QuantisedArray(*moved)
+    return QuantisedArray(moved[0], moved[1], moved[2])
 
 
 def along_axis(array: np.ndarray, rank: int, axis: int, size: int) -> np.ndarray | None:
@@ -176,6 +178,8 @@ def along_axis(array: np.ndarray, rank: int, axis: int, size: int) -> np.ndarray
     another."""
     aligned = array.reshape((1,) * (rank - array.ndim) + array.shape)
     first = aligned[tuple(slice(None) if i == axis else slice(0, 1) for i in range(rank))]
+    if first.size not in (1, size):
+        return None
     if not np.array_equal(np.broadcast_to(first, aligned.shape), aligned):
         return None
     return np.broadcast_to(first.reshape(-1), (size,))

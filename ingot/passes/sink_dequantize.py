@@ -1,7 +1,7 @@
 """Sinks dequantisation below the movement of data, which then moves 8-bit elements.
 
     transpose(dequantize(x), perm)   →  dequantize(transpose(x, perm))
-    concat(dequantize(x), …)         →  dequantize(concat(x, …))    if all scales and zeros are equal
+    concat(dequantize(x), …)         →  dequantize(concat(x, …))    if scales and zeros are equal
     max_pool(dequantize(x))          →  dequantize(max_pool(x))     if the scale is positive
     relu(dequantize(x))              →  dequantize(max(x, zero))    likewise
     pad(dequantize(x), v)            →  dequantize(pad(x, q))       if v is the real number of q
@@ -67,7 +67,7 @@ def _join(edit: Editor, node: Node, grid: Dequantised) -> Value | None:
     parts = [dequantised(edit, v) for v in node.inputs]
     if not all(p is not None and p.has_grid_of(grid) for p in parts):
         return None
-    return _on_bytes(edit, node, [p and p.x for p in parts])
+    return _on_bytes(edit, node, [p.x for p in parts if p is not None])
 
 
 def _resize(edit: Editor, node: Node, grid: Dequantised) -> Value | None:

@@ -7,7 +7,7 @@ Sums of f16 and bf16 are f32 in any case. Without instructions that multiply nar
 inner loop would convert both operands again for every product; now the weights are f32 in memory,
 and an activation is converted once, by the copy that pads or packs it. Where the time is that of
 reading the weights (cost/weight_types.py) a matmul keeps them as they are, and its tiles widen what
-they load. Tensors between nodes stay narrow, and so does every rounding. In: a Graph. Out: a Graph.
+they load. Contractions that a bf16 dot product computes (option `bf16_dots`) stay. Tensors between nodes stay narrow, and so does every rounding. In: a Graph. Out: a Graph.
 A stage of the CPU back end.
 """
 
@@ -19,6 +19,7 @@ from ingot import dtypes
 from ingot.dtypes import DType
 from ingot.graph.ir import Graph, Node, Value
 from ingot.graph.store import ConstantStore
+from ingot.passes.dot_operands import dot_of
 from ingot.passes.edit import Editor, map_subgraphs
 from ingot.passes.weight_reader import CONTRACTIONS, Likely, WeightReader, likely_sizes
 from ingot.target import Target
@@ -42,7 +43,7 @@ def _widened_graph(
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), inside)
         edit.g.origin = node.origin
-        if node.op in CONTRACTIONS and _is_narrow(edit, node):
+        if node.op in CONTRACTIONS and _is_narrow(edit, node) and not dot_of(node, reader.target):
             edit.keep(_widened(edit, node, reader.bounds(node, likely)))
         else:
             edit.keep(node)

@@ -155,9 +155,29 @@ class _Match:
     ) -> Iterator[Boxes]:
         if param.name not in self.params or param.dtype is not buffer.dtype:
             return
+        if any(isinstance(i, arith.Opaque) for i in wanted):
+            yield from self.look_up(param, wanted, buffer, indices, boxes)
+            return
         box = self.box(param, wanted, buffer, indices)
         if box is not None and boxes.get(param.name, box) == box:
             yield {**boxes, param.name: box}
+
+    def look_up(
+        self,
+        param: ir.Buffer,
+        wanted: tuple[arith.Expr, ...],
+        buffer: ir.Buffer,
+        indices: tuple[arith.Expr, ...],
+        boxes: Boxes,
+    ) -> Iterator[Boxes]:
+        """A table that is indexed by loaded values: the whole buffer, and the values must match."""
+        is_table = all(isinstance(i, arith.Opaque) for i in (*wanted, *indices))
+        if not is_table or param.shape != buffer.shape:
+            return
+        whole = Slice(buffer, tuple(arith.Const(0) for _ in indices), buffer.shape)
+        if boxes.get(param.name, whole) == whole:
+            values = [[v for i in x for v in visit.opaque_values(i)] for x in (wanted, indices)]
+            yield from self.values(*values, {**boxes, param.name: whole})
 
     def box(
         self,

@@ -1,4 +1,4 @@
-"""Widening integer dot products for `tensorize`: C[j] += Σₖ A[k] · B[j, k], accumulated in i32.
+"""Widening dot products for `tensorize`: C[j] += Σₖ A[k] · B[j, k], in i32, and of bf16 in f32.
 
 In: a row of cost/dot_products.py, or a target and the types of A and B. Out: the instruction. B
 must be packed so that the elements of one lane are adjacent (`transform_layout`, `reindex`, or the
@@ -17,12 +17,12 @@ from ingot.target import Target
 
 
 def dot_instruction(row: DotRow) -> ir.Instruction:
-    name = f"dot_{row.a}_{row.b}_{row.lanes}x{row.group}"
+    name, sums = f"dot_{row.a}_{row.b}_{row.lanes}x{row.group}", row.sums
     meaning = f"""
     @ingot.kernel
-    def {name}(A: {row.a}[{row.group}], B: {row.b}[{row.lanes}, {row.group}], C: i32[{row.lanes}]):
+    def {name}(A: {row.a}[{row.group}], B: {row.b}[{row.lanes}, {row.group}], C: {sums}[{row.lanes}]):
         for j, k in grid({row.lanes}, {row.group}):
-            C[j] += cast(A[k], i32) * cast(B[j, k], i32)
+            C[j] += cast(A[k], {sums}) * cast(B[j, k], {sums})
     """
     return instruction(name, meaning, f"llvm[{row.features}]: {row.call}")
 

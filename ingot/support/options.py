@@ -36,6 +36,7 @@ FEATURES: dict[str, str] = {
     "integers": "contractions of quantised tensors in integers, not dequantised to floats",
     "k_unroll": "unroll a GEMM's k loop by the option k_unroll",
     "layouts": "channels-last layouts, and constant operands packed into panels",
+    "lookup_tables": "functions between two quantised values as tables of 256 results",
     "measured_machine": "plan by this machine's rates that `ingot doctor --measure` stored",
     "partial_sums": "split long float sums into partial sums, for smaller rounding errors",
     "prefetch": "prefetch the next panel of weights, or the next row of a row reduction",
@@ -97,6 +98,19 @@ class Options:
     k_unroll: int = _option(
         4, "unroll factor of a GEMM's k loop; 1: not unrolled",
         affects_code=True, low=1, high=16,
+    )  # fmt: skip
+    int8_activations: bool = _option(
+        False,
+        "quantise activations to 8 bits, with a scale for each block, where the weights have a few "
+        "bits",
+        affects_code=True,
+    )
+    bf16_dots: bool = _option(
+        False,
+        "multiply bf16 by dot-product instructions, where the target has them: about twice the rate "
+        "of f32; products are exact, sums are f32 in the instruction's order, and subnormal numbers "
+        "may count as zero",
+        affects_code=True,
     )  # fmt: skip
     opt_level: int = _option(
         3, "LLVM's optimisation level, 0 to 3", affects_code=True, low=0, high=3

@@ -84,3 +84,23 @@ def test_a_window_of_a_group_is_divided_where_sums_are_long(depth: int, merged: 
     y = b.reduce("y", (2, 5, 8), (depth,), "add", term)
     out = b.compute("out", (2, 5, 8), lambda *p: y[p])
     assert_merged(b.finish([out]), [3, 2] if merged else [4, 3])
+
+
+@pytest.mark.parametrize("rows", [5, n])
+def test_a_whole_reduction_follows_memory(rows):
+    """Loops in the order of logical axes, over a tensor that is stored channels-last."""
+    b = Build("smallest")
+    x = b.param("x", f32, (1, rows, 7, 24))
+    reduced = (1, 24, rows, 7)
+    out = b.reduce("least", (), reduced, "min", lambda i, c, y, z: x[i, y, z, c])
+    sizes = [ir.Size("n", 1, 9)] if rows is n else []
+    # a dynamic number of rows stays that
+    assert_merged(b.finish([out], sizes), [2 if rows is n else 1], **({"n": 3} if sizes else {}))
+
+
+def test_a_reduction_that_keeps_an_axis_has_its_order():
+    b = Build("smallest")
+    x = b.param("x", f32, (4, 5, 6))
+    out = b.reduce("least", (5,), (6, 4), "min", lambda i, k, j: x[j, i, k])
+    kernel = b.finish([out])
+    assert merge_axes(kernel) == kernel

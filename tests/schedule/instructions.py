@@ -59,13 +59,13 @@ def build_outer() -> ir.Instruction:
 
 
 def packed_gemm(rows: int, cols: int, depth: int, group: int, a, b_) -> ir.Kernel:
-    """Integers widened to i32; B is packed so that `group` of them are adjacent."""
+    """Integers widened to i32, floats to f32; B is packed so that `group` of them are adjacent."""
     b = Build("packed_gemm")
     x = b.param("A", a, (rows, depth))
     y = b.param("B", b_, (depth // group, cols, group))
 
     def wide(e: ir.Expr) -> ir.Expr:
-        return ir.Cast(e, dtypes.i32)
+        return ir.Cast(e, dtypes.f32 if a.is_float else dtypes.i32)
 
     out = b.reduce(
         "Y", (rows, cols), (depth // group, group), "add",

@@ -8,12 +8,13 @@ from ingot import dtypes, target
 from ingot.codegen.llvm import kernel_assembly
 from ingot.schedule import Schedule, widening_dot
 from ingot.schedule.widening import DOT_ROWS, DotRow, dot_instruction
+from ingot.support import options
 from tests.native import legal_kernels
 from tests.schedule.equivalence import assert_everywhere
 from tests.schedule.instructions import packed_gemm
 
 MNEMONICS = {"vpdpbusd": "vpdpbusd", "pmadd": "pmaddwd", "usdot": "usdot", "sdot": "sdot",
-             "udot": "udot"}  # fmt: skip
+             "udot": "udot", "dpbf16ps": "vdpbf16ps", "bfdot": "bfdot"}  # fmt: skip
 
 
 def tensorized(row: DotRow) -> tuple:
@@ -55,4 +56,8 @@ def test_the_widest_is_chosen():
     assert name("x86-64-v3", "i16", "i16") == "dot_i16_i16_8x2"
     assert name("x86-64-v2", "i16", "i16") == "dot_i16_i16_4x2"
     assert name("aarch64+dotprod", "i8", "i8") == "dot_i8_i8_4x4"
+    with options.using(options.changed(bf16_dots=True)):
+        assert name("x86-64-v4+avx512bf16", "bf16", "bf16") == "dot_bf16_bf16_16x2"
+        assert name("aarch64+bf16", "bf16", "bf16") == "dot_bf16_bf16_4x2"
+    assert name("x86-64-v4+avx512bf16", "bf16", "bf16") == "", "only where it is asked for"
     assert name("x86-64-v3", "u8", "i8") == name("aarch64", "i8", "i8") == ""

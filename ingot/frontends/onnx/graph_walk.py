@@ -35,6 +35,7 @@ from ingot.frontends.onnx.node_order import (
     value_names,
 )
 from ingot.frontends.onnx.operands import Operand, described, mapped, part_names, parts, rebuilt
+from ingot.frontends.onnx.quant_checks import check_quantised
 from ingot.frontends.onnx.random_keys import folded_key, seed_key
 from ingot.frontends.onnx.reading import Frame, bare_node, read_node
 from ingot.frontends.onnx.registry import ITERATION, OnnxNode, SubGraph
@@ -114,6 +115,7 @@ class Walker:
         self.g.origin = node.where
         start = len(self.g.nodes)
         try:
+            check_quantised(self, node)
             results = list(converter(self, node))
         except IngotError as error:
             if error.where:
@@ -244,10 +246,12 @@ class Walker:
         is_top = self.outer is None and not self.scope.is_function
         if is_top and name in self.library.refs:
             return self._constant(self.library.refs[name], name)
-        if isinstance(proto, onnx.TensorProto):
-            array = to_array(proto, source, f"initializer {name!r}")
-        else:
-            array = sparse_to_array(proto, source, f"initializer {name!r}")
+        to_dense = to_array if isinstance(proto, onnx.TensorProto) else sparse_to_array
+        try:
+            array = to_dense(proto, source, f"initializer {name!r}")  # type: ignore[operator]
+        except IngotError as error:
+            reader = f"{error.where}, read by {self.g.origin}" if self.g.origin else error.where
+            raise _with_location(error, reader) from error
         ref = self.g.store.add(array)
         if is_top:
             self.library.refs[name] = ref
@@ -311,6 +315,11 @@ class Walker:
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
         value = self.optional(node, index)
         return None if value is None else self.known_values.numbers(value)
+
+    def stored(self, node: OnnxNode, index: int) -> np.ndarray | None:
+        value = self.optional(node, index)
+        ref = None if value is None else self.known_values.constant_ref(value)
+        return None if ref is None else self.g.store.get(ref)
 
     def is_input(self, node: OnnxNode, index: int) -> bool:
         value = self.optional(node, index)

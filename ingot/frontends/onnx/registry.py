@@ -68,7 +68,11 @@ class Importer(Protocol):
         ...
 
     def known(self, node: OnnxNode, index: int) -> np.ndarray | None:
-        """The operand as an array if it is constant, else None (also if it is absent)."""
+        """The operand as an array if it is constant and small, else None (also if absent)."""
+        ...
+
+    def stored(self, node: OnnxNode, index: int) -> np.ndarray | None:
+        """The operand's array, of any size, if it is a constant of the file; else None."""
         ...
 
     def is_input(self, node: OnnxNode, index: int) -> bool:

@@ -169,9 +169,21 @@ def _from_field(tensor: onnx.TensorProto, dtype: DType, count: int, where: str) 
         return wide
     if dtype.is_bool:
         return wide != 0
+    _check_range(wide, dtype, where)
     if dtype.bits == 16:
         return wide.astype(np.uint16).view(dtype.numpy)
     return _from_bytes(wide.astype(np.uint8), dtype, count)
+
+
+def _check_range(wide: np.ndarray, dtype: DType, where: str) -> None:
+    """The numbers are elements, or their bits; below a byte, several in one number."""
+    bits = max(8, dtype.bits)
+    bad = (wide < -(1 << (bits - 1))) | (wide >= 1 << bits)
+    if bad.any():
+        at = int(np.argmax(bad))
+        what = f"element {at} is {wide[at]}, which {dtype} does not hold"
+        hint = f"a file from another writer may say {wide[at] % (1 << bits)}"
+        raise IngotError("bad-model", what, where=where, hint=hint)
 
 
 _FIELD_DTYPE: dict[int, Any] = {
@@ -183,4 +195,5 @@ _FIELD_DTYPE: dict[int, Any] = {
 def _check_length(got: int, want: int, unit: str, shape: tuple[int, ...], where: str) -> None:
     if got != want:
         what = f"shape {list(shape)} needs {want} {unit} of data, there are {got}"
-        raise IngotError("bad-model", what, where=where)
+        hint = "the file is cut off, or was written for another shape or element type"
+        raise IngotError("bad-model", what, where=where, hint=hint)

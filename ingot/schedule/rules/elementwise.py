@@ -30,6 +30,7 @@ from ingot.schedule.rules.block_info import (
     value_vars,
     widest_type,
 )
+from ingot.schedule.rules.byte_lookup import schedule_byte_lookup
 from ingot.schedule.rules.explain import too_small
 from ingot.schedule.rules.transposes import schedule_transpose
 from ingot.schedule.schedule import Schedule
@@ -63,6 +64,8 @@ def schedule_elementwise(sch: Schedule, target: Target, info: BlockInfo) -> None
         return
     flat = flat_suffix(info.block, list(info.block.axes))
     inner = sch.fuse(*loops[flat:]) if len(loops) - flat > 1 else loops[-1]
+    if schedule_byte_lookup(sch, target, info, inner, is_big):
+        return
     first = min(flat, len(loops) - 1)
     outer = _outermost(sch, target, _around_rows(sch, target, info, loops[:first], inner))
     pieces = vectorize_loop(sch, target, info, inner, interleave_factor(sch, target, info, inner))

@@ -29,11 +29,14 @@ from ingot.schedule.rules.block_info import (
     BlockInfo,
     block_info_of,
     block_infos,
+    extent,
     own_loops,
+    top_nests,
 )
-from ingot.schedule.rules.elementwise import vectorize_loop
+from ingot.schedule.rules.elementwise import has_work, vectorize_loop
 from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
+from ingot.schedule.rules.row_reduction import rfactor_lanes, vectorize_final_reduction
 from ingot.schedule.schedule import Schedule
 from ingot.schedule.widening import dot_instruction
 from ingot.support.errors import IngotError
@@ -84,7 +87,7 @@ def find_blocks(sch: Schedule) -> PackedBlocks:
     infos = block_infos(sch)
     maker = {name: info for info in infos for name in info.outputs}
     for info in infos:
-        partial = next((p for p in _makers(info, maker) if len(p.spatial) == 3), None)
+        partial = next((p for p in _makers(info, maker) if len(p.spatial) >= 3), None)
         if not info.is_reduction or partial is None or not partial.is_reduction:
             continue
         operands = {m.ref: m for m in _makers(partial, maker)}
@@ -108,7 +111,7 @@ def _read(info: BlockInfo) -> set[str]:
 
 
 def _depth(partial: BlockInfo) -> arith.Expr:
-    (_, blocks, _), (block,) = partial.spatial, partial.reduced
+    (*_, blocks, _), (block,) = partial.spatial, partial.reduced
     return blocks.extent * block.extent
 
 
@@ -122,6 +125,12 @@ def words_of(sch: Schedule, blocks: PackedBlocks) -> Words:
     raise IngotError("bad-schedule", "packed weights: they are not in panels")
 
 
+def digits_of(sch: Schedule, blocks: PackedBlocks) -> int:
+    """The digits of an x, each of which has its own sums."""
+    spatial = block_info_of(sch, blocks.partial).spatial
+    return (arith.as_int(spatial[1].extent) or 1) if len(spatial) > 3 else 1
+
+
 def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
     """The product in one nest; what comes before by the generic rule."""
     blocks = find_blocks(sch)
@@ -130,7 +139,8 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
         raise IngotError("bad-schedule", f"packed weights: the plan is {plan}")
     words = words_of(sch, blocks)
     if sch.at_block(blocks.total).axes[0].extent != plan.tile.rows:
-        sch.pad(blocks.partial, plan.tile.rows, 1, 1, 1)
+        ones = [1] * (len(sch.at_block(blocks.partial).axes) - 1)
+        sch.pad(blocks.partial, plan.tile.rows, *ones)
         sch.pad(blocks.total, plan.tile.rows, 1, 1)
     if plan.dot is not None:  # the terms of an instruction are adjacent
         made = block_info_of(sch, blocks.codes).outputs
@@ -142,7 +152,8 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
         sch.reverse_compute_at(blocks.consumer, loops.panel)
         _vectorize(sch, target, blocks.consumer)
     sch.parallel(loops.panel)
-    schedule_generic(sch, target, rules)
+    done = [ref for ref in _row_reductions(sch) if _row_reduction(sch, target, ref)]
+    schedule_generic(sch, target, rules, done)
 
 
 def _tile_total(sch: Schedule, plan: ContractionPlan, blocks: PackedBlocks) -> TotalLoops:
@@ -230,6 +241,31 @@ def _decode_loops(sch: Schedule, plan: ContractionPlan, ref: BlockRef, words: Wo
     sch.vectorize(sch.fuse(lanes, *rest) if rest else lanes)
     for loop in (code, vectors):
         sch.unroll(loop)
+
+
+def _row_reductions(sch: Schedule) -> list[BlockRef]:
+    """Sums and maxima of blocks of x."""
+    return [info.ref for info in top_nests(sch) if info.is_reduction]
+
+
+def _row_reduction(sch: Schedule, target: Target, ref: BlockRef) -> bool:
+    """Partial results in lanes, for one block of a row after the other; False if refused."""
+    with sch.attempt(ref):
+        partial = rfactor_lanes(sch, target, block_info_of(sch, ref), vectors=1)
+        if partial is None:
+            return False
+        *outer, lanes = own_loops(sch, ref)
+        sch.compute_at(partial, outer[-1])
+        *ones, lane, k = [x for x in own_loops(sch, partial) if extent(sch, x) != 1]
+        sch.reorder(*ones, k, lane)
+        sch.vectorize(lane)
+        sch.set_scope(partial, ir.THREAD)
+        is_big = has_work(sch, block_info_of(sch, ref))
+        vectorize_final_reduction(sch, target, block_info_of(sch, ref), lanes)
+        if is_big:
+            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        return True
+    return False
 
 
 def _vectorize(sch: Schedule, target: Target, ref: BlockRef) -> None:

@@ -31,6 +31,7 @@ from ingot.schedule.rules.block_info import (
     loop_of,
     math_ops,
     own_loops,
+    widest_type,
 )
 from ingot.schedule.rules.elementwise import (
     MATH_WEIGHT,
@@ -173,7 +174,8 @@ def _row_loop(
     if lane is not None:
         loop = loops[lane.var]
         assert loop is not None
-        width = _tile(extent(sch, loop), target.lanes(last.dtype))
+        widest = max((widest_type(s) for s in block_infos(sch)), key=lambda t: t.bits)
+        width = _tile(extent(sch, loop), target.lanes(widest))
         out, inner = sch.split(loop, None, width)
         outer.append(out)
         rest.append(inner)
@@ -209,6 +211,8 @@ def rfactor_lanes(
     if count is not None and count < 2 * lanes:
         sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return None
+    if vectors is not None and count is not None:
+        vectors = max(1, min(vectors, count // lanes))
     width = lanes * (vectors or _partial_vectors(count, lanes))
     _, lane = sch.split(loop, None, width)
     return sch.rfactor(lane, axis=len(info.spatial))

@@ -9,6 +9,7 @@ result does. Called by rules/families.py.
 
 from __future__ import annotations
 
+from ingot.arith import expr as arith
 from ingot.cost.shape import PARALLEL_WORK
 from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
@@ -32,6 +33,7 @@ from ingot.target import Target
 
 MAX_CHUNK = 16 << 10  # elements of a chunk; half of it takes some µs from L2; heuristic
 MIN_CHUNK = 1 << 10  # the last step of a chunk, over lanes, then costs a tenth; heuristic
+MIN_ROW = 256  # elements of a row of constant length that is a chunk; heuristic
 
 
 def is_whole_reduction(info: BlockInfo) -> bool:
@@ -60,10 +62,11 @@ def _chunked(sch: Schedule, target: Target, info: BlockInfo) -> BlockRef:
     if count is not None and count < 2 * PARALLEL_WORK:
         sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))
         return info.ref
-    *rows, last = (loop for a in info.reduced if (loop := loop_of(sch, info, a)) is not None)
+    *rows, last = _long_loops(sch, info)
     if rows:  # a dynamic number of them
         return sch.rfactor(sch.fuse(*rows) if len(rows) > 1 else rows[0])
-    chunk = _chunk(count, PARTIAL_VECTORS * target.lanes(info.dtype))
+    step = PARTIAL_VECTORS * target.lanes(info.dtype)
+    chunk = _chunk(count, step) or _multiple(sch.at_loop(last).extent, step)
     if chunk is None:
         sch.remark(info.ref, ir.SERIAL_LOOPS, "no chunks of equal length")
         return info.ref
@@ -76,6 +79,20 @@ def _chunk(count: int | None, step: int) -> int | None:
         return None
     lengths = range(MAX_CHUNK - MAX_CHUNK % step, MIN_CHUNK - 1, -step)
     return next((n for n in lengths if count % n == 0), None)
+
+
+def _multiple(count: arith.Expr, step: int) -> int | None:
+    """The number of which a dynamic count is a multiple, if that is whole steps."""
+    match count:
+        case arith.Mul(a=arith.Const(value=n)) | arith.Mul(b=arith.Const(value=n)):
+            return n if n % step == 0 and n >= MIN_ROW else None
+    return None
+
+
+def _long_loops(sch: Schedule, info: BlockInfo) -> list[LoopRef]:
+    """The loops of the nest, the innermost and those of several iterations."""
+    *rows, last = (loop for a in info.reduced if (loop := loop_of(sch, info, a)) is not None)
+    return [*(x for x in rows if extent(sch, x) != 1), last]
 
 
 def _schedule_parts(
@@ -94,8 +111,9 @@ def _schedule_parts(
 def _accumulate(sch: Schedule, target: Target, lanes: BlockRef) -> None:
     """Some vectors of partial results, combined with each step of the row."""
     info = block_info_of(sch, lanes)
-    step, lane = _loop(sch, info, info.reduced[-1]), _lane_loop(sch, info)
-    sch.reorder(step, lane)
+    lane = _lane_loop(sch, info)
+    if info.reduced:  # else the vectors are the whole row
+        sch.reorder(_loop(sch, info, info.reduced[-1]), lane)
     vectors, inner = sch.split(lane, None, target.lanes(info.dtype))
     sch.unroll(vectors)
     sch.vectorize(inner)
@@ -103,7 +121,7 @@ def _accumulate(sch: Schedule, target: Target, lanes: BlockRef) -> None:
 
 def _lane_loop(sch: Schedule, info: BlockInfo) -> LoopRef:
     """The longer one of the spatial loops: chunks have been moved out."""
-    loops = [_loop(sch, info, a) for a in info.spatial]
+    loops = [x for a in info.spatial if (x := loop_of(sch, info, a)) is not None]
     return max(loops, key=lambda x: extent(sch, x) or 0)
 
 

@@ -98,8 +98,11 @@ def packed_product(ctx: Importer, node: OnnxNode, a: Value) -> Value | None:
         operands.append(codes)
     rows = reshape(ctx, cast(ctx, a, dtypes.f32), (arith.product(list(a.shape[:-1])), depth))
     values = [ctx.g.constant(np.ascontiguousarray(v)) for v in operands]
-    y = ctx.g.add("matmul_packed", [rows, *values], columns=columns, bits=bits, block=block,
-                  activations="i8" if int_attr(node, "accuracy_level", 0) == 4 else "f32")  # fmt: skip
+    # level 4 asks for i8; ONNX Runtime, too, computes in f32 where zero points are floats
+    is_integer = int_attr(node, "accuracy_level", 0) == 4 and (zero is None or zero.dtype.is_int)
+    attrs = {"columns": columns, "bits": bits, "block": block}
+    attrs["activations"] = "i8" if is_integer else "f32"
+    y = ctx.g.add("matmul_packed", [rows, *values], **attrs)
     return cast(ctx, reshape(ctx, y, (*a.shape[:-1], columns)), a.dtype)
 
 
