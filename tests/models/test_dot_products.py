@@ -243,6 +243,39 @@ def test_a_change_of_sign_is_made_by_the_quantisation():
         np.testing.assert_array_equal(got, want)
 
 
+def test_forms_around_contractions_of_signed_bytes():
+    """A padding and a bias of run time, weights of u8, moved maps, readers of the old values."""
+
+    def graph(store: Any) -> Graph:
+        rng, g = np.random.default_rng(0), GraphBuilder("g", store)
+        r, fill = g.input("r", tensor(dtypes.f32, 1, 6, 9, 9)), g.input("f", tensor(dtypes.i8))
+        bias = g.input("b", tensor(dtypes.i32, 16))
+        scale, zero = g.constant(np.array(0.5, np.float32)), g.constant(np.array(-5, np.int8))
+        signed, unsigned = (
+            g.constant(extremes(rng, (16, 6, 3, 3), t)) for t in (dtypes.i8, dtypes.u8)
+        )
+        q = g.add("quantize_linear", [r, scale, zero], dtype=dtypes.i8)
+        a = g.add("conv", [q, signed, bias, fill], pads=PADS)
+        b = g.add("conv", [q, unsigned, None, fill], pads=(1, 0, 1, 0), strides=(2, 2))
+        pooled = g.add("max_pool", [q], kernel=(2, 2), strides=(2, 2))
+        both = g.add("concat", [pooled, pooled], axis=1)
+        wide = g.add("pad", [both], before=(0, 0, 1, 1), after=(0, 0, 0, 0), mode="constant")
+        c = g.add("conv", [wide, g.constant(extremes(rng, (8, 12, 1, 1), dtypes.i8))])
+        real = g.add("dequantize_linear", [both, scale, zero])
+        return g.finish([a, b, c, q, real, wide])
+
+    session = pipeline.open_session(VNNI, jobs=1)
+    before = graph(session.store)
+    made = pipeline.run_stages(before, session, stop_after="fit_dot_operands")
+    convs = [n for n in made.nodes if n.op == "conv" and n.outputs[0].shape[1] != 1]
+    assert [n.inputs[0].dtype for n in convs] == [dtypes.u8] * 3  # others: sums of x
+    rng = np.random.default_rng(1)
+    given = [rng.normal(0, 30, (1, 6, 9, 9)).astype(np.float32), np.array(-7, np.int8)]
+    given.append(rng.integers(-(2**31), 2**31 - 1, 16).astype(np.int32))
+    for got, want in zip(*(graph_interp.run(x, session.store, given) for x in (made, before))):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_rows_of_a_dynamic_map_that_a_stride_skips_are_in_bounds():
     """(h + 1) // 2 rows 2 · i of h: the instruction reads what the plain nest reads."""
 
