@@ -20,7 +20,7 @@ from ingot.cost.contraction import is_faster
 from ingot.cost.plan import ContractionPlan, by_sizes
 from ingot.cost.shape import Given
 from ingot.graph.ir import Graph, Node, make_attrs, replace
-from ingot.graph.layouts import blocks_of, panel_of
+from ingot.graph.layouts import panel_of
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Symbol
 from ingot.graph.views import Views
@@ -57,8 +57,8 @@ def plan_kernels(program: Program, target: Target, rules: Rules) -> Program:
 def given_by(body: Graph) -> Given:
     """What passes have decided for a group."""
     layouts = ((v.name, v.tensor.layout) for v in body.inputs)
-    layouts = [(name, x) for name, x in layouts if x is not None and blocks_of(x)]
-    found = [(name, panel) for name, x in layouts if (panel := panel_of(x)) is not None]
+    packed = ((name, panel_of(x)) for name, x in layouts if x is not None)
+    found = [(name, panel) for name, panel in packed if panel is not None]
     panels = tuple((name, width) for name, (width, _) in found)
     k_blocks = tuple((name, size) for name, (_, size) in found if size > 1)
     blocks = (block for n in body.nodes if (block := n.attr("tile_block", None)) is not None)

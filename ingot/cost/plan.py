@@ -23,8 +23,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
                   (depthwise_rows: N maps are copied at a time, a tile has M of them), columns:N,
                   k_chunks:N (small M), tiles:HxW (Winograd), flat_tiles:N (Winograd, N
                   consecutive tiles)
-    dot           products that one instruction adds to each lane, which the operand is packed for: an
-                  iteration of k takes so many terms (cost/dot_products.py)
+    dot           products that one instruction adds to each lane, for which the operand is packed:
+                  an iteration of k takes so many terms (cost/dot_products.py)
     k_unroll      iterations of k that are unrolled
     prefetch      iterations of k between two prefetches of the next panel
     partial_sums  P:N: N iterations of k loop P make one partial sum

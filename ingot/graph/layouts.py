@@ -24,8 +24,8 @@ def channels_last(rank: int) -> Layout:
 
 
 def panels(order: Sequence[int], axis: int, width: int, k_block: int = 1) -> Layout:
-    """Packed panels of `width` along `axis`: (panel, *order, index in the panel). `k_block` elements
-    along the last axis of `order` are adjacent: the terms of one dot product in a lane."""
+    """Packed panels of `width` along `axis`: (panel, *order, index in the panel). Along the last
+    axis of `order`, `k_block` elements are adjacent: the terms of one dot product in a lane."""
     inner = ((order[-1], k_block),) if k_block > 1 else ()
     return Layout(((axis, 0), *((other, 0) for other in order), (axis, width), *inner))
 

@@ -32,7 +32,7 @@ def dot_of(node: Node, target: Target) -> DotRow | None:
     """The instruction for the node's operand types and sizes: K is a multiple of its group."""
     if node.op not in ("matmul", "conv", "winograd_conv") or node.attr("group", 1) != 1:
         return None
-    x, w = (v and v.tensor for v in node.inputs[:2])
+    x, w = (None if v is None else v.tensor for v in node.inputs[:2])
     if x is None or w is None or (node.op == "matmul" and (w.rank != 2 or x.rank < 2)):
         return None
     of_map = dtypes.i16 if node.op == "winograd_conv" else x.dtype  # transformed maps are i16

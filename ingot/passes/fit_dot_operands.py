@@ -197,7 +197,7 @@ class _Fit:
             ones = np.ones((1, *map(int, node.inputs[1].tensor.static_shape[1:])), x.dtype.numpy)  # type: ignore[union-attr,index]
             fill = node.inputs[3] if len(node.inputs) > 3 else None
             total = self.g.add("conv", [x, self.g.constant(ones), None, fill], **node.attr_map)
-        return self.g.add("mul", [total, self.g.constant(np.int32(factor))])
+        return self.g.add("mul", [total, self.g.constant(np.array(factor, np.int32))])
 
 
 def _k_axes(node: Node, w: np.ndarray) -> tuple[int, ...]:

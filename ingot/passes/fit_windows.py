@@ -6,9 +6,10 @@
         w'[o, 0, t, u · C + c] = w[o, c, t, u]         padded with zeros to a multiple of the group
 
 In a channels-last map the taps of a row of the window are adjacent, all channels of each. As one
-axis of C · u terms they are a loop long enough for a register tile, and one channel needs no padding
-to four. x' is a view of the padded map. In: a convolution with constant weights, and the size of
-the instruction's groups. Out: operands and attributes. Called by passes/fit_dot_operands.py.
+axis of C · u terms they are a loop long enough for a register tile, and one channel needs no
+padding to four. x' is a view of the padded map. In: a convolution with constant weights, and the
+size of the instruction's groups. Out: operands and attributes. Called by
+passes/fit_dot_operands.py.
 """
 
 from __future__ import annotations

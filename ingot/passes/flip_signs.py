@@ -114,7 +114,7 @@ class Signs:
     def _xor(self, value: Value) -> Value:
         """In u8, where 128 has the one bit that changes."""
         bits = value if value.dtype is dtypes.u8 else self._as(value, dtypes.u8)
-        made = self.g.add("xor", [bits, self.g.constant(np.uint8(SIGN_BIT))])
+        made = self.g.add("xor", [bits, self.g.constant(np.array(SIGN_BIT, np.uint8))])
         return self._as(made, dtypes.i8) if value.dtype is dtypes.u8 else made
 
     def _as(self, value: Value, dtype: dtypes.DType) -> Value:

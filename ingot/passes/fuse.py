@@ -27,7 +27,7 @@ The limits and switches are a `FusionPolicy`, which the back end gives. Called b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ingot.arith import expr as arith
@@ -374,14 +374,15 @@ def _becomes_kernel(node: Node) -> bool:
 
 
 def _moves_last_axis(node: Node) -> bool:
-    perm = node.attr("perm") if defn(node).permutes else ()
+    perm: Sequence[int] = node.attr("perm") if defn(node).permutes else ()
     return bool(perm) and perm[-1] != len(perm) - 1
 
 
 def _has_k_blocks(node: Node) -> bool:
     """Is an operand packed for dot-product instructions?"""
     layouts = (v.tensor.layout for v in node.inputs if v is not None)
-    return any(x is not None and (panel_of(x) or (0, 1))[1] > 1 for x in layouts)
+    found = (panel_of(x) for x in layouts if x is not None)
+    return any(panel is not None and panel[1] > 1 for panel in found)
 
 
 def _fusion_kind(node: Node) -> Kind:

@@ -49,6 +49,14 @@ def test_an_elementwise_nest_of_one_shape_is_flat():
     assert_merged(kernel, [1], n=4)
 
 
+def test_a_check_of_a_scalar_keeps_no_axes_apart():
+    """One image of a batch, at an index that is checked: 12 elements in a row."""
+    b = Build("gather")
+    x, at = b.param("x", f32, (1, 3, 4)), b.param("at", f32, ())
+    b.check((), lambda: ir.Compare("gt", at[()], ir.Lit(100.0, f32)), "range")
+    assert_merged(b.finish([b.compute("out", (3, 4), lambda i, j: x[0, i, j])]), [0, 1])
+
+
 @pytest.mark.parametrize(
     ("given", "value", "want"),
     [

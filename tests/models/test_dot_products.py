@@ -95,6 +95,8 @@ BIG = (
     Conv(12, 18, (40,), (5,), {"pads": (2, 2), "strides": (3,)}, fill=1, has_bias=False),
     Conv(5, 17, (4, 5, 6), (2, 3, 3), {"pads": (0, 1, 1, 1, 0, 1)}, fill=9),
     Conv(1, 16, (12, 12), (5, 5), {"pads": (2, 2, 2, 2)}, fill=50),
+    Conv(2, 16, (9, 9), (3, 3), {"pads": PADS, "strides": (2, 1)}, fill=11),
+    Conv(8, 16, (7, 8), (2, 3), {"pads": (0, 1, 1, 0), "strides": (1, 2)}, fill=11),
 )  # fmt: skip
 SMALL = (
     MatMul(3, 9, 5), MatMul(1, 8, 17),
@@ -205,6 +207,88 @@ def test_a_dynamic_number_of_rows_has_a_plan_for_one():
 
 def can(on: str) -> bool:
     return not BACKEND.why_not_here(BACKEND.target(on))
+
+
+def test_the_taps_of_a_row_are_one_axis_where_channels_are_few():
+    """Three channels become four, and the 28 terms of seven taps one loop of seven groups."""
+    _, _, made = lowered(BIG[9], "u8", "i8", VNNI, "fit_dot_operands")
+    (conv,) = [n for n in made.nodes if n.op == "conv"]
+    x, w = (v.tensor.static_shape for v in conv.inputs[:2] if v is not None)
+    assert (w, x) == ((33, 1, 7, 28), (1, 1, 23, 21 * 4))
+    assert conv.attr("strides") == (2, 8)
+
+
+def test_a_change_of_sign_is_made_by_the_quantisation():
+    def graph(store: Any) -> Graph:
+        g = GraphBuilder("g", store)
+        x = g.input("x", tensor(dtypes.f32, 5, 8))
+        scale, zero = g.constant(np.float32(0.5)), g.constant(np.int8(-3))
+        q = g.add("quantize_linear", [x, scale, zero], dtype=dtypes.i8)
+        turned = g.add("transpose", [q], perm=(1, 0))
+        w = g.constant(extremes(np.random.default_rng(0), (5, 16), dtypes.i8))
+        real = g.add("dequantize_linear", [q, scale, zero])
+        return g.finish([g.add("matmul", [turned, w]), real])
+
+    session = pipeline.open_session(VNNI, jobs=1)
+    before = graph(session.store)
+    made = pipeline.run_stages(before, session, stop_after="fit_dot_operands")
+    operators = [n.op for n in made.nodes if n.op != "constant"]
+    assert "xor" not in operators and "bitcast" not in operators
+    (quantised,) = [n for n in made.nodes if n.op == "quantize_linear"]
+    assert quantised.attr("dtype") is dtypes.u8
+    x = np.random.default_rng(1).normal(0, 40, (5, 8)).astype(np.float32)
+    for got, want in zip(
+        graph_interp.run(made, session.store, [x]), graph_interp.run(before, session.store, [x])
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_forms_around_contractions_of_signed_bytes():
+    """A padding and a bias of run time, weights of u8, moved maps, readers of the old values."""
+
+    def graph(store: Any) -> Graph:
+        rng, g = np.random.default_rng(0), GraphBuilder("g", store)
+        r, fill = g.input("r", tensor(dtypes.f32, 1, 6, 9, 9)), g.input("f", tensor(dtypes.i8))
+        bias = g.input("b", tensor(dtypes.i32, 16))
+        scale, zero = g.constant(np.array(0.5, np.float32)), g.constant(np.array(-5, np.int8))
+        signed, unsigned = (
+            g.constant(extremes(rng, (16, 6, 3, 3), t)) for t in (dtypes.i8, dtypes.u8)
+        )
+        q = g.add("quantize_linear", [r, scale, zero], dtype=dtypes.i8)
+        a = g.add("conv", [q, signed, bias, fill], pads=PADS)
+        b = g.add("conv", [q, unsigned, None, fill], pads=(1, 0, 1, 0), strides=(2, 2))
+        pooled = g.add("max_pool", [q], kernel=(2, 2), strides=(2, 2))
+        both = g.add("concat", [pooled, pooled], axis=1)
+        wide = g.add("pad", [both], before=(0, 0, 1, 1), after=(0, 0, 0, 0), mode="constant")
+        c = g.add("conv", [wide, g.constant(extremes(rng, (8, 12, 1, 1), dtypes.i8))])
+        real = g.add("dequantize_linear", [both, scale, zero])
+        return g.finish([a, b, c, q, real, wide])
+
+    session = pipeline.open_session(VNNI, jobs=1)
+    before = graph(session.store)
+    made = pipeline.run_stages(before, session, stop_after="fit_dot_operands")
+    convs = [n for n in made.nodes if n.op == "conv" and n.outputs[0].shape[1] != 1]
+    assert [n.inputs[0].dtype for n in convs] == [dtypes.u8] * 3  # others: sums of x
+    rng = np.random.default_rng(1)
+    given = [rng.normal(0, 30, (1, 6, 9, 9)).astype(np.float32), np.array(-7, np.int8)]
+    given.append(rng.integers(-(2**31), 2**31 - 1, 16).astype(np.int32))
+    for got, want in zip(*(graph_interp.run(x, session.store, given) for x in (made, before))):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_rows_of_a_dynamic_map_that_a_stride_skips_are_in_bounds():
+    """(h + 1) // 2 rows 2 · i of h: the instruction reads what the plain nest reads."""
+
+    def graph(store: Any) -> Graph:
+        g = GraphBuilder("g", store)
+        g.symbols["h"] = Symbol("h", 1)
+        x = g.input("x", tensor(dtypes.u8, 1, 16, arith.Var("h"), 6))
+        w = g.constant(extremes(np.random.default_rng(0), (16, 16, 1, 1), dtypes.i8))
+        return g.finish([g.add("conv", [x, w], strides=(2, 2))])
+
+    session = pipeline.open_session(VNNI, jobs=1)
+    program = pipeline.run_stages(graph(session.store), session, stop_after="schedule")
+    assert "dot=4" in shown_plans(program)
 
 
 def test_without_an_instruction_the_contraction_stays():

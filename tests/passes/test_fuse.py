@@ -114,6 +114,19 @@ graph g(%x: f32[4, 5], %w: f32[5, 6], %b: f32[6]) {
     assert names(g) == ["p a", "c y"]
 
 
+def test_a_pad_does_not_fuse_into_a_transpose_by_tiles():
+    """Masked loads would keep the tiles out of registers. One that moves rows only is no such."""
+    text = """
+graph g(%x: u8[2, 3, 5]) {{
+  %v: u8[2, 3, 5] = max(%x, %x)
+  %p: u8[2, 4, 6] = pad(%v) {{before=[0, 0, 0], after=[0, 1, 1]}}
+  %y: u8[{shape}] = transpose(%p) {{perm={perm}}}
+  return %y
+}}"""
+    assert names(graph(text.format(shape="2, 6, 4", perm="[0, 2, 1]"))) == ["v p", "y"]
+    assert names(graph(text.format(shape="4, 2, 6", perm="[1, 0, 2]"))) == ["v p y"]
+
+
 def test_a_larger_shape_does_not_fuse():
     g = graph(
         """

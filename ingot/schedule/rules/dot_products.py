@@ -3,8 +3,9 @@
     for k: for rows, vectors: for lanes: for terms: Y[lane] += x[term] · w[lane, term]
     →  zeros; for k: for rows, vectors: call(dot, x, w, Y)
 
-Called by contraction.py when the tile is complete, its epilogue included: what follows a block that
-is a call cannot be fused into its nest. In: the block, and a plan with `dot`. A refusal is an error.
+Called by contraction.py when the tile is complete, its epilogue included: what follows a block
+that is a call cannot be fused into its nest. In: the block, and a plan with `dot`. A refusal is an
+error.
 """
 
 from __future__ import annotations
