@@ -22,8 +22,8 @@ from ingot.graph.store import ConstantStore
 from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
-from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.byte_windows import byte_windows
+from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.lookup_tables import lookup_tables
 from ingot.passes.scale_weights import scale_weights
 from ingot.passes.separate_pads import separate_pads

@@ -43,9 +43,7 @@ def _permute(fn: Function, operands: Sequence[tuple[str, str]]) -> str:
     table, (type, x) = operands
     quarters = [_slice(fn, table, range(at, at + 64)) for at in range(0, 256, 64)]
     halves = [
-        fn.call(
-            type, "llvm.x86.avx512.vpermi2var.qi.512", [(type, low), (type, x), (type, high)]
-        )
+        fn.call(type, "llvm.x86.avx512.vpermi2var.qi.512", [(type, low), (type, x), (type, high)])
         for low, high in (quarters[:2], quarters[2:])
     ]
     return _by_top_bit(fn, type, x, *halves)

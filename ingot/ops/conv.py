@@ -152,21 +152,20 @@ class ConvBase(OpDef):
         return [b.compute("out", acc.shape, value)]
 
     def operands(
-        self, inputs: Sequence[Type | None], attrs: Attrs
+        self, inputs: Sequence[Type | None]
     ) -> tuple[TensorType, TensorType, TensorType | None]:
         x, w = (tensor_type(self.name, t) for t in inputs[:2])
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
-        is_byte = [t.dtype.is_int and t.dtype.bits == 8 for t in (x, w)]
-        sums = attrs.get("sums")
-        if sums is not None and not (is_byte[0] and w.dtype is sums is dtypes.f32):
-            raise type_error(self.name, f"sums={sums} is for bytes and f32 weights, got {x}, {w}")
-        if sums is None and not all(is_byte):  # i8 with u8 is common
-            require_same_dtype(self.name, x, w)
+        self.check_types(x, w)
         if not 3 <= x.rank <= 5 or w.rank != x.rank:
             raise type_error(self.name, f"expects 1 to 3 spatial axes, got {x} and weights {w}")
         if any(arith.as_int(d) is None for d in w.shape[2:]):
             raise type_error(self.name, f"the kernel's size must be static, got weights {w}")
         return x, w, bias
+
+    def check_types(self, x: TensorType, w: TensorType) -> None:
+        if not all(map(_is_byte, (x, w))):  # i8 with u8 is common
+            require_same_dtype(self.name, x, w)
 
     def check_fill(self, x: TensorType, fill: TensorType, attrs: Attrs) -> None:
         if fill.rank or fill.dtype is not x.dtype:
@@ -191,8 +190,15 @@ class Conv(ConvBase):
     channels_last = True
     zero_padded = True
 
+    def check_types(self, x: TensorType, w: TensorType) -> None:
+        if not _is_widened(x, w):
+            super().check_types(x, w)
+
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        x, w, bias = self.operands(inputs, attrs)
+        x, w, bias = self.operands(inputs)
+        sums = attrs.get("sums")
+        if (sums is not None) != _is_widened(x, w) or sums not in (None, dtypes.f32):
+            raise type_error(self.name, f"sums={sums} is for bytes and f32 weights, got {x}, {w}")
         if len(inputs) > 3 and inputs[3] is not None:
             self.check_fill(x, tensor_type(self.name, inputs[3]), attrs)
         group = attrs.get("group", 1)
@@ -218,7 +224,9 @@ class Conv(ConvBase):
         total = convolve_padded(padded, w.astype(acc), slide.strides, slide.dilations, group)
         if bias is not None:
             total = total + bias.astype(acc).reshape(1, -1, *(1,) * (x.ndim - 2))
-        return [np.ascontiguousarray(total).astype((attrs.get("sums") or result_dtype(dtype)).numpy)]
+        return [
+            np.ascontiguousarray(total).astype((attrs.get("sums") or result_dtype(dtype)).numpy)
+        ]
 
     def compute(
         self, b: Build, inputs: Sequence[Buffer | None], outputs: Sequence[TensorType], attrs: Attrs
@@ -308,6 +316,15 @@ class Conv(ConvBase):
                 {"group": 2, "sums": dtypes.f32},
             ),
         ]
+
+
+def _is_byte(t: TensorType) -> bool:
+    return t.dtype.is_int and t.dtype.bits == 8
+
+
+def _is_widened(x: TensorType, w: TensorType) -> bool:
+    """A map of bytes and weights that are f32 already."""
+    return _is_byte(x) and w.dtype is dtypes.f32
 
 
 def _sum_type(dtype: dtypes.DType, attrs: Attrs) -> dtypes.DType:

@@ -1,11 +1,12 @@
 """Depthwise convolution of bytes by dot products over four neighbouring columns.
 
-    y[n, c, h, w] = b[c] + Σ_{r, g, t} x[n, c, h·s + r, 2·(w // E) + 4·g + t] · taps[r, g, w % E, c, t]
+    y[n, c, h, w] = b[c]
+        + Σ_{r, g, t} x[n, c, h·s + r, 2·(w // E) + 4·g + t] · taps[r, g, w % E, c, t]
 
 with x padded by `fill`. A depthwise convolution has one channel for each output, but several taps:
 the machine's dot product of four bytes takes four columns of a row. With a stride of 1 two
 neighbouring outputs (E = 2) read the same four columns, each with its taps moved by one and padded
-with zeros; with a stride of 2 each output has columns of its own (E = 1). In: x u8 (batch, channels,
+with zeros; with a stride of 2 each output has its own columns (E = 1). In: x u8 (batch, channels,
 rows, columns), `taps` i8 (rows of the window, groups of columns, E, channels, 4), maybe a bias i32
 and the padding's value; {pads, stride, size: of the output's rows and columns}. Out: i32.
 passes/byte_windows.py makes it. Called through the operator table.
@@ -71,9 +72,7 @@ class WindowDot(ConvBase):
         fits = shape is not None and len(shape) == 5 and shape[2::2] == (shared, GROUP)
         if not fits or arith.as_int(x.shape[1]) != taps.static_shape[3]:  # type: ignore[index]
             raise type_error(self.name, f"taps {taps} do not fit {x}")
-        self.check_bias(
-            tensor_type(self.name, bias) if bias else None, x.shape[1], dtypes.i32
-        )
+        self.check_bias(tensor_type(self.name, bias) if bias else None, x.shape[1], dtypes.i32)
         if fill is not None:
             self.check_fill(x, tensor_type(self.name, fill), attrs)
         return [TensorType(dtypes.i32, (*x.shape[:2], *map(arith.wrap, attrs["size"])))]
@@ -146,6 +145,4 @@ def _padding(space: Sequence[Dim], taps: Sequence[int], attrs: Attrs) -> Window:
     needed = columns_read(attrs["size"][1], taps[1], attrs["stride"])
     right = needed - left - (arith.as_int(arith.wrap(space[1])) or 0)
     begins, ends = (top, left), (bottom, max(0, right))
-    return Window(
-        (1, 1), (1, 1), tuple(map(arith.Const, begins)), tuple(map(arith.Const, ends))
-    )
+    return Window((1, 1), (1, 1), tuple(map(arith.Const, begins)), tuple(map(arith.Const, ends)))

@@ -115,7 +115,7 @@ class _Chain:
 
     def _varying(self, node: Node) -> dict[str, Value] | None:
         """Its operands that are not constants; None where it is not element-wise on one shape, or
-        has constants of several elements. (A table that was made before is part of a longer one.)"""
+        has constants of several elements. (An earlier table is part of a longer one.)"""
         if node.op == TABLE:
             return {v.name: v for v in node.inputs[:1] if v is not None}
         if defn(node).kind_of(node) is not Kind.ELEMENTWISE or len(node.outputs) != 1:

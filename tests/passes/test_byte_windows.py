@@ -1,4 +1,4 @@
-"""Depthwise and grouped convolutions of bytes: exact at the extremes, by the target's instruction."""
+"""Depthwise and grouped convolutions of bytes: exact at the extremes, by the right instruction."""
 
 from __future__ import annotations
 

@@ -69,16 +69,18 @@ def dequantised(e: Expr) -> Expr | None:
     if not isinstance(e, ir.Cast) or e.type.name not in MANTISSA or not e.a.dtype.is_int:
         return None
     inner = e.a
-    terms = [inner.a, inner.b] if _is_sum(inner) else [inner]
-    leaves = [_unwidened(x) for x in terms]
+    _, leaves = summands(inner)
     is_exact = all(_is_short(x.dtype) for x in leaves)
     return inner if is_exact and any(quantised(x) for x in leaves) else None
 
 
 def summands(e: Expr) -> tuple[str, list[Expr]]:
-    """The short integers that `dequantised` found, and the operation on them."""
-    terms = [e.a, e.b] if _is_sum(e) else [e]  # type: ignore[attr-defined]
-    return (e.op if _is_sum(e) else ""), [_unwidened(x) for x in terms]  # type: ignore[attr-defined]
+    """The terms of a sum or difference, as short integers where they are widened ones, and the
+    operation on them; empty for a single term."""
+    match e:
+        case ir.Binary(op="add" | "sub" as op, a=a, b=b) if e.dtype is dtypes.i32:
+            return op, [_unwidened(a), _unwidened(b)]
+    return "", [_unwidened(e)]
 
 
 def converted(e: Expr, dtype: DType) -> Expr:
@@ -86,10 +88,6 @@ def converted(e: Expr, dtype: DType) -> Expr:
     if isinstance(e, ir.Broadcast):
         return ir.Broadcast(converted(e.a, dtype), e.width)
     return e if e.dtype is dtype else ir.Cast(e, dtype)
-
-
-def _is_sum(e: Expr) -> bool:
-    return isinstance(e, ir.Binary) and e.op in ("add", "sub") and e.dtype is dtypes.i32
 
 
 def _unwidened(e: Expr) -> Expr:
