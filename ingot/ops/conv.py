@@ -13,7 +13,7 @@ are no terms of the sum. Called by graph, lower and front ends through the opera
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,11 +99,10 @@ def all_of(conditions: Sequence[Expr]) -> Expr:
 
 
 def padded_copy(
-    b: Build, x: Buffer, w: Window, fill: Expr, dtype: dtypes.DType | None = None
+    b: Build, x: Buffer, w: Window, fill: Expr, convert: Callable[[Expr], Expr] | None = None
 ) -> Buffer:
-    """x with its spatial axes (all but the first two) padded by `fill`, as `dtype`."""
-    dtype = dtype or x.dtype
-    if not w.padded and dtype is x.dtype:
+    """x with its spatial axes (all but the first two) padded by `fill`, each element converted."""
+    if not w.padded and convert is None:
         return x
     rows = list(zip(x.shape[2:], w.begins, w.ends))
     shape = (*x.shape[:2], *(n + lo + hi for n, lo, hi in rows))
@@ -117,7 +116,7 @@ def padded_copy(
         ]
         mask = all_of(needed) if needed else None
         load = ir.Load(x, (*point[:2], *at), mask=mask, other=None if mask is None else fill)
-        return narrow(load, dtype)
+        return load if convert is None else convert(load)
 
     return b.compute("padded", shape, value)
 
@@ -240,7 +239,7 @@ class Conv(ConvBase):
             x,
             slide.without_rows() if is_clipped else slide,
             ir.value_of(0, x.dtype) if fill is None else fill[()],
-            attrs.get("sums"),
+            None if attrs.get("sums") is None else lambda e: narrow(e, acc_type),
         )
         out_per_group = w.shape[0] // attrs.get("group", 1)
         grouped, rank = attrs.get("group", 1) != 1, x.rank - 2
