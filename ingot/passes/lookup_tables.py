@@ -23,6 +23,7 @@ from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, map_subgraphs, same_shape
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.support import options
+from ingot.support.stack import segmented
 from ingot.target import Target
 
 BYTES = 256
@@ -92,6 +93,7 @@ class _Chain:
         every = np.arange(BYTES, dtype=np.uint8).view(source.dtype.numpy)
         return self._evaluated(self.last, {source.name: every})
 
+    @segmented
     def _evaluated(self, node: Node, known: dict[str, np.ndarray]) -> np.ndarray:
         operands: list[np.ndarray | None] = []
         for value in node.inputs:
