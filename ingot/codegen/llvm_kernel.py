@@ -11,8 +11,8 @@ from typing import assert_never
 
 from ingot.arith import expr as arith
 from ingot.arith.bounds import Interval, bounds_of
-from ingot.codegen.llvm_counters import LoopCounters
 from ingot.codegen import llvm_sequences
+from ingot.codegen.llvm_counters import LoopCounters
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import ValuePrinter

@@ -217,7 +217,7 @@ def _moved(flat: Buffer, here: Indices, box: Slice, there: Indices, is_in: bool)
 
 
 def _is_dense(box: Slice) -> bool:
-    """Are its elements adjacent? Below its first dimension that is not 1, it is the whole buffer."""
+    """Are its elements adjacent? Below its first dimension that is not 1, it is all of them."""
     sizes = list(zip(box.extents, box.buffer.shape))
     while sizes and arith.is_const(sizes[0][0], 1):
         sizes.pop(0)

@@ -13,7 +13,7 @@ are no terms of the sum. Called by graph, lower and front ends through the opera
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,11 +99,10 @@ def all_of(conditions: Sequence[Expr]) -> Expr:
 
 
 def padded_copy(
-    b: Build, x: Buffer, w: Window, fill: Expr, dtype: dtypes.DType | None = None
+    b: Build, x: Buffer, w: Window, fill: Expr, convert: Callable[[Expr], Expr] | None = None
 ) -> Buffer:
-    """x with its spatial axes (all but the first two) padded by `fill`, as `dtype`."""
-    dtype = dtype or x.dtype
-    if not w.padded and dtype is x.dtype:
+    """x with its spatial axes (all but the first two) padded by `fill`, each element converted."""
+    if not w.padded and convert is None:
         return x
     rows = list(zip(x.shape[2:], w.begins, w.ends))
     shape = (*x.shape[:2], *(n + lo + hi for n, lo, hi in rows))
@@ -117,7 +116,7 @@ def padded_copy(
         ]
         mask = all_of(needed) if needed else None
         load = ir.Load(x, (*point[:2], *at), mask=mask, other=None if mask is None else fill)
-        return narrow(load, dtype)
+        return load if convert is None else convert(load)
 
     return b.compute("padded", shape, value)
 
@@ -152,21 +151,20 @@ class ConvBase(OpDef):
         return [b.compute("out", acc.shape, value)]
 
     def operands(
-        self, inputs: Sequence[Type | None], attrs: Attrs
+        self, inputs: Sequence[Type | None]
     ) -> tuple[TensorType, TensorType, TensorType | None]:
         x, w = (tensor_type(self.name, t) for t in inputs[:2])
         bias = tensor_type(self.name, inputs[2]) if len(inputs) > 2 and inputs[2] else None
-        is_byte = [t.dtype.is_int and t.dtype.bits == 8 for t in (x, w)]
-        sums = attrs.get("sums")
-        if sums is not None and not (is_byte[0] and w.dtype is sums is dtypes.f32):
-            raise type_error(self.name, f"sums={sums} is for bytes and f32 weights, got {x}, {w}")
-        if sums is None and not all(is_byte):  # i8 with u8 is common
-            require_same_dtype(self.name, x, w)
+        self.check_types(x, w)
         if not 3 <= x.rank <= 5 or w.rank != x.rank:
             raise type_error(self.name, f"expects 1 to 3 spatial axes, got {x} and weights {w}")
         if any(arith.as_int(d) is None for d in w.shape[2:]):
             raise type_error(self.name, f"the kernel's size must be static, got weights {w}")
         return x, w, bias
+
+    def check_types(self, x: TensorType, w: TensorType) -> None:
+        if not all(map(_is_byte, (x, w))):  # i8 with u8 is common
+            require_same_dtype(self.name, x, w)
 
     def check_fill(self, x: TensorType, fill: TensorType, attrs: Attrs) -> None:
         if fill.rank or fill.dtype is not x.dtype:
@@ -191,8 +189,15 @@ class Conv(ConvBase):
     channels_last = True
     zero_padded = True
 
+    def check_types(self, x: TensorType, w: TensorType) -> None:
+        if not _is_widened(x, w):
+            super().check_types(x, w)
+
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        x, w, bias = self.operands(inputs, attrs)
+        x, w, bias = self.operands(inputs)
+        sums = attrs.get("sums")
+        if (sums is not None) != _is_widened(x, w) or sums not in (None, dtypes.f32):
+            raise type_error(self.name, f"sums={sums} is for bytes and f32 weights, got {x}, {w}")
         if len(inputs) > 3 and inputs[3] is not None:
             self.check_fill(x, tensor_type(self.name, inputs[3]), attrs)
         group = attrs.get("group", 1)
@@ -234,7 +239,7 @@ class Conv(ConvBase):
             x,
             slide.without_rows() if is_clipped else slide,
             ir.value_of(0, x.dtype) if fill is None else fill[()],
-            attrs.get("sums"),
+            None if attrs.get("sums") is None else lambda e: narrow(e, acc_type),
         )
         out_per_group = w.shape[0] // attrs.get("group", 1)
         grouped, rank = attrs.get("group", 1) != 1, x.rank - 2
@@ -310,6 +315,15 @@ class Conv(ConvBase):
                 {"group": 2, "sums": dtypes.f32},
             ),
         ]
+
+
+def _is_byte(t: TensorType) -> bool:
+    return t.dtype.is_int and t.dtype.bits == 8
+
+
+def _is_widened(x: TensorType, w: TensorType) -> bool:
+    """A map of bytes and weights that are f32 already."""
+    return _is_byte(x) and w.dtype is dtypes.f32
 
 
 def _sum_type(dtype: dtypes.DType, attrs: Attrs) -> dtypes.DType:

@@ -76,7 +76,7 @@ class ConvTranspose(ConvBase):
     name = "conv_transpose"
 
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
-        x, w, bias = self.operands(inputs, attrs)
+        x, w, bias = self.operands(inputs)
         if not same_dim(x.shape[1], w.shape[0]):
             raise type_error(self.name, f"{x.shape[1]} channels do not fit weights {w}")
         group = attrs.get("group", 1)

@@ -1,13 +1,15 @@
 """Depthwise convolution of bytes by dot products over four neighbouring columns.
 
-    y[n, c, h, w] = b[c] + Σ_{r, g, t} x[n, c, h·s + r, 2·(w // E) + 4·g + t] · taps[r, g, w % E, c, t]
+    y[n, c, h, w] = b[c]
+        + Σ_{r, g, t} x[n, c, h·s + r, 2·(w // E) + 4·g + t] · taps[r, g, w % E, c, t]
 
 with x padded by `fill`. A depthwise convolution has one channel for each output, but several taps:
 the machine's dot product of four bytes takes four columns of a row. With a stride of 1 two
 neighbouring outputs (E = 2) read the same four columns, each with its taps moved by one and padded
-with zeros; with a stride of 2 each output has columns of its own (E = 1). In: x u8 (batch, channels,
+with zeros; with a stride of 2 each output has its own columns (E = 1). In: x u8 (batch, channels,
 rows, columns), `taps` i8 (rows of the window, groups of columns, E, channels, 4), maybe a bias i32
-and the padding's value; {pads, stride, size: of the output's rows and columns}. Out: i32.
+and the padding's value; a map of i8 is read as x + 128, which the bias must take back; {pads,
+stride, size: of the output's rows and columns}. Out: i32.
 passes/byte_windows.py makes it. Called through the operator table.
 """
 
@@ -29,6 +31,7 @@ from ingot.ops.common import integers, narrow, tensor_type
 from ingot.ops.conv import ConvBase, Window, padded_copy
 
 GROUP = 4  # columns of a dot product
+OFFSET = 128  # added to i8
 STEP = 2  # columns from one group of outputs to the next
 
 
@@ -65,15 +68,14 @@ class WindowDot(ConvBase):
         x, taps = (tensor_type(self.name, t) for t in inputs[:2])
         bias, fill = (*inputs[2:], None, None)[:2]
         shape = taps.static_shape
-        if x.rank != 4 or x.dtype is not dtypes.u8 or taps.dtype is not dtypes.i8:
-            raise type_error(self.name, f"expects a map of u8 and taps of i8, got {x} and {taps}")
+        is_byte = x.dtype in (dtypes.u8, dtypes.i8) and taps.dtype is dtypes.i8
+        if x.rank != 4 or not is_byte:
+            raise type_error(self.name, f"expects a map of bytes, taps of i8, got {x} and {taps}")
         shared = outputs_per_group(attrs["stride"])
         fits = shape is not None and len(shape) == 5 and shape[2::2] == (shared, GROUP)
         if not fits or arith.as_int(x.shape[1]) != taps.static_shape[3]:  # type: ignore[index]
             raise type_error(self.name, f"taps {taps} do not fit {x}")
-        self.check_bias(
-            tensor_type(self.name, bias) if bias else None, x.shape[1], dtypes.i32
-        )
+        self.check_bias(tensor_type(self.name, bias) if bias else None, x.shape[1], dtypes.i32)
         if fill is not None:
             self.check_fill(x, tensor_type(self.name, fill), attrs)
         return [TensorType(dtypes.i32, (*x.shape[:2], *map(arith.wrap, attrs["size"])))]
@@ -91,6 +93,7 @@ class WindowDot(ConvBase):
         pads = [(arith.as_int(lo), arith.as_int(hi)) for lo, hi in zip(slide.begins, slide.ends)]
         value = 0 if fill is None else fill
         padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=value).astype(np.int32)  # type: ignore
+        padded += 0 if x.dtype == np.uint8 else OFFSET
         shared = outputs_per_group(stride)
         at = np.arange(columns)
         total = np.zeros((*x.shape[:2], rows, columns), np.int32)
@@ -110,7 +113,8 @@ class WindowDot(ConvBase):
         stride, shared = attrs["stride"], outputs_per_group(attrs["stride"])
         sizes = [arith.as_int(n) or 0 for n in taps.shape]
         border = ir.value_of(0, x.dtype) if fill is None else fill[()]
-        source = padded_copy(b, x, _padding(x.shape[2:], sizes, attrs), border)
+        unsigned = None if x.dtype is dtypes.u8 else _unsigned
+        source = padded_copy(b, x, _padding(x.shape[2:], sizes, attrs), border, unsigned)
 
         def term(*point: arith.Expr) -> Expr:
             n, c, h, w, r, g, t = point
@@ -137,7 +141,21 @@ class WindowDot(ConvBase):
             case((6, 8), 3, 1, bias, np.array(131, np.uint8)),
             case((5, 7), 5, 1, bias),
             case((9, 8), 3, 2),
+            Sample(
+                (
+                    integers(1, 16, 4, 5, dtype=dtypes.i8, low=-128, high=127),
+                    taps_of(integers(16, 1, 3, 3, dtype=dtypes.i8, low=-128, high=127), 1),
+                    bias,
+                    np.array(-7, np.int8),
+                ),
+                {"pads": (1, 1, 1, 1), "stride": 1, "size": (4, 5)},
+            ),
         ]
+
+
+def _unsigned(x: Expr) -> Expr:
+    """x + 128 as u8."""
+    return ir.Binary("xor", ir.Bitcast(x, dtypes.u8), ir.Lit(OFFSET, dtypes.u8))
 
 
 def _padding(space: Sequence[Dim], taps: Sequence[int], attrs: Attrs) -> Window:
@@ -146,6 +164,4 @@ def _padding(space: Sequence[Dim], taps: Sequence[int], attrs: Attrs) -> Window:
     needed = columns_read(attrs["size"][1], taps[1], attrs["stride"])
     right = needed - left - (arith.as_int(arith.wrap(space[1])) or 0)
     begins, ends = (top, left), (bottom, max(0, right))
-    return Window(
-        (1, 1), (1, 1), tuple(map(arith.Const, begins)), tuple(map(arith.Const, ends))
-    )
+    return Window((1, 1), (1, 1), tuple(map(arith.Const, begins)), tuple(map(arith.Const, ends)))

@@ -1,6 +1,6 @@
 """Depthwise and grouped convolutions of bytes: by dot products over columns, or exactly in f32.
 
-    conv(x: u8, w: i8 constant, b, fill) {depthwise}   →   window_dot(x, taps of w, b, fill)
+    conv(x, w: i8 constant, b, fill) {depthwise}   →   window_dot(x, taps of w, b, fill)
     conv(x, w: i8 constant, b, fill) {group > 1}   →   cast(conv(x, w, b, fill) {sums: f32}, i32)
 
 A dot-product instruction sums over neighbouring input channels, of which a depthwise convolution
@@ -24,7 +24,7 @@ from ingot.dtypes import DType
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
 from ingot.ops.conv import window
-from ingot.ops.window_dot import taps_of
+from ingot.ops.window_dot import OFFSET, taps_of
 from ingot.passes.edit import Editor, map_subgraphs
 from ingot.target import Target
 
@@ -78,7 +78,9 @@ def _suits_columns(edit: Editor, conv: Node, target: Target) -> bool:
     x, weights = conv.inputs[:2]
     lanes = next((n for feature, n in COLUMN_DOTS if target.has(feature)), None)
     assert x is not None and weights is not None
-    if lanes is None or len(x.shape) != 4 or x.dtype is not dtypes.u8:
+    if lanes is None or len(x.shape) != 4:
+        return False
+    if x.dtype is dtypes.i8 and not _has_known_bias(edit, conv):
         return False
     if weights.dtype is not dtypes.i8 or edit.constant(weights) is None:
         return False
@@ -93,9 +95,13 @@ def _suits_columns(edit: Editor, conv: Node, target: Target) -> bool:
 
 
 def _by_columns(edit: Editor, conv: Node) -> Node:
-    x, weights, *others = conv.inputs
+    x, weights, bias, fill = (*conv.inputs, None, None)[:4]
     array = edit.constant(weights)
-    assert array is not None
+    assert array is not None and x is not None
+    if x.dtype is dtypes.i8:  # it is read as x + 128
+        known = edit.constant(bias)
+        sums = array.reshape(len(array), -1).sum(1, dtype=np.int32) * np.int32(OFFSET)
+        bias = edit.g.constant((0 if known is None else known) - sums)
     slide, space = window(conv.op, conv.attr_map, 2), conv.outputs[0].shape[2:]
     stride = slide.strides[0]
     attrs = make_attrs({
@@ -104,7 +110,12 @@ def _by_columns(edit: Editor, conv: Node) -> Node:
         "size": tuple(arith.as_int(n) for n in space),
     })  # fmt: skip
     taps = edit.g.constant(taps_of(array, stride))
-    return replace(conv, op="window_dot", inputs=(x, taps, *others), attrs=attrs)
+    return replace(conv, op="window_dot", inputs=(x, taps, bias, fill), attrs=attrs)
+
+
+def _has_known_bias(edit: Editor, conv: Node) -> bool:
+    bias = conv.inputs[2] if len(conv.inputs) > 2 else None
+    return bias is None or edit.constant(bias) is not None
 
 
 # --- sums in f32 -------------------------------------------------------------------------------

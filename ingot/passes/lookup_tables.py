@@ -23,6 +23,7 @@ from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, map_subgraphs, same_shape
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.support import options
+from ingot.support.stack import segmented
 from ingot.target import Target
 
 BYTES = 256
@@ -92,6 +93,7 @@ class _Chain:
         every = np.arange(BYTES, dtype=np.uint8).view(source.dtype.numpy)
         return self._evaluated(self.last, {source.name: every})
 
+    @segmented
     def _evaluated(self, node: Node, known: dict[str, np.ndarray]) -> np.ndarray:
         operands: list[np.ndarray | None] = []
         for value in node.inputs:
@@ -115,7 +117,7 @@ class _Chain:
 
     def _varying(self, node: Node) -> dict[str, Value] | None:
         """Its operands that are not constants; None where it is not element-wise on one shape, or
-        has constants of several elements. (A table that was made before is part of a longer one.)"""
+        has constants of several elements. (An earlier table is part of a longer one.)"""
         if node.op == TABLE:
             return {v.name: v for v in node.inputs[:1] if v is not None}
         if defn(node).kind_of(node) is not Kind.ELEMENTWISE or len(node.outputs) != 1:

@@ -176,8 +176,10 @@ class _Match:
             return
         whole = Slice(buffer, tuple(arith.Const(0) for _ in indices), buffer.shape)
         if boxes.get(param.name, whole) == whole:
-            values = [[v for i in x for v in visit.opaque_values(i)] for x in (wanted, indices)]
-            yield from self.values(*values, {**boxes, param.name: whole})
+            mine, others = (
+                [v for i in x for v in visit.opaque_values(i)] for x in (wanted, indices)
+            )
+            yield from self.values(mine, others, {**boxes, param.name: whole})
 
     def box(
         self,

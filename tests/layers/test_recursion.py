@@ -109,6 +109,8 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "passes/patterns/matcher.py": {"Matcher.factors": (8, "MAX_DEPTH of a pattern")},
     "passes/recognize.py": {"recognize": SUBGRAPHS},
     "passes/remove_dead_code.py": {"remove_dead_code": SUBGRAPHS},
+    "passes/byte_windows.py": {"byte_windows": SUBGRAPHS},
+    "passes/lookup_tables.py": {"lookup_tables": SUBGRAPHS},
     "passes/scale_weights.py": {"scale_weights": SUBGRAPHS},
     "passes/separate_pads.py": {"separate_pads": SUBGRAPHS},
     "passes/simplify_algebra.py": {

@@ -1,4 +1,4 @@
-"""Depthwise and grouped convolutions of bytes: exact at the extremes, by the target's instruction."""
+"""Depthwise and grouped convolutions of bytes: exact at the extremes, by the right instruction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CASES = {
     "large bias": Case(bias=1 << 24),
 }
 BY_COLUMNS = {"3x3", "3x3 stride 2", "5x5", "5x5 stride 2", "7x7, odd row", "long odd row",
-              "one column", "i32 is read", "large bias"}  # fmt: skip
+              "one column", "i32 is read", "large bias", "signed map"}  # fmt: skip
 
 
 def graph_of(case: Case) -> tuple[Graph, ConstantStore, dict[str, np.ndarray]]:

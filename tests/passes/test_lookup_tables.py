@@ -1,4 +1,4 @@
-"""Functions between two quantised values: one table, exact for every byte, in every way to run it."""
+"""Functions between two quantised values: one table, exact for every byte in every way to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions of a whole tensor to one value: vectors and parallel chunks, the same result as numpy."""
+"""Reductions of a whole tensor to one value: vectors, parallel chunks, the result of numpy."""
 
 from __future__ import annotations
 

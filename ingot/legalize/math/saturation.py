@@ -69,36 +69,35 @@ def dequantised(e: Expr) -> Expr | None:
     if not isinstance(e, ir.Cast) or e.type.name not in MANTISSA or not e.a.dtype.is_int:
         return None
     inner = e.a
-    terms = [inner.a, inner.b] if _is_sum(inner) else [inner]
-    leaves = [_unwidened(x) for x in terms]
+    _, leaves = summands(inner)
     is_exact = all(_is_short(x.dtype) for x in leaves)
     return inner if is_exact and any(quantised(x) for x in leaves) else None
 
 
 def summands(e: Expr) -> tuple[str, list[Expr]]:
-    """The short integers that `dequantised` found, and the operation on them."""
-    terms = [e.a, e.b] if _is_sum(e) else [e]  # type: ignore[attr-defined]
-    return (e.op if _is_sum(e) else ""), [_unwidened(x) for x in terms]  # type: ignore[attr-defined]
+    """The terms of a sum or difference, as short integers where they are widened ones, and the
+    operation on them; empty for a single term."""
+    match e:
+        case ir.Binary(op="add" | "sub" as op, a=a, b=b) if e.dtype is dtypes.i32:
+            return op, [_unwidened(a), _unwidened(b)]
+    return "", [_unwidened(e)]
 
 
 def converted(e: Expr, dtype: DType) -> Expr:
     """A cast; of a broadcast value, before the broadcast."""
-    if isinstance(e, ir.Broadcast):
-        return ir.Broadcast(converted(e.a, dtype), e.width)
-    return e if e.dtype is dtype else ir.Cast(e, dtype)
-
-
-def _is_sum(e: Expr) -> bool:
-    return isinstance(e, ir.Binary) and e.op in ("add", "sub") and e.dtype is dtypes.i32
+    inner, width = (e.a, e.width) if isinstance(e, ir.Broadcast) else (e, None)
+    made = inner if inner.dtype is dtype else ir.Cast(inner, dtype)
+    return made if width is None else ir.Broadcast(made, width)
 
 
 def _unwidened(e: Expr) -> Expr:
     """The short integer that a wider one was cast from, of the same value."""
-    if isinstance(e, ir.Broadcast):
-        inner = _unwidened(e.a)
-        return e if inner is e.a else ir.Broadcast(inner, e.width)
-    is_widened = isinstance(e, ir.Cast) and e.type is dtypes.i32 and _is_short(e.a.dtype)
-    return e.a if is_widened else e  # type: ignore[attr-defined]
+    match e:
+        case ir.Cast(a=a, type=dtypes.i32) if _is_short(a.dtype):
+            return a
+        case ir.Broadcast(a=ir.Cast(a=a, type=dtypes.i32), width=width) if _is_short(a.dtype):
+            return ir.Broadcast(a, width)
+    return e
 
 
 def _clamped(q: Quantised, code: Code) -> V:
@@ -117,13 +116,10 @@ def _clamped(q: Quantised, code: Code) -> V:
 
 def _zero_point(e: Expr) -> Expr | None:
     """The short integer that a float was cast from, one for all lanes."""
-    match e:
-        case ir.Broadcast(a=a, width=width):
-            inner = _zero_point(a)
-            return None if inner is None else ir.Broadcast(inner, width)
-        case ir.Cast(a=a) if _is_short(a.dtype) and a.lanes == 1:
-            return a
-    return None
+    inner = e.a if isinstance(e, ir.Broadcast) else e
+    if not isinstance(inner, ir.Cast) or inner.a.lanes != 1 or not _is_short(inner.a.dtype):
+        return None
+    return ir.Broadcast(inner.a, e.lanes) if isinstance(e, ir.Broadcast) else inner.a
 
 
 @segmented

@@ -25,7 +25,9 @@ from ingot.schedule.schedule import Schedule
 from ingot.support.errors import IngotError
 from ingot.target import Target
 
-MAX_CALLS = 48  # of the instruction in a tile; for more, the rows of the window are a loop; heuristic
+MAX_CALLS = (
+    48  # of the instruction in a tile; for more, the rows of the window are a loop; heuristic
+)
 REGISTER_FRACTION = 0.5  # of the vector registers, for the tile's sums; heuristic
 
 
