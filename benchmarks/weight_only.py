@@ -19,12 +19,12 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this file is run by its path
 
-from benchmarks.weight_only_models import Decoder, Files, Product, decoder_files  # noqa: E402
-from ingot.cli.peers.process import Peer, PeerError  # noqa: E402
-from ingot.cli.peers.rounds import BenchOptions, Entry, Runner, time_rounds  # noqa: E402
-from ingot.cli.peers.task import READ_BYTES, Task, read_outputs, save_feeds  # noqa: E402
-from ingot.cli.compare import distance  # noqa: E402
-from ingot.support.text import columns  # noqa: E402
+from benchmarks.weight_only_models import Decoder, Files, Product, decoder_files
+from ingot.cli.compare import distance
+from ingot.cli.peers.process import Peer, PeerError
+from ingot.cli.peers.rounds import BenchOptions, Entry, Runner, time_rounds
+from ingot.cli.peers.task import READ_BYTES, Task, read_outputs, save_feeds
+from ingot.support.text import columns
 
 FOLDER = Path("build/weight_only")
 CHILD = "benchmarks.weight_only_runtimes"
@@ -36,8 +36,8 @@ PRODUCTS = (
 )  # fmt: skip
 SHORT = Decoder(layers=2, vocabulary=4000)
 CAPS = {"x86-64-v3": "AVX2", "x86-64-v4": "AVX512_CORE"}
-HEAD = ("model", "threads", "activations", "runtime", "ms", "best peer / it", "GB/s", "of bandwidth",
-        "error")  # fmt: skip
+HEAD = ("model", "threads", "activations", "runtime", "ms", "best peer / it", "GB/s",
+        "of bandwidth", "error")  # fmt: skip
 
 
 @dataclass(frozen=True)

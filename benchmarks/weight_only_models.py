@@ -146,8 +146,10 @@ def _decoder(m: _Model, d: Decoder) -> dict[str, tuple[int, ...]]:
         for name in ("keys", "values"):
             m.input(f"{name}_{i}", (1, d.kv_heads, d.past, d.head))
         y = m.norm(f"norm_a_{i}", x, d.width)
-        q, k, v = (m.product(f"{n}_{i}", y, d.width, s) for n, s in
-                   (("q", d.width), ("k", d.kv_heads * d.head), ("v", d.kv_heads * d.head)))  # fmt: skip
+        kv = d.kv_heads * d.head
+        q, k, v = (
+            m.product(f"{n}_{i}", y, d.width, s) for n, s in (("q", d.width), ("k", kv), ("v", kv))
+        )
         q = m.rotated(m.reshaped(q, (1, d.kv_heads, group, d.head)), d.head)
         k = m.rotated(m.reshaped(k, (1, d.kv_heads, 1, d.head)), d.head)
         v = m.reshaped(v, (1, d.kv_heads, 1, d.head))

@@ -21,7 +21,7 @@ from ingot.cost.tile import Tile
 from ingot.target import Target
 
 WORD = 32  # bits of a word of packed codes
-# Registers besides the accumulators where codes are decoded: words or masks, a code, an x; heuristic
+# registers besides accumulators where codes are decoded: words, masks, a code, an x; heuristic
 OTHER_REGISTERS = 8
 # Vectors of a panel of f32 products, each with a chain of FMAs, for 32 registers, and for 16, where
 # as many words are in registers too; measured

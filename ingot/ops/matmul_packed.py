@@ -81,7 +81,8 @@ class MatMulPacked(OpDef):
         bits, block, columns = attrs["bits"], attrs["block"], attrs["columns"]
         if attrs.get("unit", 0):
             codes = packed.unpack_panels(weights, bits, columns)
-            scale, zero = (v if v is None else packed.param_rows(v, columns) for v in (scale, zero))
+            scale = packed.param_rows(scale, columns)
+            zero = None if zero is None else packed.param_rows(zero, columns)
         else:
             codes = packed.unpack_rows(weights, bits)
         centre = np.float32(1 << (bits - 1)) if zero is None else zero.astype(np.float32)[..., None]

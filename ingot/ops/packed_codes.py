@@ -57,7 +57,7 @@ def unpack_panels(panels: np.ndarray, bits: int, columns: int) -> np.ndarray:
 
 
 def param_panels(param: np.ndarray, panel: int) -> np.ndarray:
-    """A scale or zero point of each column and block, (panels, blocks, panel), padded with zeros."""
+    """A number for each column and block as (panels, blocks, panel), padded with zeros."""
     columns, length = param.shape
     padded = np.zeros((-(-columns // panel) * panel, length), param.dtype)
     padded[:columns] = param

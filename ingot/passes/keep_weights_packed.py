@@ -1,6 +1,7 @@
 """Keeps weights of a few bits packed where a model dequantises them for a product of floats.
 
-    matmul(x, dequantize_linear(w: u4 constant, scale, zero))  →  matmul_packed(x, codes, scale, zero)
+    matmul(x, dequantize_linear(w: u4 constant, scale, zero))
+    →  matmul_packed(x, codes, scale, zero)
 
 Constant folding would make them f32: four or eight times the memory to read for every row. Scales
 are per block of k, per column or per tensor; the latter two are repeated for blocks of BLOCK codes.

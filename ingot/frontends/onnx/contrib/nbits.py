@@ -93,16 +93,16 @@ def packed_product(ctx: Importer, node: OnnxNode, a: Value) -> Value | None:
     operands = [packed.reshape(columns, -1), factor.reshape(shape).astype(np.float32)]
     for array in zeros:
         is_packed = zero is not None and zero.dtype.is_int
-        rows = array.reshape(columns, -1)
-        codes = unpack_rows(rows, bits)[:, :blocks] if is_packed else rows.astype(np.float32)
-        operands.append(codes)
+        own = array.reshape(columns, -1)
+        operands.append(unpack_rows(own, bits)[:, :blocks] if is_packed else own.astype(np.float32))
     rows = reshape(ctx, cast(ctx, a, dtypes.f32), (arith.product(list(a.shape[:-1])), depth))
     values = [ctx.g.constant(np.ascontiguousarray(v)) for v in operands]
     # level 4 asks for i8; ONNX Runtime, too, computes in f32 where zero points are floats
     is_integer = int_attr(node, "accuracy_level", 0) == 4 and (zero is None or zero.dtype.is_int)
-    attrs = {"columns": columns, "bits": bits, "block": block}
-    attrs["activations"] = "i8" if is_integer else "f32"
-    y = ctx.g.add("matmul_packed", [rows, *values], **attrs)
+    y = ctx.g.add(
+        "matmul_packed", [rows, *values], columns=columns, bits=bits, block=block,
+        activations="i8" if is_integer else "f32",
+    )  # fmt: skip
     return cast(ctx, reshape(ctx, y, (*a.shape[:-1], columns)), a.dtype)
 
 
