@@ -142,7 +142,9 @@ def test_no_map_is_stored_in_f32(name: str) -> None:
     alone = [n for n in graph.nodes if n.op == "fused" and len(n.attr("body").nodes) == 1]
     first = [n.attr("body").nodes[0].op for n in alone if n.inputs[0] == graph.inputs[0]]
     assert first == ["quantize_linear"]
-    assert [n for n in alone if n.attr("body").nodes[0].op in reals] == alone[:1] or name == "detector"
+    assert [n for n in alone if n.attr("body").nodes[0].op in reals] == alone[
+        :1
+    ] or name == "detector"
 
 
 def test_a_residual_is_one_kernel() -> None:

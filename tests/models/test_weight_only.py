@@ -63,7 +63,9 @@ class Case:
         packed = pack_rows(a["codes"], self.bits)
         operands = {"b": packed.reshape(self.columns, blocks, -1), "scale": a["scale"]}
         if self.zero == "packed":
-            padded = np.zeros((self.columns, -(-blocks * self.bits // 8) * 8 // self.bits), np.uint8)
+            padded = np.zeros(
+                (self.columns, -(-blocks * self.bits // 8) * 8 // self.bits), np.uint8
+            )
             padded[:, :blocks] = a["zero"]
             operands["zero"] = pack_rows(padded, self.bits)
         elif self.zero:
@@ -207,7 +209,9 @@ def test_an_option_quantises_activations() -> None:
 def test_float_zero_points_keep_float_activations() -> None:
     case = Case(1, 64, 20, 32, zero="float", level=4)
     x = case.rows_of()
-    assert_close(ingot.compile(case.model(), jobs=1)(x)[0], Case(1, 64, 20, 32, zero="float").expected(x))
+    assert_close(
+        ingot.compile(case.model(), jobs=1)(x)[0], Case(1, 64, 20, 32, zero="float").expected(x)
+    )
 
 
 # --- dequantize_linear ---------------------------------------------------------------------------
