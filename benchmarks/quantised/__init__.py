@@ -7,5 +7,6 @@
     layers.py       what each layer runs as, and where the time goes
     exactness.py    whole models and their layers against ONNX Runtime without optimisations
 
-runtimes.py and rounds.py are the timed processes, cut.py splits a model into its layers.
+runtimes.py and rounds.py are the timed processes, saturation.py asks whether their sums are exact,
+cut.py splits a model into its layers.
 """

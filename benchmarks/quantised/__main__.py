@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.quantised import models
-from benchmarks.quantised.rounds import CAPS, Column, benchmark, columns_for
+from benchmarks.quantised.rounds import CAPS, CHILD, Column, benchmark, columns_for
+from benchmarks.quantised.saturation import EXACT, middle_of
 from benchmarks.tables import figure, geometric_mean
 from ingot import backends
 from ingot.cli.peers.rounds import BenchOptions, Entry
@@ -98,6 +100,17 @@ def instruction_set(name: str) -> str:
     return f"{target.name}: {' '.join(f for f in LEVELS if target.has(f)) or 'no vectors of note'}"
 
 
+def saturation(columns: Sequence[Column]) -> list[str]:
+    """Runtimes whose 8-bit sums saturate, as a model with numbers at the ends of ranges shows."""
+    lines = []
+    for column in (c for c in columns if not c.is_float and c.label != "again"):
+        with tempfile.TemporaryDirectory(prefix="ingot-saturation-") as scratch:
+            found = middle_of(column.runtime, CHILD, Path(scratch))
+        verdict = "exact" if found == EXACT else "failed" if found is None else "SATURATES"
+        lines.append(f"{column.runtime}: {found or 0:g} where {EXACT} is exact: {verdict}")
+    return lines
+
+
 def read_arguments(words: Sequence[str] | None = None) -> Choice:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantised")
     parser.add_argument("names", nargs="*", metavar="MODEL", help=", ".join(models.MODELS))
@@ -123,6 +136,7 @@ def main(words: Sequence[str] | None = None) -> None:
     print(f"{instruction_set(choice.target)}; threads: {choice.threads}, rounds: {choice.rounds}")
     file: Path = OUT / f"quantised-{choice.target}{'-dynamic' if choice.dynamic else ''}.json"
     OUT.mkdir(parents=True, exist_ok=True)
+    print("\n".join(found := saturation(columns)), flush=True)
     results: list[dict[str, Any]] = []
     for name in choice.cases():
         entries = benchmark(models.make(name), columns, choice.threads, options)
@@ -131,7 +145,8 @@ def main(words: Sequence[str] | None = None) -> None:
         for entry in entries:
             if entry.failure:
                 print(f"  {entry.runtime} failed: {entry.failure}")
-        about = {"instruction set": instruction_set(choice.target), "threads": choice.threads}
+        about = {"instruction set": instruction_set(choice.target), "threads": choice.threads,
+                 "saturation": found}  # fmt: skip
         file.write_text(json.dumps({**about, "models": results}, indent=1), encoding="utf-8")
     print("\n".join(in_columns([head(columns), *(cells(r, columns) for r in results)])))
     print("\n".join(summary(results)))

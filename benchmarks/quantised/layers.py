@@ -11,15 +11,13 @@ least of several profiles, since a shared machine makes some of them too long.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ingot
 from benchmarks.quantised import models
 from ingot import api, pipeline
 from ingot.arith import expr as arith
-from ingot.graph.ir import Graph
 from ingot.loops import ir, visit
 from ingot.support.text import columns
 
@@ -45,14 +43,12 @@ def layers(case: models.Case, target: str, threads: int) -> list[Layer]:
     exe = ingot.compile(case.int8, target=target, threads=threads, profile=True)
     feeds = case.feeds()
     profiles = [exe.profile(feeds, runs=RUNS).rows for _ in range(PROFILES)]
-    plans = {row.kernel: row.plan for row in exe.package.report}
-    kinds, reasons = kinds_of(case, target), dict(reasons_of(case, target))
-    found = []
+    reports = {row.kernel: row for row in exe.package.report}
+    kinds, found = kinds_of(case, target), []
     for row, *others in zip(*profiles):
         time_us = min(x.time_us for x in (row, *others))
-        kind = kinds.get(row.kernel, PLAIN)
-        why = next((w for origin, w in reasons.items() if origin in row.origin), "")
-        found.append(Layer(row.kernel, row.origin, kind, why, time_us, plans.get(row.kernel, "")))
+        kind, report = kinds.get(row.kernel, PLAIN), reports[row.kernel]
+        found.append(Layer(row.kernel, row.origin, kind, report.why_float, time_us, report.plan))
     return found
 
 
@@ -102,24 +98,6 @@ def _elements(buffer: ir.Buffer) -> int:
     for size in buffer.shape:
         total *= arith.as_int(size) or 1
     return total
-
-
-def reasons_of(case: models.Case, target: str) -> Iterator[tuple[str, str]]:
-    """Origin → why a contraction of quantised operands stayed in float."""
-    session = api.make_session(target)
-    graph = pipeline.run_stages(case.int8, session, stop_after="integer_contractions")
-    for node in _nodes(graph):
-        reason = node.attr("in_float", None)
-        if reason:
-            yield node.origin, reason
-
-
-def _nodes(graph: Graph) -> Iterator[Any]:
-    for node in graph.nodes:
-        yield node
-        for _, value in node.attrs:
-            if isinstance(value, Graph):
-                yield from _nodes(value)
 
 
 def summary(found: Sequence[Layer]) -> list[str]:

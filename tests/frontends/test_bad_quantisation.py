@@ -1,5 +1,5 @@
-"""Scales, zero points and packed weights that make no sense: an error with the node's name, a reason
-and a hint, when the model is read. What ONNX Runtime computes sensibly is computed."""
+"""Scales, zero points and packed weights that make no sense: an error with the node's name, a
+reason and a hint, when the model is read. What ONNX Runtime computes sensibly is computed."""
 
 from __future__ import annotations
 

@@ -190,10 +190,10 @@ WORDS = [(0, AVX2, "vcvtdq2ps"), (4, VNNI, "vpdpbusd"), (4, "x86-64-v3+avxvnni",
 @pytest.mark.parametrize("rows", [1, 33])
 def test_the_weights_stay_packed(level: int, on: str, word: str, rows: int) -> None:
     """They take half a byte each in the program, and its inner loop has the instruction."""
-    case = Case(rows, 256, 64, 32, level=level)
+    case = Case(rows, 256, 192, 32, level=level)
     _, program = planned(case.model(), on)
     refs = [b.constant for b in program.buffers if b.constant is not None]
-    assert sorted(nbytes(ref) for ref in refs) == [64 * 8 * 4, 64 * 256 // 2]
+    assert sorted(nbytes(ref) for ref in refs) == [192 * 8 * 4, 192 * 256 // 2]
     texts = [kernel_assembly(k, BACKEND.target(on)) for _, k in program.kernels]
     assert any(word in text for text in texts)
 

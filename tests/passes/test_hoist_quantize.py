@@ -1,4 +1,4 @@
-"""hoist_quantize: what is quantised before it is moved; bounds and rounding steps that fall away."""
+"""hoist_quantize: what is quantised before it moves; bounds and rounding steps that fall away."""
 
 from __future__ import annotations
 

@@ -74,6 +74,13 @@ def test_a_long_reduction_is_parallel_and_bytes_fill_vectors():
     assert lanes in {e.lanes for k in kernels for e in visit.all_exprs(k.body)}
 
 
+@pytest.mark.parametrize("count", [16, 32, 48, 64, 128])
+def test_a_row_of_a_few_vectors(count):
+    exe, _ = compiled(graph_of("reduce_sum", dtypes.f32, (2, count // 2)))
+    x = np.arange(count, dtype=np.float32).reshape(2, -1)
+    assert exe.run(None, {"x": x})[0] == x.sum()
+
+
 def test_sums_do_not_depend_on_the_number_of_threads():
     exe, _ = compiled(graph_of("reduce_sum", dtypes.f32, (512, 700)))
     x = np.random.default_rng(0).standard_normal((512, 700), np.float32)
