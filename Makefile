@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench bench-quantised bench-trained conformance conformance-ml micro zoo clean long math-long aarch64
+.PHONY: demo test bench bench-half bench-quantised bench-trained conformance conformance-ml micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ bench-trained: $(VENV)/.test
 # quantised models versus peers; for AVX2: make bench-quantised ARGS="--target x86-64-v3"
 bench-quantised: $(VENV)/.test
 	$(BIN)/python -m benchmarks.quantised $(ARGS)
+
+# f16 and bf16: GEMMs, a decoding step, vision models versus ONNX Runtime
+bench-half: $(VENV)/.test
+	$(BIN)/python -m benchmarks.half $(ARGS)
 
 # compare every zoo model with ONNX Runtime (long); some: make zoo MODELS="magika unet"
 zoo: $(VENV)/.test

@@ -10,7 +10,7 @@ import pytest
 import ingot
 from ingot import backends, pipeline
 from ingot.loops import ir, visit
-from tests.ops.compiled_nodes import model, node
+from tests.ops.compiled_nodes import Interpreted, model, node
 
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 K, N = 520, 720  # no multiple of a panel
@@ -63,3 +63,38 @@ def test_an_activation_is_converted_once(name):
     assert any(isinstance(e, ir.Fma) for e in found)
     repeated = [e for e in found if isinstance(e, ir.Broadcast)]
     assert not [e for e in repeated if any(isinstance(x, ir.Cast) for x in visit.walk_exprs(e))]
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_a_vision_network_rounds_where_its_nodes_do(name):
+    """Convolutions, a depthwise one, pooling and a classifier: within a rounding of the graph's
+    interpreter, which rounds after every node."""
+    rng, half = np.random.default_rng(0), HALVES[name]
+
+    def numbers(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(half)
+
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "w2"], ["c"], pads=[1, 1, 1, 1], group=24),
+        node("Clip", ["c", "zero", "six"], ["d"]),
+        node("Conv", ["d", "w3"], ["e"]),
+        node("Add", ["e", "b"], ["f"]),
+        node("GlobalAveragePool", ["f"], ["g"]),
+        node("Flatten", ["g"], ["h"]),
+        node("Gemm", ["h", "w4", "b4"], ["y"]),
+    ]
+    constants = {
+        "w1": numbers(24, 3, 3, 3), "b1": numbers(24, 1)[:, 0], "w2": numbers(24, 1, 3, 3),
+        "zero": np.zeros((), half), "six": np.array(6, half), "w3": numbers(24, 24, 1, 1),
+        "w4": numbers(24, 10), "b4": numbers(10, 1)[:, 0],
+    }  # fmt: skip
+    inputs = {"x": (half, (1, 3, 20, 18))}
+    feeds = {"x": rng.standard_normal((1, 3, 20, 18)).astype(half)}
+    (want,) = Interpreted(model(nodes, inputs, constants)).run(None, feeds)
+    (got,) = ingot.compile(model(nodes, inputs, constants)).run(None, feeds)
+    scale = np.abs(want.astype(np.float32)).max()
+    gap = np.abs(got.astype(np.float32) - want.astype(np.float32)).max()
+    assert got.dtype == half
+    assert gap <= 4 * scale * (2.0**-11 if name == "f16" else 2.0**-8)

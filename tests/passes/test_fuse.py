@@ -72,6 +72,22 @@ graph g(%x: f32[1, 3, 4, 4]) {{
     assert [v.name for v in second.node.inputs if v] == ["x", "w", "b", "q"]
 
 
+def test_what_an_epilogue_reads_comes_before_the_contraction():
+    """A scale that is computed at run time: its nest is not between the tile and the epilogue."""
+    g = graph(
+        """
+        graph g(%x: f32[1, 8, 32, 32], %w: f32[16, 8, 1, 1], %a: f32[], %s: f32[16, 1, 1]) {
+          %y: f32[1, 16, 32, 32] = conv(%x, %w)
+          %scale: f32[16, 1, 1] = mul(%s, %a)
+          %z: f32[1, 16, 32, 32] = mul(%y, %scale)
+          return %z
+        }
+        """
+    )
+    (group,) = checked_groups(g)
+    assert group.names == ["scale", "y", "z"]
+
+
 def test_an_epilogue_may_fork_and_join():
     g = graph(
         """
