@@ -131,7 +131,9 @@ def rows(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("what", nargs="?", choices=("products", "decoder"))
     parser.add_argument("--short", action="store_true", help="a small decoder, few rounds")
     parser.add_argument("--threads", default="1,2", help="thread counts")

@@ -270,7 +270,9 @@ class _Model:
         axes = self.constant(f"{name}_axes", np.array([-1], np.int64))
         mean = self.node("ReduceMean", [self.node("Pow", [x, self.scalar(2)]), axes], keepdims=1)
         root = self.node("Sqrt", [self.node("Add", [mean, self.scalar(EPSILON)])])
-        return self.node("Mul", [self.node("Div", [x, root]), self.constant(name, gains(name, width))])
+        return self.node(
+            "Mul", [self.node("Div", [x, root]), self.constant(name, gains(name, width))]
+        )
 
     def product(self, name: str, x: str, k: int, n: int, output: str = "") -> str:
         codes, scale = codes_of(name, k, n, self.block, self.bits)

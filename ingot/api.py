@@ -10,11 +10,13 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from os import PathLike
+from types import FunctionType, MethodType
 from typing import Any
 
 from ingot import backends, cache, frontends
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
+from ingot.runtime.module_call import ModuleExecutable
 from ingot.runtime.specialise import Settings
 from ingot.runtime.versions import Versions
 from ingot.support import lazy
@@ -26,12 +28,20 @@ from ingot.support.options import Options, current, using
 Shapes = Mapping[str, int | tuple[int, int]]
 Capacity = int | Mapping[str, int]
 
+_TORCH = {
+    ("torch.nn.modules.module", "Module"),
+    ("torch.export.exported_program", "ExportedProgram"),
+    ("ingot.frontends.torch.model", "FxModel"),
+}
+
 
 def compile(
     model: str | PathLike | bytes | Any,
-    target: str = "cpu",
+    target: str | Any = "cpu",
     threads: int | None = None,
     *,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
     capacity: Capacity | None = None,
@@ -46,7 +56,10 @@ def compile(
 ) -> Executable:
     """Compile a model into one native function.
 
-    model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph
+    model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph; a torch.nn.Module with
+             example inputs, a torch.export.ExportedProgram or its .pt2 file: docs/torch.md
+    example_inputs, dynamic_shapes  of a module, as torch.export takes them; the examples may come
+             second: ingot.compile(module, (x,))
     target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
@@ -63,6 +76,8 @@ def compile(
              {"calls": 100, "max_builds": 4, "max_bytes": 1 << 30}; docs/runtime.md
     options  of this compilation: {"off": "attention,winograd", "verify": False}; docs/pipeline.md
     """
+    if not isinstance(target, str):
+        example_inputs, target = target, "cpu"
     _check_count("threads", threads)
     limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)
@@ -70,6 +85,12 @@ def compile(
     _check_capacity(state, capacity)
     _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
     settings, chosen = Settings.of(specialise), Options.of(options)
+    is_torch = _is_torch(model)
+    if is_torch:
+        model = lazy.load("torch.model")(model, example_inputs, dynamic_shapes)
+    elif example_inputs is not None or dynamic_shapes is not None:
+        what = f"example_inputs and dynamic_shapes are given with a {type(model).__name__}"
+        raise IngotError("bad-option", what, hint="they belong to a torch.nn.Module")
     if settings is not None:
         if capacity is not None:
             what = "specialise= and capacity= exclude each other"
@@ -82,10 +103,10 @@ def compile(
         state=state, capacity=capacity, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
     )  # fmt: skip
     # the shapes of states with a capacity are not those of the model: no other version
-    has_versions = _has_versions(model) and capacity is None
+    has_versions = _has_versions(model) and capacity is None and not is_torch
     versions = Versions(make, partial(_defaults, model)) if has_versions else None
     if settings is None:
-        return make(dump=dump, versions=versions)
+        return _as_called(make(dump=dump, versions=versions), model)
     with using(chosen):
         build_requests.check_cacheable(model, kernels)
         request = cache.request(model, key_options(target, shapes, state, profile))
@@ -94,7 +115,22 @@ def compile(
             "time_limit_s": time_limit_s, "memory_limit_bytes": memory_limit_bytes,
         }  # fmt: skip
         general = make(dump=dump, versions=versions)
-        return build_requests.specialising(general, settings, model, request, asked)
+        made = build_requests.specialising(general, settings, model, request, asked)
+        return _as_called(made, model)
+
+
+def _is_torch(model: Any) -> bool:
+    """A module, a function or an exported program; a .pt2 file is read when it is imported."""
+    kinds = {(kind.__module__, kind.__name__) for kind in type(model).__mro__}
+    return isinstance(model, FunctionType | MethodType) or bool(kinds & _TORCH)
+
+
+def _as_called(exe: Executable, model: Any = None) -> Executable:
+    """The executable of a PyTorch module is called as the module."""
+    if not exe.package.signature:
+        return exe
+    placeholders = getattr(model, "placeholders", ())
+    return ModuleExecutable(exe, {p.target: p.tensor for p in placeholders if p.kind == "state"})
 
 
 def _has_versions(model: Any) -> bool:
@@ -172,7 +208,7 @@ def load(path: str | PathLike, threads: int | None = None) -> Executable:
             why=obstacle,
             hint='compile it for many machines with target="x86-64-v3", or "x86-64-v2"',
         )
-    return Executable(package, threads, {"load": time.perf_counter() - start})
+    return _as_called(Executable(package, threads, {"load": time.perf_counter() - start}))
 
 
 def key_options(

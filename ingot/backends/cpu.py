@@ -22,9 +22,9 @@ from ingot.graph.store import ConstantStore
 from ingot.legalize.program import legalize_program
 from ingot.loops.ir import Kernel
 from ingot.machine import of_processor
+from ingot.passes.byte_windows import byte_windows
 from ingot.passes.choose_layouts import choose_layouts
 from ingot.passes.fit_dot_operands import fit_dot_operands
-from ingot.passes.float_windows import float_windows
 from ingot.passes.lookup_tables import lookup_tables
 from ingot.passes.narrow_weights import narrow_weights
 from ingot.passes.pack_weights import pack_weights
@@ -147,8 +147,8 @@ STAGES = (
           "contractions of f16 and bf16 in f32; weights are widened when compiling or when read"),
     Stage("narrow_weights", lambda g, s: narrow_weights(g, s.store, s.target), "graph", "graph",
           "store f32 weights in 16 bits, where that is exact and reading them takes the time"),
-    Stage("float_windows", lambda g, s: float_windows(g, s.store), "graph", "graph",
-          "depthwise and grouped convolutions of bytes in f32, where their sums are exact"),
+    Stage("byte_windows", lambda g, s: byte_windows(g, s.store, s.target), "graph", "graph",
+          "depthwise convolutions of bytes by dot products over columns, or exactly in f32"),
     Stage("use_winograd", lambda g, s: use_winograd(g, s.store, s.target), "graph", "graph",
           "3 x 3 convolutions by Winograd F(2x2, 3x3), where the cost model predicts a gain"),
     Stage("fit_dot_operands", lambda g, s: fit_dot_operands(g, s.store, s.target),

@@ -84,6 +84,8 @@ def package(
         host_steps=tuple(_host_step(program, s) for s in table.host_steps),
         strings=tuple(store.strings) if any(b.dtype.is_string for b in program.buffers) else (),
         bundles=tuple(Bundle(b.name, b.kinds, b.values) for b in program.bundles),
+        signature=store.signature,
+        initial=tuple(store.initial.items()),
     )
 
 

@@ -6,6 +6,7 @@ calls and selects in the function. Used by llvm_kernel.py.
     ingot.lookup.permute   256 bytes in four registers: two VPERMI2B, and a select by the top bit
     ingot.lookup.shuffle   16 rows of 16 bytes: PSHUFB of each, then selects by the upper four bits
     ingot.lookup.table     AArch64's TBL of four registers, of which out-of-range indices give 0
+    ingot.dot.columns      C += Σ A[k] · B[k], four rows of A interleaved, then VPDPBUSD
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ def _permute(fn: Function, operands: Sequence[tuple[str, str]]) -> str:
     table, (type, x) = operands
     quarters = [_slice(fn, table, range(at, at + 64)) for at in range(0, 256, 64)]
     halves = [
-        fn.call(
-            type, "llvm.x86.avx512.vpermi2var.qi.512", [(type, low), (type, x), (type, high)]
-        )
+        fn.call(type, "llvm.x86.avx512.vpermi2var.qi.512", [(type, low), (type, x), (type, high)])
         for low, high in (quarters[:2], quarters[2:])
     ]
     return _by_top_bit(fn, type, x, *halves)
@@ -78,6 +77,19 @@ def _table(fn: Function, operands: Sequence[tuple[str, str]]) -> str:
     return parts[0]
 
 
+def _dot_columns(fn: Function, operands: Sequence[tuple[str, str]]) -> str:
+    sums, rows, taps = operands
+    lanes = _lanes(sums[0])
+    # words first, then the bytes within each 128-bit lane: an instruction each, or one with VBMI
+    type = f"<{lanes} x i32>"
+    words = type, fn.op(f"bitcast {rows[0]} {rows[1]} to {type}")
+    in_lanes = _slice(fn, words, [n % 4 * (lanes // 4) + n // 4 for n in range(lanes)])
+    grouped = rows[0], fn.op(f"bitcast {type} {in_lanes} to {rows[0]}")
+    picks = [n // 16 * 16 + n % 4 * 4 + n % 16 // 4 for n in range(4 * lanes)]
+    columns = rows[0], _slice(fn, grouped, picks)
+    return fn.call(sums[0], f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", [sums, columns, taps])
+
+
 def _by_top_bit(fn: Function, type: str, x: str, low: str, high: str) -> str:
     lanes = _lanes(type)
     is_high = fn.op(f"icmp slt {type} {x}, zeroinitializer")
@@ -92,4 +104,5 @@ _SEQUENCES: dict[str, Callable[[Function, Sequence[tuple[str, str]]], str]] = {
     "ingot.lookup.permute": _permute,
     "ingot.lookup.shuffle": _shuffle,
     "ingot.lookup.table": _table,
+    "ingot.dot.columns": _dot_columns,
 }

@@ -59,6 +59,9 @@ def _channel_blocks(plan: ContractionPlan, c: Contraction, target: Target) -> Bl
     for n in counts:
         if _may_copy(c, target, n * width, panels // n):
             return Blocking("channels_copied", (n,))
+    by_rows = _row_blocks(c, target, counts or [panels], width, panels)
+    if by_rows is not None:
+        return by_rows
     if counts and cost.is_compute_bound_depthwise(
         math.prod(sizes.values()), plan.tile.lanes * size, target.machine
     ):
@@ -66,9 +69,28 @@ def _channel_blocks(plan: ContractionPlan, c: Contraction, target: Target) -> Bl
     return None
 
 
-def _may_copy(c: Contraction, target: Target, pixel_bytes: int, blocks: int) -> bool:
-    """May a thread pad the input once per block of channels? `pixel_bytes`: of a pixel in one block
-    of channels; `blocks`: per image."""
+def _row_blocks(
+    c: Contraction, target: Target, counts: list[int], width: int, panels: int
+) -> Blocking | None:
+    """Blocks of rows too, where the copy of a whole map does not fit: one that widens the map would
+    else be written to memory. The longest block that fits in L2 repeats the fewest rows."""
+    window = c.window
+    assert window is not None
+    rows = c.outer[-1]
+    if not window.widens or window.sliding is None or rows is None or len(window.down) != 1:
+        return None
+    for height in (n for n in range(rows, 1, -1) if rows % n == 0):
+        for n in counts:
+            if _may_copy(c, target, n * width, panels // n, height):
+                return Blocking("rows_copied", (n, height))
+    return None
+
+
+def _may_copy(
+    c: Contraction, target: Target, pixel_bytes: int, blocks: int, height: int | None = None
+) -> bool:
+    """May a thread pad the input once per block of channels (and of `height` rows)? `pixel_bytes`:
+    of a pixel in one block of channels; `blocks`: per image."""
     window, images = c.window, c.outer[:-1]
     assert window is not None and c.rows is not None
     if window.sliding is None or not window.is_padded_copy or len(images) > 1 or None in images:
@@ -77,6 +99,9 @@ def _may_copy(c: Contraction, target: Target, pixel_bytes: int, blocks: int) -> 
     sizes = {axis: n for axis, n in extents.items() if n is not None}
     if len(sizes) != len(extents):
         return False
+    if height is not None:
+        (down,) = window.down
+        blocks, sizes = blocks * (sizes[down] // height), sizes | {down: height}
     pixels = _span(window.sliding, sizes)
     copies = blocks * math.prod(n for n in images if n is not None)
     return cost.may_copy_per_thread(pixels * pixel_bytes, copies, target.cores, target.caches)

@@ -20,14 +20,16 @@ from ingot.cost.plan import Blocking, ContractionPlan, Packing
 from ingot.cost.tile import Tile
 from ingot.target import Target
 
-# Registers of a tile besides its accumulators: words, masks, a code and a broadcast; heuristic
-OTHER_REGISTERS = 8
 WORD = 32  # bits of a word of packed codes
-MOST_VECTORS = 8  # of a panel: with a chain of FMAs each, 8 keep two ports busy; Tile.cycles_per_k
-TILE_VECTORS = 4  # of a tile of several rows; heuristic
+# Registers besides the accumulators where codes are decoded: words or masks, a code, an x; heuristic
+OTHER_REGISTERS = 8
+# Vectors of a panel of f32 products, each with a chain of FMAs, for 32 registers, and for 16, where
+# as many words are in registers too; measured
+VECTORS, FEW_VECTORS = 8, 6
+TILE_VECTORS = 4  # of integer products, and of a tile of several rows; heuristic
+MOST_PADDING = 1.1  # columns with those that fill the last panel, of the columns; heuristic
 MAX_ROWS = 6  # of a tile; heuristic
-
-
+DIGITS = 4  # of an f32 x in products of integers
 F32_UNIT = 32  # bits of a unit whose codes are multiplied in f32
 DOT_ROWS = (  # x is broadcast, codes are packed; of 4 bits and 8 bits, unsigned
     DotRow("i8", "u8", 4, 16, "avx512vnni", "C = llvm.x86.avx512.vpdpbusd.512(C, B, A*16)"),
@@ -48,48 +50,68 @@ def code_dots(target: Target) -> Iterator[DotRow]:
 
 
 def unit_bits(bits: int, is_integer: bool, target: Target) -> int:
-    """The bits of a unit of a word: what is multiplied."""
-    row = next(code_dots(target), None) if is_integer else None
+    """The bits of a unit of a word: what is multiplied. An f32 x has four digits of 8 bits where
+    that takes fewer instructions than to convert the codes: 5 for 64 codes of 4 bits, not 12."""
+    row = next(code_dots(target), None)
     if row is None or (row.group == 2 and bits == 2):  # 2-bit codes in place exceed 16 bits
+        return F32_UNIT
+    if not is_integer and (row.group == 2 or bits == 8):
         return F32_UNIT
     return WORD // row.group
 
 
-def panel_columns(columns: int, unit: int, target: Target) -> int:
-    """Columns of a panel of packed weights: as many vectors as one row's tile has accumulators."""
+def digits_of_x(unit: int, is_integer: bool) -> int:
+    """The digits of an x, each multiplied by the codes."""
+    return DIGITS if unit == 8 and not is_integer else 1
+
+
+def panel_columns(columns: int, unit: int, digits: int, target: Target) -> int:
+    """Columns of a panel of packed weights: the vectors of a tile of one row."""
     lanes = target.lanes(dtypes.f32)
-    most = MOST_VECTORS if unit == F32_UNIT and target.vector_registers >= 32 else TILE_VECTORS
-    vectors = 1
-    while vectors < most and vectors * lanes < columns:
-        vectors *= 2
-    return vectors * lanes
+    most = min(TILE_VECTORS, _room(target) // digits)
+    if unit == F32_UNIT:
+        most = VECTORS if target.vector_registers >= 32 else FEW_VECTORS
+    needed = -(-columns // lanes)
+    widths = range(min(max(1, most), needed), 0, -1)
+    padded = {n: -(-needed // n) * n for n in widths}
+    return next(n for n in widths if padded[n] <= MOST_PADDING * needed) * lanes
 
 
-def decide_packed(rows: int | None, panel: int, unit: int, target: Target) -> ContractionPlan:
-    """The plan for so many rows; None: it is a dynamic size."""
+def decide_packed(
+    rows: int | None, panel: int, unit: int, digits: int, target: Target
+) -> ContractionPlan:
+    """The plan for so many rows, each of some digits; None: it is a dynamic size."""
     lanes = min(target.lanes(dtypes.f32), panel)
     dot = None if unit == F32_UNIT else WORD // unit
-    most = _most_rows(panel // lanes, target)
-    if rows is not None and rows <= most:
-        vectors = _vectors(panel // lanes, rows, target)
-        tile, algorithm = Tile(rows, vectors, lanes), "packed_rows"
+    found = None if rows is None else _row_vectors(rows * digits, panel // lanes, target)
+    if rows is not None and found is not None:
+        tile, algorithm = Tile(rows, found, lanes), "packed_rows"
     else:
-        vectors = min(TILE_VECTORS, panel // lanes)
-        tile, algorithm = Tile(most, vectors, lanes), "packed_tiles"
+        tile, algorithm = _tile(panel // lanes, lanes, digits, target), "packed_tiles"
     return ContractionPlan(
         algorithm, 0, 1, tile=tile, packing=Packing("given", panel), blocking=Blocking("panels"),
         dot=dot, tail="pad",
     )  # fmt: skip
 
 
-def _vectors(available: int, rows: int, target: Target) -> int:
-    """Vectors of a tile of so many rows, whose accumulators are in registers."""
-    room = target.vector_registers - OTHER_REGISTERS
-    while available > 1 and rows * available > room:
-        available //= 2
-    return available
+def _room(target: Target) -> int:
+    """Accumulators of a tile that decodes its codes."""
+    return max(1, target.vector_registers - OTHER_REGISTERS)
 
 
-def _most_rows(available: int, target: Target) -> int:
-    room = target.vector_registers - OTHER_REGISTERS
-    return max(1, min(MAX_ROWS, room // min(TILE_VECTORS, available)))
+def _row_vectors(rows: int, available: int, target: Target) -> int | None:
+    """Vectors of a tile of so many rows; None where two of them, or the whole panel, do not fit."""
+    fits = [n for n in _divisors(available) if rows * n <= _room(target)]
+    return fits[-1] if fits and fits[-1] >= min(2, available) else None
+
+
+def _tile(available: int, lanes: int, digits: int, target: Target) -> Tile:
+    """A tile of decoded codes: the more vectors, the fewer broadcasts."""
+    most = TILE_VECTORS if target.vector_registers >= 32 and digits == 1 else TILE_VECTORS // 2
+    vectors = [n for n in _divisors(available) if n <= most][-1]
+    rows = (target.vector_registers - vectors - 2) // (vectors * digits)
+    return Tile(max(1, min(MAX_ROWS, rows)), vectors, lanes)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]

@@ -18,7 +18,8 @@ plan that is edited in the text of a kernel is the one that is compiled.
                   @panel: panel by panel, inside the loop over panels
     blocking      the loops around the tile: panels (outermost, all rows inside), rows (outermost,
                   all panels inside), blocks:N (of N row tiles), channels:N, channels_copied:N
-                  (depthwise: blocks of N panels; with a copy of their input), maps:NxM
+                  (depthwise: blocks of N panels; with a copy of their input), rows_copied:NxH
+                  (the same, H rows at a time), maps:NxM
                   (depthwise_rows: N maps are copied at a time, a tile has M of them), columns:N,
                   k_chunks:N (small M), tiles:HxW (Winograd), flat_tiles:N (Winograd, N
                   consecutive tiles)
@@ -57,6 +58,7 @@ ORDERS = {
     "blocks": 1,
     "channels": 1,
     "channels_copied": 1,
+    "rows_copied": 2,
     "maps": 2,
     "columns": 1,
     "k_chunks": 1,

@@ -48,6 +48,7 @@ class Window:
     sliding: Strides | None  # of the one that moves with rows and lanes; None unless it is alone
     is_padded_copy: bool  # an element-wise nest of the kernel makes it
     down: tuple[int, ...]  # axes of the last loop outside the tile
+    widens: bool = False  # the copy converts bytes to the type that is computed with
 
 
 @dataclass(frozen=True)

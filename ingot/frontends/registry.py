@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from ingot.graph.store import ConstantStore
 
 GROUP = "ingot.frontends"
-BUILT_IN = {"onnx": "ingot.frontends.onnx.importer:IMPORTER"}
+BUILT_IN = {
+    "onnx": "ingot.frontends.onnx.importer:IMPORTER",
+    "torch": "ingot.frontends.torch.importer:IMPORTER",
+}
 DEFAULT = "onnx"
 
 

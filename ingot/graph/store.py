@@ -68,6 +68,9 @@ class ConstantStore:
         # `name.values`, and outputs whose columns have these labels, a map for each row
         self.map_inputs: set[str] = set()
         self.map_outputs: dict[str, tuple[str | int, ...]] = {}
+        # how a PyTorch module is called (runtime/module_signature.py), and the first contents of
+        # the states that the executable keeps, by the name of the input
+        self.signature, self.initial = "", dict[str, np.ndarray]()
         self.files: set[str] = set()  # external data files that constants were read from
 
     def add(self, array: np.ndarray) -> ConstRef:
@@ -145,13 +148,13 @@ class ConstantStore:
             f"{digest}:{dtypes.from_numpy(a.dtype).name}": a.view(_storage(a.dtype))
             for digest, a in arrays.items()
         }
-        about = [list(self.strings), sorted(self.map_inputs), self.map_outputs]
+        about = [list(self.strings), sorted(self.map_inputs), self.map_outputs, self.signature]
         raw[_STRINGS] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         np.savez(path, **raw)  # type: ignore[arg-type]
 
     def load(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as data:
-            texts, maps, outputs = json.loads(data[_STRINGS].tobytes())
+            texts, maps, outputs, self.signature = json.loads(data[_STRINGS].tobytes())
             self.strings, self.map_inputs = StringTable(texts=texts[1:]), set(maps)
             self.map_outputs = {name: tuple(labels) for name, labels in outputs.items()}
             for key in data.files:

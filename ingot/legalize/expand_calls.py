@@ -23,6 +23,7 @@ from ingot.loops.ir import Buffer, Call, Kernel, LoopKind, Slice, Stmt
 from ingot.target import Target
 
 MAX_EXTENT = 64  # of a copy loop that is vectorised or unrolled; heuristic
+MAX_DENSE = 256  # of one that is contiguous: a few registers; heuristic
 Indices = tuple[arith.Expr, ...]
 
 
@@ -193,36 +194,43 @@ def _is_whole_row(box: Slice) -> bool:
 
 
 def _copy(flat: Buffer, param: Buffer, box: Slice, names: FreshNames, is_in: bool) -> Stmt:
-    if _is_dense(param, box):  # one row: its parts would be loads of a few bytes
-        sizes = param.shape
-        shape: Indices = (arith.product(list(sizes)),)
-        vars_ = [names.fresh("place")]
-        element = tuple(
-            arith.Var(vars_[0]) // arith.product(list(sizes[d + 1 :])) % sizes[d] if d
-            else arith.Var(vars_[0]) // arith.product(list(sizes[1:]))
-            for d in range(len(sizes))
-        )  # fmt: skip
-    else:
-        shape = param.shape
-        vars_ = [names.fresh("place") for _ in shape]
-        element = tuple(arith.Var(v) for v in vars_)
+    count = arith.as_int(arith.product(list(param.shape)))
+    if param.rank > 1 and count is not None and _is_dense(box):  # rows that follow each other
+        var = names.fresh("place")
+        there = _index_in_box(param, box, _element(param, arith.Var(var)))
+        kind = LoopKind.VECTOR if count <= MAX_DENSE else LoopKind.SERIAL
+        stmt = _moved(flat, (arith.Var(var),), box, there, is_in)
+        return ir.For(var, arith.Const(0), arith.Const(count), stmt, kind)
+    vars_ = [names.fresh("place") for _ in param.shape]
+    element = tuple(arith.Var(v) for v in vars_)
     here, there = _flat_index(param, element), _index_in_box(param, box, element)
-    if is_in:
-        stmt: Stmt = ir.Store(flat, here, ir.Load(box.buffer, there))
-    else:
-        stmt = ir.Store(box.buffer, there, ir.Load(flat, here))
-    for depth, (var, extent) in enumerate(reversed(list(zip(vars_, shape)))):
+    stmt = _moved(flat, here, box, there, is_in)
+    for depth, (var, extent) in enumerate(reversed(list(zip(vars_, param.shape)))):
         stmt = ir.For(var, arith.Const(0), extent, stmt, _kind(depth, extent))
     return stmt
 
 
-def _is_dense(param: Buffer, box: Slice) -> bool:
-    """Does the box have whole rows of the buffer, but for its first dimension?"""
-    if param.rank < 2 or len(box.extents) < param.rank:
-        return False
-    count = param.rank - 1
-    rows = zip(box.extents[-count:], box.buffer.shape[-count:], param.shape[-count:])
-    return all(e == n == p for e, n, p in rows)
+def _moved(flat: Buffer, here: Indices, box: Slice, there: Indices, is_in: bool) -> Stmt:
+    if is_in:
+        return ir.Store(flat, here, ir.Load(box.buffer, there))
+    return ir.Store(box.buffer, there, ir.Load(flat, here))
+
+
+def _is_dense(box: Slice) -> bool:
+    """Are its elements adjacent? Below its first dimension that is not 1, it is the whole buffer."""
+    sizes = list(zip(box.extents, box.buffer.shape))
+    while sizes and arith.is_const(sizes[0][0], 1):
+        sizes.pop(0)
+    return all(extent == size for extent, size in sizes[1:])
+
+
+def _element(param: Buffer, place: arith.Expr) -> Indices:
+    """The indices of an element of the parameter, by its position."""
+    found: list[arith.Expr] = []
+    for extent in reversed(param.shape):
+        found.append(place % extent)
+        place = place // extent
+    return tuple(reversed(found))
 
 
 def _kind(depth: int, extent: arith.Expr) -> LoopKind:

@@ -122,9 +122,11 @@ def _find(kernel: Kernel) -> set[Pair] | None:
 
 @segmented
 def _is_plain(s: Stmt) -> bool:
-    """Nests of one block each, as the builder makes them, with only loads and stores inside. No
-    axis has extent 0, so that extents can be divisors."""
+    """Nests of one block each, as the builder makes them, with only loads and stores inside, and
+    checks of scalars. No axis has extent 0, so that extents can be divisors."""
     match s:
+        case ir.Block(axes=()):
+            return all(access.buffer.rank == 0 for access in _accesses(s))
         case ir.Seq(stmts=stmts):
             return all(map(_is_plain, stmts))
         case ir.Alloc(body=body):

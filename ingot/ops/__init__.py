@@ -92,6 +92,7 @@ __all__ = [
     "tensor_scatter",
     "topk",
     "trees",
+    "window_dot",
     "winograd",
     "write_rows",
 ]

@@ -4,7 +4,7 @@ In: x (batch, channels, *space), weights, maybe a bias, maybe the value of the p
 where it is absent: a quantised map is padded with its zero point); `pads` is the begins, then the
 ends. Integers of 8 bits may differ in sign; their sums are i32. Out: (batch, channels, *space).
 Padding is a separate stage, a padded copy of x, so that the contraction loads without masks. With
-`sums` = f32 (passes/float_windows.py) that copy converts a map of bytes, the weights and the bias
+`sums` = f32 (passes/byte_windows.py) that copy converts a map of bytes, the weights and the bias
 are f32, and so is the result. With
 `clip_rows` (passes/trim_taps.py) the first spatial axis is not padded: taps on rows outside the map
 are no terms of the sum. Called by graph, lower and front ends through the operator table.

@@ -13,7 +13,12 @@ code of a word, where the sign is, is shifted.
     unit   code   x         product              largest sum of a block of 256
     32     f32    f32, i8   f32, exact for i8    2^23
     8      u8     i8        i32 by 4 terms       2^23
+    8      u8     f32       the same, 4 digits   2^31, as two digits are joined
     16     i16    i8        i32 by 2 terms       2^27, as 4-bit codes count 256 times
+
+Four digits are one f32 as an integer of 31 bits in base 256, as in Ozaki's scheme: x[m, k] = step ·
+Σ_d 256^(3 - d) · digit[m, d, k], step a power of two for each block. It is exact for an x of at
+least 2^-7 of the block's largest, else rounded to 2^-31 of it; sums of products are exact.
 """
 
 from __future__ import annotations
@@ -29,6 +34,9 @@ from ingot.ops.statements import compare
 
 CODE_TYPES = {0: dtypes.f32, 8: dtypes.u8, 16: dtypes.i16, 32: dtypes.f32}
 OPERAND_TYPES = {0: dtypes.f32, 8: dtypes.i8, 16: dtypes.i16, 32: dtypes.f32}
+DIGITS = 4  # of 8 bits, signed
+INTEGER_BITS = 30  # an x is less than 2^30 steps
+HALVES = 0x00808080  # makes the signed digits below the first one the bytes of a sum
 
 
 class PackedLoops:
@@ -51,14 +59,21 @@ class PackedLoops:
 
     def result(self) -> Buffer:
         start = identity("add", dtypes.f32)
-        operand, steps = self.quantised_rows() if self.is_quantised else (self.rows_of_x(), None)
-        partial, sums = self.block_sums(self.scaled(operand)), self.row_sums(operand)
+        is_split = self.unit == 8 and not self.is_quantised
+        if is_split:
+            partial, sums, steps = self.split_sums()
+        else:
+            operand, steps = (
+                self.quantised_rows() if self.is_quantised else (self.rows_of_x(), None)
+            )
+            partial, sums = self.block_sums(self.scaled(operand)), self.row_sums(operand)
 
         def add_block(m, n, s, total) -> list[Expr]:
             scale = self.param(self.scale, s, n)
             if steps is not None:
                 scale = scale * steps[m, s]
-            return [ir.Fma(self.centred(partial[m, s, n], sums[m, s], s, n), scale, total)]
+            found = joined(partial, m, s, n) if is_split else partial[m, s, n]
+            return [ir.Fma(self.centred(found, sums[m, s], s, n), scale, total)]
 
         shape, over = (self.rows, self.padded), [arith.Const(self.blocks)]
         (whole,) = self.b.fold(["matmul_packed"], shape, over, [start], add_block)
@@ -93,16 +108,19 @@ class PackedLoops:
             return self.x
         return self.b.compute("x_padded", (self.rows, self.depth), self.element)
 
-    def quantised_rows(self) -> tuple[Buffer, Buffer]:
-        """i8 multiples of each block's step, and the steps: 1/127 of the block's largest."""
-        shape, most = (self.rows, arith.Const(self.blocks)), ir.value_of(127, dtypes.f32)
+    def largest(self) -> Buffer:
+        """The largest absolute value of each block of a row."""
 
         def size(m, s, j) -> Expr:
             return ir.Unary("abs", self.element(m, s * self.block + j))
 
-        largest = self.b.reduce(
-            "largest", shape, [self.block], "max", size, ir.value_of(0, dtypes.f32)
-        )
+        shape, start = (self.rows, arith.Const(self.blocks)), ir.value_of(0, dtypes.f32)
+        return self.b.reduce("largest", shape, [self.block], "max", size, start)
+
+    def quantised_rows(self) -> tuple[Buffer, Buffer]:
+        """i8 multiples of each block's step, and the steps: 1/127 of the block's largest."""
+        shape, most = (self.rows, arith.Const(self.blocks)), ir.value_of(127, dtypes.f32)
+        largest = self.largest()
         factor = self.b.compute("factors", shape, lambda m, s: most / largest[m, s])
 
         def value(m, k) -> Expr:
@@ -113,6 +131,50 @@ class PackedLoops:
         unit = ir.value_of(2.0**-self.up, dtypes.f32)
         steps = self.b.compute("steps", shape, lambda m, s: largest[m, s] / most * unit)
         return whole, steps
+
+    def split_sums(self) -> tuple[Buffer, Buffer, Buffer]:
+        """The sums of each digit, the sums of rows in steps, and the steps."""
+        shape = (self.rows, arith.Const(self.blocks))
+        largest, x = self.largest(), self.rows_of_x()
+
+        def factor_bits(m, s) -> Expr:
+            exponent = ir.Binary("shr", ir.Bitcast(largest[m, s], dtypes.u32), _u32(23))
+            least = _u32(2 * 127 + INTEGER_BITS - 1) - exponent
+            return ir.Binary("min", least, _u32(253))  # its inverse is normal too
+
+        def factor(m, s) -> Expr:
+            return ir.Bitcast(ir.Binary("shl", factor_bits(m, s), _u32(23)), dtypes.f32)
+
+        def step(m, s) -> Expr:
+            inverse = ir.Binary("shl", _u32(254) - factor_bits(m, s), _u32(23))
+            # NaN for a block that is not finite
+            return ir.Bitcast(inverse, dtypes.f32) + largest[m, s] * ir.value_of(0, dtypes.f32)
+
+        factors, steps = (
+            self.b.compute(name, shape, f) for name, f in (("factors", factor), ("steps", step))
+        )
+
+        def integer(m, k) -> Expr:
+            whole = ir.Unary("round", x[m, k] * factors[m, k // self.block])
+            return ir.Cast(whole, dtypes.i32) + HALVES
+
+        integers = self.b.compute("integers", (self.rows, self.depth), integer)
+
+        def digit(m, d, k) -> Expr:
+            place = ir.Cast(ir.Index((DIGITS - 1 - d) * 8), dtypes.i32)
+            shifted = ir.Binary("shr", integers[m, k], place)
+            is_first = compare("eq", d, 0)
+            return ir.Cast(ir.Select(is_first, shifted, (shifted & 255) - 128), dtypes.i8)
+
+        digits = self.b.compute("digits", (self.rows, arith.Const(DIGITS), self.depth), digit)
+
+        def term(m, s, j) -> Expr:
+            k = s * self.block + j
+            return x[m, k] * factors[m, s]
+
+        start = identity("add", dtypes.f32)
+        sums = self.b.reduce("row_sums", shape, [self.block], "add", term, start)
+        return self.block_sums(digits), sums, steps
 
     def scaled(self, operand: Buffer) -> Buffer:
         """The operand times 2^-place of the code that it meets, or 2^(up - place)."""
@@ -147,17 +209,19 @@ class PackedLoops:
     # --- products with codes -----------------------------------------------------------------
 
     def block_sums(self, scaled: Buffer) -> Buffer:
+        """For each row, or each digit of a row."""
         codes, dtype = self.codes(), CODE_TYPES[self.unit]
         total = dtypes.i32 if dtype.is_int else dtypes.f32
-        shape = (self.rows, arith.Const(self.blocks), self.padded)
+        shape = (*scaled.shape[:-1], arith.Const(self.blocks), self.padded)
 
-        def add_product(m, s, n, j, acc) -> list[Expr]:
+        def add_product(*point) -> list[Expr]:
+            *row, s, n, j, acc = point
             k = s * self.block + j
             if dtype.is_int:
-                product = ir.Cast(codes[k, n], total) * ir.Cast(scaled[m, k], total)
+                product = ir.Cast(codes[k, n], total) * ir.Cast(scaled[(*row, k)], total)
                 return [acc + product]
             # products of integer data are not contracted to FMAs later
-            return [ir.Fma(scaled[m, k], codes[k, n], acc)]
+            return [ir.Fma(scaled[(*row, k)], codes[k, n], acc)]
 
         start = [identity("add", total)]
         return self.b.fold(["block_sums"], shape, [self.block], start, add_product)[0]
@@ -192,6 +256,14 @@ class PackedLoops:
         code = ir.Select(compare("eq", field, self.fields - 1), last, unit & mask)
         whole = ir.Cast(code, dtypes.i32 if self.unit == 32 else dtypes.i16)
         return ir.Cast(whole, CODE_TYPES[self.unit])
+
+
+def joined(partial: Buffer, m: arith.Expr, s: arith.Expr, n: arith.Expr) -> Expr:
+    """The sums of four digits as one f32: pairs of them are exact."""
+    first, second = (
+        ir.Cast(partial[m, d, s, n] * 256 + partial[m, d + 1, s, n], dtypes.f32) for d in (0, 2)
+    )
+    return ir.Fma(first, ir.value_of(65536, dtypes.f32), second)
 
 
 def _u32(value: int) -> Expr:

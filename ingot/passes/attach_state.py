@@ -18,6 +18,7 @@ Capacity = int | Mapping[str, int]  # rows: of every state that grows, or by the
 
 def attach_state(graph: Graph, pairs: Mapping[str, str], capacity: Capacity | None = None) -> Graph:
     """state={input: output}: after a run the input's array holds the output"""
+    pairs = {**dict(graph.state), **pairs}
     _check_names(graph, pairs)
     _refuse_strings(graph, pairs)
     growing = _growing(graph, pairs)

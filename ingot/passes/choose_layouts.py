@@ -28,9 +28,10 @@ from ingot.graph.store import ConstantStore
 from ingot.graph.types import Layout, TensorType
 from ingot.ops.matmul import accumulator
 from ingot.ops.views import layout_of_view, reshape_as_view
-from ingot.passes.dot_operands import dot_of
-from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape
+from ingot.passes.dot_operands import dot_of, terms_axis
+from ingot.passes.edit import Editor, constant_ref, map_subgraphs, same_shape, widens
 from ingot.passes.operand_layouts import OperandLayouts
+from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.passes.row_major_depthwise import RowMajorDepthwise
 from ingot.support import options
 from ingot.support.stack import segmented
@@ -62,7 +63,7 @@ def choose_layouts(
         packed = _packed(edit, operands.applied(node), target, likely)
         _keep(edit, packed, _layout(packed) or _preferred_by_readers(packed, preferred))
     _restore_outputs(edit)
-    return edit.finish()
+    return remove_dead_code(edit.finish(), store)
 
 
 def _layout(node: Node) -> Layout | None:
@@ -143,13 +144,19 @@ def _keep(edit: Editor, node: Node, layout: Layout | None) -> None:
 
 
 def _restore_outputs(edit: Editor) -> None:
-    """Convert graph outputs to the default layout."""
+    """Convert graph outputs to the default layout, before they are widened."""
     for old in dict.fromkeys(edit.graph.outputs):
         value = edit.latest(old)
         if isinstance(value.type, TensorType) and value.tensor.layout is not None:
             producer = edit.producer(value)
             plain = Value(old.name, replace(value.tensor, layout=None))
             origin = producer.origin if producer is not None else ""
+            if producer is not None and widens(producer):
+                narrow = edit.g.add("relayout", producer.inputs[:1], axes=None)
+                edit.keep(
+                    replace(producer, inputs=(narrow, *producer.inputs[1:]), outputs=(plain,))
+                )
+                continue
             edit.keep(Node("relayout", (value,), (plain,), make_attrs({"axes": None}), origin))
 
 
@@ -212,7 +219,9 @@ def _dot_panels(
     elif node.op == "matmul":
         axis, order, shape = 1, (0,), out.shape[:-1]
     else:
-        axis, order, shape = 0, (*space, 1), (out.shape[0], *out.shape[2:])
+        terms = terms_axis(node)
+        outer = tuple(a for a in (*space, 1) if a != terms)
+        axis, order, shape = 0, (*outer, terms), (out.shape[0], *out.shape[2:])
     core = row.core(target.machine.core)
     rows, is_dynamic = _product(shape, likely), _product(shape, {}) is None
     has_variants = is_dynamic and node.op == "matmul"

@@ -17,6 +17,17 @@ def columns_fill(columns: int, row: DotRow) -> bool:
     return 2 * columns * row.group >= row.lanes
 
 
+def terms_axis(node: Node) -> int:
+    """The axis of the weights along which an instruction takes its terms: the channels, or where
+    there is one, the last axis of the window (passes/fit_windows.py)."""
+    weights = node.inputs[1]
+    if node.op != "conv" or weights is None:
+        return 0 if node.op == "matmul" else 1
+    dilation = (node.attr("dilations") or (1,))[-1]
+    is_single = arith.is_const(weights.shape[1], 1) and dilation == 1
+    return weights.tensor.rank - 1 if is_single else 1
+
+
 def dot_of(node: Node, target: Target) -> DotRow | None:
     """The instruction for the node's operand types and sizes: K is a multiple of its group."""
     if node.op not in ("matmul", "conv", "winograd_conv") or node.attr("group", 1) != 1:
@@ -26,8 +37,8 @@ def dot_of(node: Node, target: Target) -> DotRow | None:
         return None
     of_map = dtypes.i16 if node.op == "winograd_conv" else x.dtype  # transformed maps are i16
     row = dot_product(target, of_map, w.dtype)
-    k_axis, column_axis = (0, 1) if node.op == "matmul" else (1, 0)
-    depth, columns = arith.as_int(w.shape[k_axis]), arith.as_int(w.shape[column_axis])
+    depth = arith.as_int(w.shape[terms_axis(node)])
+    columns = arith.as_int(w.shape[1 if node.op == "matmul" else 0])
     if row is None or depth is None or depth % row.group or not columns:
         return None
     return row if columns_fill(columns, row) else None

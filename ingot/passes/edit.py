@@ -20,6 +20,7 @@ import numpy as np
 from ingot.arith import expr as arith
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import ConstRef, Graph, Node, Value, replace
+from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.graph.substitute import substitute_node, substitute_type
 from ingot.graph.types import Type, same_size
@@ -164,6 +165,17 @@ def result_symbols(graph: Graph) -> frozenset[str]:
 def same_shape(a: Type, b: Type) -> bool:
     """Whether two tensors are known to have one shape, for every value of the symbols."""
     return a.rank == b.rank and all(same_size(x, y) for x, y in zip(a.shape, b.shape))
+
+
+def widens(node: Node) -> bool:
+    """Is the node cheap, by element, and are its elements at least four times as wide as those of
+    its first operand? Its readers had better read the operand."""
+    op, x = defn(node), node.inputs[0] if node.inputs else None
+    if x is None or not op.cheap or op.kind_of(node) is not Kind.ELEMENTWISE:
+        return False
+    (out, *_) = node.outputs
+    is_wide = 4 * x.dtype.storage_bytes <= out.dtype.storage_bytes
+    return is_wide and same_shape(x.type, out.type)
 
 
 def same_type(a: Type, b: Type) -> bool:

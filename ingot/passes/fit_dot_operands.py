@@ -18,7 +18,6 @@ from __future__ import annotations
 import numpy as np
 
 from ingot import dtypes
-from ingot.arith import expr as arith
 from ingot.cost.dot_products import DotRow, dot_product
 from ingot.dtypes import DType
 from ingot.graph.ir import Graph, Node, Value
@@ -26,6 +25,7 @@ from ingot.graph.store import ConstantStore
 from ingot.ops.conv import window
 from ingot.passes.dot_operands import columns_fill
 from ingot.passes.edit import Editor, map_subgraphs
+from ingot.passes.fit_windows import Windows
 from ingot.passes.flip_signs import FLIPPED, Signs, flip_array, wanted_flips
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.target import Target
@@ -111,7 +111,7 @@ class _Fit:
     def __init__(self, edit: Editor, signs: Signs):
         self.edit, self.g, self.signs = edit, edit.g, signs
         self._wide: dict[str, Value] = {}
-        self._padded: dict[tuple, Value] = {}
+        self.windows = Windows(edit.g)
         self._row_sums: dict[str, Value] = {}
 
     def fitted(self, node: Node, row: DotRow) -> Value:
@@ -145,18 +145,17 @@ class _Fit:
         if node.op == "matmul":
             extra = -w.shape[0] % row.group
             w = np.pad(w, [(0, extra), (0, 0)])
-            x = self._pad(x, [0] * x.tensor.rank, [*[0] * (x.tensor.rank - 1), extra], None)
+            none = [0] * x.tensor.rank
+            x = self.windows.pad(x, none, [*none[1:], extra], None)
             made = self.g.add("matmul", [x, self.g.constant(w)])
             return made if wrapped is None else self.g.add("add", [made, self.g.constant(wrapped)])
         bias, late = self._bias(node, wrapped)
-        attrs = node.attr_map
-        extra = -w.shape[1] % row.group
-        if extra:
-            x, fill, attrs = self._pad_channels(node, x, fill, extra)
-            w = np.pad(w, [(0, 0), (0, extra), *[(0, 0)] * (w.ndim - 2)])
-        made = self.g.add("conv", [x, self.g.constant(w), bias, fill], **attrs)
+        rank = w.ndim
+        fitted = self.windows.fitted(node, x, w, fill, row.group)
+        operands = [fitted.x, self.g.constant(fitted.weights), bias, fitted.fill]
+        made = self.g.add("conv", operands, **fitted.attrs)
         if late is not None:
-            late = late.reshape(-1, *(1,) * (w.ndim - 2))
+            late = late.reshape(-1, *(1,) * (rank - 2))
             made = self.g.add("add", [made, self.g.constant(late)])
         return made
 
@@ -172,31 +171,6 @@ class _Fit:
             return bias, correction
         with np.errstate(over="ignore"):
             return self.g.constant(given + correction), None
-
-    def _pad_channels(
-        self, node: Node, x: Value, fill: Value | None, extra: int
-    ) -> tuple[Value, Value | None, dict]:
-        """Channels and, where its size is static, the border padded in one copy."""
-        slide = window("conv", node.attr_map, x.tensor.rank - 2)
-        begins, ends = ([arith.as_int(n) for n in side] for side in (slide.begins, slide.ends))
-        before, after = [0] * x.tensor.rank, [0, extra, *[0] * (x.tensor.rank - 2)]
-        attrs = node.attr_map
-        if None not in (*begins, *ends):
-            before[2:], after[2:] = [n or 0 for n in begins], [n or 0 for n in ends]
-            attrs = {k: v for k, v in attrs.items() if k != "pads"}
-            return self._pad(x, before, after, fill), None, attrs
-        return self._pad(x, before, after, None), fill, attrs
-
-    def _pad(self, x: Value, before: list[int], after: list[int], fill: Value | None) -> Value:
-        if not any((*before, *after)):
-            return x
-        key = x.name, tuple(before), tuple(after), fill and fill.name
-        if key not in self._padded:
-            operands = [x] if fill is None else [x, fill]
-            self._padded[key] = self.g.add(
-                "pad", operands, before=tuple(before), after=tuple(after), mode="constant"
-            )
-        return self._padded[key]
 
     def _as_wide(self, value: Value, row: DotRow) -> Value:
         if value.name not in self._wide:

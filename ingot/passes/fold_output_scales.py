@@ -2,14 +2,16 @@
 
     quantize(clip(cast(total)·s + b, lo, hi), sy, zy)
         →  cast(round(clip(cast(total)·(s/sy) + (b/sy + zy), lo/sy + zy, hi/sy + zy)), 8 bits)
-    quantize(f(total), sy, zy)  →  cast(round(f(total)·(1/sy)) + zy, 8 bits)    for any other f
-    quantize(x, 1, zy)          →  cast(round(x) + zy, 8 bits)
+    quantize(f(x), sy, zy)
+        →  cast(round(f(x)·(1/sy)) + zy, 8 bits)      for any other f, by element
+    quantize(x, 1, zy)
+        →  cast(round(x) + zy, 8 bits)
 
-with constant scales. The first is one multiply-add for each element; bounds that the 8 bits imply
-are dropped. Neither of the first two divides: a result differs by one step where x / sy is within
-rounding of a tie. The third is exact, it is what QLinear operators are. Relies on constants being
-folded. In: a Graph. Out: a Graph. A stage of back ends; INGOT_OFF=fold_output_scales switches it
-off.
+with constant scales; `total` are sums of integers, x are such sums or dequantised. The first is one
+multiply-add for each element; bounds that the 8 bits imply are dropped. Neither of the first two
+divides: a result differs by one step where x / sy is within rounding of a tie. The third is exact,
+it is what QLinear operators are. Relies on constants being folded. In: a Graph. Out: a Graph. A
+stage of back ends; INGOT_OFF=fold_output_scales switches it off.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ from ingot.passes.quantised import EIGHT_BITS, Dequantised, is_one_element, numb
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.support import options
 
+
 def fold_output_scales(graph: Graph, store: ConstantStore) -> Graph:
     """Apply the rules above."""
     if not options.current().has("fold_output_scales"):
         return graph
     edit, uses = Editor(graph, store), uses_of(graph)
-    epilogue: set[str] = set()  # values computed by element from sums of integers
+    epilogue: set[str] = set()  # values computed by element from 8-bit values or their sums
     for original in graph.nodes:
         node = map_subgraphs(edit.current(original), lambda g: fold_output_scales(g, store))
         edit.g.origin = node.origin
@@ -44,7 +47,7 @@ def fold_output_scales(graph: Graph, store: ConstantStore) -> Graph:
 
 
 def _is_in_epilogue(node: Node, epilogue: set[str]) -> bool:
-    if _is_integer_sum(node):
+    if _is_integer_sum(node) or node.op == "dequantize_linear":
         return True
     is_elementwise = defn(node).kind_of(node) is Kind.ELEMENTWISE and len(node.outputs) == 1
     return is_elementwise and any(v is not None and v.name in epilogue for v in node.inputs)
@@ -71,8 +74,9 @@ def _folded(edit: Editor, node: Node, uses: Counter[str], epilogue: set[str]) ->
         return None
     if grid.scale_number == 1.0:
         return _rounded(edit, node, x, grid)
-    if x.name not in epilogue:
-        return None
+    producer = edit.producer(x)
+    if x.name not in epilogue or (producer is not None and producer.op == "dequantize_linear"):
+        return None  # of two grids, halves of a step may be common
     chain = _chain(edit, x, uses)
     made = None if chain is None else _one_multiply_add(edit, chain, grid)
     if made is not None:

@@ -39,7 +39,7 @@ from ingot.graph.verify import bound_symbols
 from ingot.ops.fused import fused_node
 from ingot.ops.relayout import packs_constant
 from ingot.ops.views import is_view
-from ingot.passes.edit import constant_ref, map_subgraphs, same_shape
+from ingot.passes.edit import constant_ref, map_subgraphs, same_shape, widens
 from ingot.passes.match_attention import AttentionLimits, GraphIndex, match_attention
 from ingot.support.stack import segmented
 
@@ -253,6 +253,8 @@ class _Fusion:
         if sum(self._work(j) for j in group.copies) + self._work(i) > self.policy.max_work:
             return False
         for r in self._readers_in(group, i):
+            if op.is_pad and _moves_last_axis(self.nodes[r]):
+                return False  # masked loads would keep it from transposing tiles in registers
             if r in group.before_anchor:
                 if not op.cheap or not self._may_precede(group, i):
                     return False
@@ -337,13 +339,7 @@ class _Fusion:
         )
 
     def _widens(self, i: int) -> bool:
-        """Is it cheap, and are its elements at least four times as wide as those it reads?"""
-        node, op = self.nodes[i], defn(self.nodes[i])
-        x = node.inputs[0] if node.inputs else None
-        if x is None or not op.cheap or self.kinds[i] is not Kind.ELEMENTWISE:
-            return False
-        widths = 4 * x.dtype.storage_bytes, node.outputs[0].dtype.storage_bytes
-        return widths[0] <= widths[1] and same_shape(x.type, self._type(i))
+        return self.kinds[i] is Kind.ELEMENTWISE and widens(self.nodes[i])
 
     def _node(self, i: int, members: _GroupBuilder | None) -> Node:
         """The node that stands for a group, or for a constant."""
@@ -353,13 +349,33 @@ class _Fusion:
         if members is None or not _becomes_kernel(node) or packs_constant(node, self.constants):
             return map_subgraphs(node, lambda g: fuse(g, self.policy))
         anchor = None if members.anchor is None else self.nodes[members.anchor]
-        return fused_node([self.nodes[j] for j in sorted(members.copies)], node.outputs, anchor)
+        nodes = _anchor_last([self.nodes[j] for j in sorted(members.copies)], anchor)
+        return fused_node(nodes, node.outputs, anchor)
+
+
+def _anchor_last(nodes: list[Node], anchor: Node | None) -> list[Node]:
+    """What does not depend on the anchor comes before it, such as a scale that is computed at run
+    time: no nest is then between the anchor's and those of its epilogue."""
+    if anchor is None:
+        return nodes
+    after = {v.name for v in anchor.outputs}
+    last = [anchor]
+    for node in nodes[nodes.index(anchor) + 1 :]:
+        if any(v is not None and v.name in after for v in node.inputs):
+            last.append(node)
+            after |= {v.name for v in node.outputs}
+    return [node for node in nodes if node not in last] + last
 
 
 def _becomes_kernel(node: Node) -> bool:
     """Whether the node is one kernel, if it is alone in its group."""
     has_graphs = any(True for _ in node.subgraphs)
     return not (bound_symbols(node) or has_graphs or is_view(node)) and defn(node).has_compute
+
+
+def _moves_last_axis(node: Node) -> bool:
+    perm = node.attr("perm") if defn(node).permutes else ()
+    return bool(perm) and perm[-1] != len(perm) - 1
 
 
 def _has_k_blocks(node: Node) -> bool:

@@ -4,6 +4,7 @@ to a layout once for all its readers. Called by choose_layouts.
 
     conv(x)            x default layout                 → channels last, if that pays
     add(x, y)          x channels last, y default       → y channels last
+    add(dequantize(x)) x default layout                 → add(dequantize(x channels last))
     layer_norm(x)      x channels last, other row axis  → default
     reshape(x)         x channels last, axes mixed      → default: the reshape is then a view
 """
@@ -20,8 +21,8 @@ from ingot.graph.opdef import Kind, defn
 from ingot.graph.types import Layout, TensorType
 from ingot.graph.verify import bound_symbols
 from ingot.ops.views import reshape_as_view
-from ingot.passes.dot_operands import dot_of
-from ingot.passes.edit import Editor, same_shape
+from ingot.passes.dot_operands import dot_of, terms_axis
+from ingot.passes.edit import Editor, same_shape, widens
 from ingot.target import Target
 
 MIN_REUSE = 96  # uses of an input element from which its relayout pays (heuristic)
@@ -59,9 +60,18 @@ class OperandLayouts:
             return value
         key = value.name, layout
         if key not in self._relayouts:
-            axes = None if layout is None else layout.axes
-            self._relayouts[key] = self.edit.g.add("relayout", [value], name=value.name, axes=axes)
+            self._relayouts[key] = self._converted(value, layout)
         return self._relayouts[key]
+
+    def _converted(self, value: Value, layout: Layout | None) -> Value:
+        """The value in another layout; what widens 8-bit elements does so after their relayout."""
+        node, g = self.edit.producer(value), self.edit.g
+        if node is None or not widens(node) or node.inputs[0] is None:
+            axes = None if layout is None else layout.axes
+            return g.add("relayout", [value], name=value.name, axes=axes)
+        inputs = [self._relayout(node.inputs[0], layout), *node.inputs[1:]]
+        type = replace(value.tensor, layout=layout)
+        return g.raw(node.op, inputs, node.attr_map, [type], [value.name])[0]
 
     def _matching_others(self, node: Node, value: Value) -> Value:
         """Give all operands of the output's shape the first non-default layout among them."""
@@ -93,11 +103,12 @@ class OperandLayouts:
 
 def _terms_innermost(node: Node, x: TensorType) -> Layout | None:
     """The layout in which a dot product reads its terms at once: x's own, if it can."""
-    axis = x.rank - 1 if node.op == "matmul" else 1
+    axis = x.rank - 1 if node.op == "matmul" else terms_axis(node)
     order = axis_order(x)
-    if order is not None and order[-1] == axis:
+    long = [a for a in order or () if a == axis or not arith.is_const(x.shape[a], 1)]
+    if long and long[-1] == axis:
         return x.layout
-    return None if node.op == "matmul" else channels_last(x.rank)
+    return None if axis == x.rank - 1 else channels_last(x.rank)
 
 
 def _is_row_reduction(node: Node) -> bool:

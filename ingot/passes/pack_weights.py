@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ingot.cost.packed_weights import panel_columns, unit_bits
+from ingot.cost.packed_weights import digits_of_x, panel_columns, unit_bits
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.store import ConstantStore
 from ingot.ops.packed_codes import pack_panels, param_panels
@@ -41,7 +41,8 @@ def _packed(edit: Editor, node: Node, target: Target) -> Node:
     asked = "i8" if options.current().int8_activations else node.attr("activations", "f32")
     bits, is_integer = node.attr("bits"), asked == "i8"
     unit = unit_bits(bits, is_integer, target)
-    panel = panel_columns(node.attr("columns"), unit, target)
+    digits = digits_of_x(unit, is_integer)
+    panel = panel_columns(node.attr("columns"), unit, digits, target)
     made: list[Value | None] = [edit.g.constant(pack_panels(rows, bits, panel, unit))]
     made += [edit.g.constant(param_panels(a, panel)) for a in known]
     attrs = make_attrs({**node.attr_map, "activations": asked, "unit": unit, "panel": panel})

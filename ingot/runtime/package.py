@@ -154,6 +154,8 @@ class Package:
     strings: tuple[str, ...] = ()  # of constants, by number; () if no buffer holds strings
     bundles: tuple[Bundle, ...] = ()
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
+    signature: str = ""  # how the PyTorch module is called: module_signature.py; empty: arrays
+    initial: tuple[tuple[str, np.ndarray], ...] = ()  # first contents of states that it keeps
 
     @property
     def device(self) -> str:

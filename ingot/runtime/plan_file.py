@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ingot import dtypes
 from ingot.runtime.package import Module, Package
 from ingot.runtime.plan_table import package_of, table_of
 from ingot.support.errors import IngotError
@@ -36,6 +37,7 @@ _DIGEST_BYTES = 32  # of the table's digest
 HEAD_BYTES = _FIELDS.size + _DIGEST_BYTES
 _PAGE, _LINE = 4096, 64  # bytes: alignment of the constants, of a blob
 _CHUNK = 16 << 20  # bytes per checksum
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,14 @@ def write(file: BinaryIO, package: Package, about: dict[str, Any] | None = None)
     body = _BodyWriter(file)
     constants = body.add(package.constants.data, _PAGE)
     modules = [_add_module(body, module) for module in package.modules]
-    body.add(memoryview(b""), _LINE)
+    initial = [_add_array(body, *row) for row in package.initial]
+    body.add(_NOTHING, _LINE)
     table = {
         "package": table_of(package),
         "about": about or {},
         "constants": constants,
         "modules": modules,
+        "initial": initial,
         "checksums": body.checksums(),
     }
     text = json.dumps(table, separators=(",", ":")).encode()
@@ -103,8 +107,9 @@ def read(path: str) -> Plan:
         if _checksums(data, _table_offset(data)) != table["checksums"]:
             raise _error(path, "it is damaged: a checksum does not match")
         modules = tuple(_module(data, row) for row in table["modules"])
+        initial = tuple(_array(data, row) for row in table["initial"])
         mapped = _constants(data, table)
-        return Plan(package_of(table["package"], modules, mapped), table["about"])
+        return Plan(package_of(table["package"], modules, mapped, initial), table["about"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _error(path, f"its table is invalid: {error!r}") from error
 
@@ -128,6 +133,21 @@ def _add_module(body: _BodyWriter, module: Module) -> list[Any]:
 def _module(data: mmap.mmap, row: list[Any]) -> Module:
     device, kind, blobs = row
     return Module(device, kind, tuple((name, data[at : at + size]) for name, at, size in blobs))
+
+
+def _add_array(body: _BodyWriter, name: str, array: np.ndarray) -> list[Any]:
+    """One of zeros, as a fresh KV cache, takes no room."""
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    dtype = dtypes.from_numpy(array.dtype).name
+    return [name, dtype, list(array.shape), *body.add(raw.data if raw.any() else _NOTHING, _LINE)]
+
+
+def _array(data: mmap.mmap, row: list[Any]) -> tuple[str, np.ndarray]:
+    name, dtype, shape, at, size = row
+    kind = dtypes.of(dtype).numpy
+    if not size:
+        return name, np.zeros(shape, kind)
+    return name, np.frombuffer(data, np.uint8, size, at).view(kind).reshape(shape)
 
 
 def _constants(data: mmap.mmap, table: dict[str, Any]) -> np.ndarray:

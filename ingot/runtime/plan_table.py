@@ -28,7 +28,7 @@ from ingot.runtime.package import (
 from ingot.runtime.report import LaunchRow, MachineModel
 
 _SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
-_PLAIN = ("name", "max_threads")
+_PLAIN = ("name", "max_threads", "signature")
 
 
 def table_of(package: Package) -> dict[str, Any]:
@@ -61,13 +61,17 @@ def table_of(package: Package) -> dict[str, Any]:
 
 
 def package_of(
-    table: dict[str, Any], modules: tuple[Module, ...], constants: np.ndarray
+    table: dict[str, Any],
+    modules: tuple[Module, ...],
+    constants: np.ndarray,
+    initial: tuple[tuple[str, np.ndarray], ...] = (),
 ) -> Package:
     """The package of a table; KeyError, TypeError or ValueError if the table is invalid."""
     return Package(
         **{name: table[name] for name in _PLAIN},
         modules=modules,
         constants=constants,
+        initial=initial,
         inputs=tuple(map(_to_port, table["inputs"])),
         outputs=tuple(map(_to_port, table["outputs"])),
         notes=tuple(table["notes"]),

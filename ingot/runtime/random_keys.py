@@ -20,13 +20,13 @@ class RandomKeys:
     def __init__(self) -> None:
         self._calls = itertools.count()
         self._seed, self._process = secrets.randbits(64), os.getpid()
-        self._is_given = False
+        self.is_seeded = False
 
     def seed(self, value: int) -> None:
-        self._seed, self._is_given = value % (1 << 64), True
+        self._seed, self.is_seeded = value % (1 << 64), True
         self._calls = itertools.count()
 
     def next(self) -> np.ndarray:
-        if not self._is_given and self._process != os.getpid():
+        if not self.is_seeded and self._process != os.getpid():
             self.__init__()  # type: ignore[misc]
         return np.array([self._seed, next(self._calls)], np.uint64)

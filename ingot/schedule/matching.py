@@ -194,12 +194,16 @@ class _Match:
         offsets: list[arith.Expr] = []
         extents: list[arith.Expr] = []
         for index, size in zip(map(self.analyzer.simplify, indices), buffer.shape):
-            inner, extent = next(moving, (None, None)) if self.moves(index) else (0, 1)
+            is_moving = self.moves(index)
+            inner, extent = next(moving, (None, None)) if is_moving else (0, 1)
             if inner is None or extent is None:
                 return None
             offsets.append(self.analyzer.simplify(index - inner))
             extents.append(arith.substitute(arith.wrap(extent), self.pairing))
-            if self.moves(offsets[-1]) or not self.inside(offsets[-1], extents[-1], size):
+            if self.moves(offsets[-1]) or visit.opaque_values(offsets[-1]):
+                return None
+            # elsewhere the box is where the nest accesses the buffer itself
+            if is_moving and not self.inside(offsets[-1], extents[-1], size):
                 return None
         return None if next(moving, None) else Slice(buffer, tuple(offsets), tuple(extents))
 
@@ -207,8 +211,6 @@ class _Match:
         return bool(visit.index_vars(index) & self.nest.loops.keys())
 
     def inside(self, offset: arith.Expr, extent: arith.Expr, size: arith.Expr) -> bool:
-        if visit.opaque_values(offset):
-            return False
         return self.analyzer.at_most(0, offset) and self.analyzer.at_most(offset + extent, size)
 
     def is_unaliased(self, boxes: Boxes) -> bool:

@@ -35,6 +35,7 @@ from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.packed_weights import apply_packed_weights, prepare_packed_weights
 from ingot.schedule.rules.small_m_gemm import apply_column_blocks, apply_split_k
 from ingot.schedule.rules.trees import apply_trees
+from ingot.schedule.rules.window_dot import apply_window_dot
 from ingot.schedule.rules.winograd import apply_winograd, prepare_winograd
 
 _contractions = FamilyRule(inline_elementwise, plan_contractions, apply_contractions)
@@ -50,6 +51,7 @@ CPU_RULES = Rules(
         "matmul_packed": FamilyRule(
             prepare_packed_weights, plan_packed_weights, apply_packed_weights, has_variants=True
         ),
+        "window_dot": replace(_contractions, apply=apply_window_dot),
         "pool": _generic,
         "reduce": _row_reductions,
         "softmax": _row_reductions,

@@ -1,11 +1,13 @@
 """Processes that run cases and survive a crash or a hang.
 
-In: names of cases, a runtime ("ingot" or "onnxruntime"). Out: the result of each. Called by run.py
+In: names of cases, a runtime ("ingot" or "onnxruntime"), the module of the cases, which has
+`prepare` and `run_case`. Out: the result of each. Called by run.py of this suite and of PyTorch's,
 and by the tests. A pair of processes runs all cases; one that crashes or hangs is started again.
 """
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import threading
@@ -14,12 +16,12 @@ from queue import Empty, SimpleQueue
 
 CASE_LIMIT_S = 120  # of one case, compilation included; the slowest take a few seconds
 WORKERS = 2
+ONNX_CASES = "tests.conformance.cases"
 
 
-def serve(connection: Connection, runtime: str) -> None:
+def serve(connection: Connection, runtime: str, module: str) -> None:
     """A worker: names of cases in, results out."""
-    from tests.conformance import cases
-
+    cases = importlib.import_module(module)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # runtimes log to it
     cases.prepare(runtime)
     connection.send("ready")
@@ -30,14 +32,15 @@ def serve(connection: Connection, runtime: str) -> None:
 class Worker:
     """A process that runs cases, started again after a crash or a hang."""
 
-    def __init__(self, runtime: str) -> None:
-        self.runtime = runtime
+    def __init__(self, runtime: str, module: str = ONNX_CASES) -> None:
+        self.runtime, self.module = runtime, module
         self.start()
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, self.runtime), daemon=True)
+        arguments = (theirs, self.runtime, self.module)
+        self.process = context.Process(target=serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         self.connection.recv()
@@ -57,7 +60,11 @@ class Worker:
 
 
 def run_all(
-    names: list[str], show: bool = False, runtime: str = "ingot", workers: int = WORKERS
+    names: list[str],
+    show: bool = False,
+    runtime: str = "ingot",
+    workers: int = WORKERS,
+    module: str = ONNX_CASES,
 ) -> dict[str, str]:
     """The result of each case."""
     todo: SimpleQueue[str] = SimpleQueue()
@@ -66,7 +73,7 @@ def run_all(
     found: dict[str, str] = {}
 
     def work() -> None:
-        worker = Worker(runtime)
+        worker = Worker(runtime, module)
         while True:
             try:
                 name = todo.get_nowait()

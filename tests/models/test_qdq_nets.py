@@ -103,14 +103,14 @@ NETS: dict[str, tuple[Callable[[Net], tuple[str, float]], tuple[int, ...]]] = {
     "transformer": (transformer, (1, 48, 32)),
 }
 KINDS = {"u8 s8": (U8, I8, True), "s8 s8": (I8, I8, True), "u8 u8": (U8, U8, False)}
-MORE = [(name, kind) for name in NETS for kind in ("s8 s8", "u8 u8") if name != "residual"]
+MORE = [(name, kind) for name in NETS for kind in KINDS]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "u8 s8") for name in NETS),
-        *(("residual", kind) for kind in ("s8 s8", "u8 u8")),
+        ("inverted", "u8 s8"),
+        ("residual", "u8 u8"),
         *(pytest.param(*row, marks=pytest.mark.long) for row in MORE),
     ],
 )
@@ -142,7 +142,8 @@ def test_no_map_is_stored_in_f32(name: str) -> None:
     alone = [n for n in graph.nodes if n.op == "fused" and len(n.attr("body").nodes) == 1]
     first = [n.attr("body").nodes[0].op for n in alone if n.inputs[0] == graph.inputs[0]]
     assert first == ["quantize_linear"]
-    assert [n for n in alone if n.attr("body").nodes[0].op in reals] == alone[:1] or name == "detector"
+    others = [n for n in alone[1:] if n.attr("body").nodes[0].op in reals]
+    assert all(n.outputs[0] == graph.outputs[0] for n in others)
 
 
 def test_a_residual_is_one_kernel() -> None:
@@ -151,9 +152,10 @@ def test_a_residual_is_one_kernel() -> None:
     x = n.q(n.input("x", 1, 16, 12, 12))
     y = n.q(n.conv(x, n.weight(16, 16, 3, 3), bias=True, pads=[1] * 4))
     y = n.q(n.node("Relu", n.node("Add", x, y)), 0, 5)
-    graph = stage(n.model([y, n.q(n.node("Neg", y))]), "fuse")
-    groups = [g for g in graph.nodes if g.op == "fused" and "conv" in str(g.attr("body").name)]
-    assert len(groups) == 1 and groups[0].outputs[0].dtype is dtypes.u8
+    graph = stage(n.model([n.q(n.node("Neg", y))]), "fuse")
+    groups = [g.attr("body") for g in graph.nodes if g.op == "fused"]
+    (body,) = (body for body in groups if any(n.op == "conv" for n in body.nodes))
+    assert [n.op for n in body.nodes].count("round") == 3 and body.outputs[0].dtype is dtypes.u8
 
 
 # --- robustness ----------------------------------------------------------------------------------
@@ -180,7 +182,9 @@ def test_a_stored_value_that_is_an_output_too() -> None:
     assert "in float" not in exe.report()
 
 
-@pytest.mark.parametrize("opset", [10, 13, 19, 21])
+@pytest.mark.parametrize(
+    "opset", [10, 21, *(pytest.param(n, marks=pytest.mark.long) for n in (13, 19))]
+)
 def test_operator_sets(opset: int) -> None:
     """Per tensor before 13; an axis since; other element types since 19."""
     n = Net(per_channel=opset >= 13, opset=opset)
@@ -200,7 +204,7 @@ def test_weights_stored_as_floats() -> None:
     n = Net(weights=I8)
     x = n.q(n.input("x", 1, 3, 10, 10))
     real = n.constant(n.rng.standard_normal((8, 3, 3, 3)) / 9)
-    params = n.constant(np.full(8, 0.004)), n.constant(np.zeros(8), np.int8)
+    params = n.constant(np.full(8, 0.0041234)), n.constant(np.zeros(8), np.int8)
     w = n.node("DequantizeLinear", n.node("QuantizeLinear", real, *params, axis=0), *params, axis=0)
     proto = n.model([n.q(n.node("Conv", x, w, pads=[1] * 4))])
     assert_within_a_step(proto, {"x": image(1, 3, 10, 10)}, 8 / 255, target=TARGET)
@@ -214,7 +218,7 @@ def test_wide_activations_stay_in_float(dtype: type, bits: int) -> None:
     y = n.node("MatMul", n.node("DequantizeLinear", *x), n.weight(16, 12, axis=1))
     proto = n.model([y])
     exe = ingot.compile(proto, target=TARGET)
-    assert "in float: node 'matmul" in exe.report() and "not quantised to 8 bits" in exe.report()
+    assert "in float: node" in exe.report() and "not quantised to 8 bits" in exe.report()
 
 
 def test_half_scales_stay_in_float() -> None:

@@ -63,7 +63,9 @@ class Case:
         packed = pack_rows(a["codes"], self.bits)
         operands = {"b": packed.reshape(self.columns, blocks, -1), "scale": a["scale"]}
         if self.zero == "packed":
-            padded = np.zeros((self.columns, -(-blocks * self.bits // 8) * 8 // self.bits), np.uint8)
+            padded = np.zeros(
+                (self.columns, -(-blocks * self.bits // 8) * 8 // self.bits), np.uint8
+            )
             padded[:, :blocks] = a["zero"]
             operands["zero"] = pack_rows(padded, self.bits)
         elif self.zero:
@@ -188,10 +190,10 @@ WORDS = [(0, AVX2, "vcvtdq2ps"), (4, VNNI, "vpdpbusd"), (4, "x86-64-v3+avxvnni",
 @pytest.mark.parametrize("rows", [1, 33])
 def test_the_weights_stay_packed(level: int, on: str, word: str, rows: int) -> None:
     """They take half a byte each in the program, and its inner loop has the instruction."""
-    case = Case(rows, 256, 64, 32, level=level)
+    case = Case(rows, 256, 192, 32, level=level)
     _, program = planned(case.model(), on)
     refs = [b.constant for b in program.buffers if b.constant is not None]
-    assert sorted(nbytes(ref) for ref in refs) == [64 * 8 * 4, 64 * 256 // 2]
+    assert sorted(nbytes(ref) for ref in refs) == [192 * 8 * 4, 192 * 256 // 2]
     texts = [kernel_assembly(k, BACKEND.target(on)) for _, k in program.kernels]
     assert any(word in text for text in texts)
 
@@ -207,7 +209,9 @@ def test_an_option_quantises_activations() -> None:
 def test_float_zero_points_keep_float_activations() -> None:
     case = Case(1, 64, 20, 32, zero="float", level=4)
     x = case.rows_of()
-    assert_close(ingot.compile(case.model(), jobs=1)(x)[0], Case(1, 64, 20, 32, zero="float").expected(x))
+    assert_close(
+        ingot.compile(case.model(), jobs=1)(x)[0], Case(1, 64, 20, 32, zero="float").expected(x)
+    )
 
 
 # --- dequantize_linear ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""hoist_quantize: what is quantised before it is moved; bounds and rounding steps that fall away."""
+"""hoist_quantize: what is quantised before it moves; bounds and rounding steps that fall away."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_concat_of_other_scales() -> None:
     """What has the scale of the result is stored already, what has another is quantised again."""
     s = Stored()
     same, other = s.input(2, 3, dtype=dtypes.u8), s.input(2, 4, name="y", dtype=dtypes.u8)
-    joined = s.g.add("concat", [s.dq(same), s.dq(other, scale=0.3), s.input(2, 5, name="z")], axis=1)
+    joined = s.g.add(
+        "concat", [s.dq(same), s.dq(other, scale=0.3), s.input(2, 5, name="z")], axis=1
+    )
     made = ops(s.finish(s.q(joined)))
     assert sorted(made) == sorted(["dequantize_linear", *["quantize_linear"] * 2, "concat"])
     assert made[-1] == "concat"

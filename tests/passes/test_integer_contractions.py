@@ -1,9 +1,8 @@
-"""integer_contractions: the canonical form, equal outputs, and what stays in float with a reason."""
+"""integer_contractions: the canonical form, equal outputs, what stays in float and why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np

@@ -42,9 +42,7 @@ class Real:
         verify(after)
         rng = np.random.default_rng(0)
         for _ in range(2):
-            feeds = [
-                rng.integers(0, 256, v.tensor.static_shape, np.uint8) for v in before.inputs
-            ]
+            feeds = [rng.integers(0, 256, v.tensor.static_shape, np.uint8) for v in before.inputs]
             for a, b in zip(run(before, self.g.store, feeds), run(after, self.g.store, feeds)):
                 np.testing.assert_array_equal(a, b)
         return before, after

@@ -20,6 +20,7 @@ CASES = {
     "short": ((32, 768), ()),
     "no equal chunks": ((1000, 333), ()),
     "tiny": ((3, 5), ()),
+    "less than all partial results": ((60,), ()),
     "dynamic rows": (("batch", "steps", 768), (3, 50)),
     "rows of one length": ((1, 512, "steps"), (70,)),
     "dynamic everything": (("batch", 3, "steps"), (2, 20001)),
@@ -71,6 +72,13 @@ def test_a_long_reduction_is_parallel_and_bytes_fill_vectors():
     assert any(s.kind is ir.LoopKind.PARALLEL for s in loops)
     lanes = pipeline.open_session("cpu").target.lanes(dtypes.u8)
     assert lanes in {e.lanes for k in kernels for e in visit.all_exprs(k.body)}
+
+
+@pytest.mark.parametrize("count", [16, 32, 48, 64, 128])
+def test_a_row_of_a_few_vectors(count):
+    exe, _ = compiled(graph_of("reduce_sum", dtypes.f32, (2, count // 2)))
+    x = np.arange(count, dtype=np.float32).reshape(2, -1)
+    assert exe.run(None, {"x": x})[0] == x.sum()
 
 
 def test_sums_do_not_depend_on_the_number_of_threads():

@@ -9,69 +9,25 @@ or in f64 for an output of that type, and rounded to the output's type.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ingot import dtypes
-from ingot.arith import expr as arith
 from ingot.dtypes import DType
+from ingot.frontends.common.draws import Draws, Shape
 from ingot.frontends.common.elements import as_scalar, cast, reshape, scalar
 from ingot.frontends.onnx.common import bad_model
 from ingot.frontends.onnx.registry import Importer, OnnxNode, onnx_op
 from ingot.frontends.onnx.tensors import dtype_of
 from ingot.graph.ir import Value
-from ingot.ops.random import STREAMS
-
-Shape = Sequence[arith.Expr | int]
-SECOND_BLOCK = STREAMS >> 1  # added to a stream: another 64 bits for each element
 
 
-class Draws:
-    """The random numbers of one node, of f32 or f64."""
-
-    def __init__(self, ctx: Importer, node: OnnxNode, dtype: DType):
-        seed = node.attr("seed")
-        self.ctx, self.g = ctx, ctx.g
-        self.wide = dtypes.f64 if dtype is dtypes.f64 else dtypes.f32
-        self.key = ctx.random_key(seed)
-        # a seed alone decides the numbers, whatever else is in the model
-        self.stream = 0 if seed is not None else ctx.random_stream()
-
-    def bits(self, shape: Shape, block: int = 0) -> Value:
-        stream = self.stream + block * SECOND_BLOCK
-        return self.g.add("random_bits", [self.key], shape=tuple(shape), stream=stream)
-
-    def fraction(self, bits: Value, shift: int, count: int, offset: float = 0.0) -> Value:
-        """(n + offset) / 2^count, where n are `count` of the bits, from bit `shift` on."""
-        ctx, g = self.ctx, self.g
-        number = g.add("shr", [bits, scalar(ctx, shift, dtypes.u64)]) if shift else bits
-        if shift + count < 64:
-            number = g.add("and", [number, scalar(ctx, (1 << count) - 1, dtypes.u64)])
-        whole = dtypes.i32 if count < 32 else dtypes.i64  # i32 converts to f32 by one instruction
-        number = g.add("cast", [number], to=whole, mode="wrap")
-        value = cast(ctx, number, self.wide)
-        if offset:
-            value = g.add("add", [value, scalar(ctx, offset, self.wide)])
-        return g.add("mul", [value, scalar(ctx, 2.0**-count, self.wide)])
-
-    def uniform(self, shape: Shape) -> Value:
-        """Multiples of 2^-24, or 2^-53 in f64, in [0, 1)."""
-        count = 53 if self.wide is dtypes.f64 else 24
-        return self.fraction(self.bits(shape), 64 - count, count)
-
-    def normal(self, shape: Shape) -> Value:
-        """Mean 0 and variance 1, by Box and Muller: sqrt(-2 log u) cos(2 pi v)."""
-        bits = self.bits(shape)
-        if self.wide is dtypes.f64:
-            u = self.fraction(bits, 11, 53, 0.5)
-            v = self.fraction(self.bits(shape, 1), 11, 53)
-        else:  # 31 bits of u: up to 6.6 standard deviations
-            u, v = self.fraction(bits, 33, 31, 0.5), self.fraction(bits, 0, 24)
-        g, number = self.g, lambda value: scalar(self.ctx, value, self.wide)
-        radius = g.add("sqrt", [g.add("mul", [g.add("log", [u]), number(-2.0)])])
-        return g.add("mul", [radius, g.add("cos", [g.add("mul", [v, number(2 * math.pi)])])])
+def draws_of(ctx: Importer, node: OnnxNode, dtype: DType) -> Draws:
+    """A seed alone decides the numbers, whatever else is in the model."""
+    seed = node.attr("seed")
+    stream = 0 if seed is not None else ctx.random_stream()
+    return Draws(ctx, ctx.random_key(seed), stream, dtype)
 
 
 def scaled(ctx: Importer, x: Value, factor: float, offset: float) -> Value:
@@ -91,7 +47,7 @@ def output_type(node: OnnxNode, default: DType) -> DType:
 
 def drawn(ctx: Importer, node: OnnxNode, dtype: DType, shape: Shape) -> list[Value]:
     """The output of RandomUniform, RandomNormal and their Like forms."""
-    draws = Draws(ctx, node, dtype)
+    draws = draws_of(ctx, node, dtype)
     if node.op.startswith("RandomUniform"):
         low, high = node.attr("low", 0.0), node.attr("high", 1.0)
         made = scaled(ctx, draws.uniform(shape), high - low, low)
@@ -119,7 +75,7 @@ def bernoulli(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     """1 with the probability that x gives, else 0."""
     x = ctx.value(node, 0)
     code = node.attr("dtype")
-    draws = Draws(ctx, node, x.dtype)
+    draws = draws_of(ctx, node, x.dtype)
     hit = ctx.g.add("lt", [draws.uniform(x.shape), cast(ctx, x, draws.wide)])
     return [cast(ctx, hit, x.dtype if code is None else dtype_of(code, node.where))]
 
@@ -135,7 +91,7 @@ def multinomial(ctx: Importer, node: OnnxNode) -> Sequence[Value]:
     rows, classes = x.shape
     weights = g.add("softmax", [cast(ctx, x, dtypes.f64)], axis=1)
     cumulative = reshape(ctx, g.add("cumsum", [weights], axis=1), (rows, 1, classes))
-    draws = Draws(ctx, node, dtypes.f64)
+    draws = draws_of(ctx, node, dtypes.f64)
     u = reshape(ctx, draws.uniform((rows, count)), (rows, count, 1))
     passed = cast(ctx, g.add("le", [cumulative, u]), to)
     number = g.add("reduce_sum", [passed], axes=(2,), keepdims=False)
@@ -170,7 +126,7 @@ def dropped(ctx: Importer, node: OnnxNode, training: Value | np.ndarray) -> list
     if isinstance(training, np.ndarray) and not training:
         mask = g.add("fill", [scalar(ctx, 1, mask_type)], shape=x.shape)
         return [g.add("identity", [x]), mask][: len(node.outputs)]
-    draws = Draws(ctx, node, x.dtype)
+    draws = draws_of(ctx, node, x.dtype)
     ratio = ctx.optional(node, 1)
     rate = scalar(ctx, node.attr("ratio", 0.5), draws.wide) if ratio is None else ratio
     rate = cast(ctx, as_scalar(ctx, rate), draws.wide)

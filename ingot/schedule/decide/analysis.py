@@ -168,8 +168,10 @@ def _window(sch: Schedule, info: BlockInfo, roles: Roles, outer: list[LoopRef]) 
     producers = [s for s in block_infos(sch) for x in sliding if x.buffer.name in s.outputs]
     is_copy = len(sliding) == 1 and len(producers) == 1 and producers[0].is_elementwise
     down = [i for i, a in enumerate(axes) if outer and loop_of(sch, info, a) == outer[-1]]
+    copied = [x.dtype for s in producers for x in s.loads]
     return Window(
         loads=tuple(_strides(info, x) for x in info.loads),
+        widens=is_copy and any(t.bits < info.dtype.bits for t in copied),
         sliding=_strides(info, sliding[0]) if len(sliding) == 1 else None,
         is_padded_copy=is_copy,
         down=tuple(i for i in down if axes[i] in info.spatial),

@@ -11,7 +11,7 @@ from ingot.loops import ir
 from ingot.schedule.decide.roles import likely_extent
 from ingot.schedule.rules.base import Rules
 from ingot.schedule.rules.block_info import block_info_of
-from ingot.schedule.rules.packed_weights import find_blocks, words_of
+from ingot.schedule.rules.packed_weights import digits_of, find_blocks, words_of
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -20,5 +20,6 @@ def plan_packed_weights(sch: Schedule, target: Target, rules: Rules, given: Give
     blocks = find_blocks(sch)
     total: ir.Block = block_info_of(sch, blocks.total).block
     rows = likely_extent(sch, total.axes[0])
-    words = words_of(sch, blocks)
-    sch.plans[total.name] = decide_packed(rows, words.panel, WORD // words.units, target)
+    words, digits = words_of(sch, blocks), digits_of(sch, blocks)
+    unit = WORD // words.units
+    sch.plans[total.name] = decide_packed(rows, words.panel, unit, digits, target)

@@ -97,6 +97,10 @@ def _cache_blocked(
             return [*batch, *rows[:-1], block, panel, within]
         case "channels" | "channels_copied", (size,):
             return channel_blocks(sch, rest, row_tile, panel, size)
+        case "rows_copied", (size, height):
+            return channel_blocks(
+                sch, [*rest[:-1], *sch.split(rest[-1], None, height)], row_tile, panel, size
+            )
     return [*batch, panel, *rows]
 
 
@@ -106,7 +110,7 @@ def _parallel_and_epilogue_loops(
     """The outer loops fused to one, or to two where a copy is made between them."""
     assert plan.blocking is not None
     loops = None
-    if plan.blocking.order == "channels_copied":
+    if plan.blocking.order in ("channels_copied", "rows_copied"):
         loops = copy_input_per_block(sch, target, info, plan, outer)
     if plan.packing is not None and plan.packing.per_panel:
         loops = pack_per_panel(sch, target, info, plan, outer)

@@ -87,7 +87,7 @@ def find_blocks(sch: Schedule) -> PackedBlocks:
     infos = block_infos(sch)
     maker = {name: info for info in infos for name in info.outputs}
     for info in infos:
-        partial = next((p for p in _makers(info, maker) if len(p.spatial) == 3), None)
+        partial = next((p for p in _makers(info, maker) if len(p.spatial) >= 3), None)
         if not info.is_reduction or partial is None or not partial.is_reduction:
             continue
         operands = {m.ref: m for m in _makers(partial, maker)}
@@ -111,7 +111,7 @@ def _read(info: BlockInfo) -> set[str]:
 
 
 def _depth(partial: BlockInfo) -> arith.Expr:
-    (_, blocks, _), (block,) = partial.spatial, partial.reduced
+    (*_, blocks, _), (block,) = partial.spatial, partial.reduced
     return blocks.extent * block.extent
 
 
@@ -125,6 +125,12 @@ def words_of(sch: Schedule, blocks: PackedBlocks) -> Words:
     raise IngotError("bad-schedule", "packed weights: they are not in panels")
 
 
+def digits_of(sch: Schedule, blocks: PackedBlocks) -> int:
+    """The digits of an x, each of which has its own sums."""
+    spatial = block_info_of(sch, blocks.partial).spatial
+    return (arith.as_int(spatial[1].extent) or 1) if len(spatial) > 3 else 1
+
+
 def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
     """The product in one nest; what comes before by the generic rule."""
     blocks = find_blocks(sch)
@@ -133,7 +139,8 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
         raise IngotError("bad-schedule", f"packed weights: the plan is {plan}")
     words = words_of(sch, blocks)
     if sch.at_block(blocks.total).axes[0].extent != plan.tile.rows:
-        sch.pad(blocks.partial, plan.tile.rows, 1, 1, 1)
+        ones = [1] * (len(sch.at_block(blocks.partial).axes) - 1)
+        sch.pad(blocks.partial, plan.tile.rows, *ones)
         sch.pad(blocks.total, plan.tile.rows, 1, 1)
     if plan.dot is not None:  # the terms of an instruction are adjacent
         made = block_info_of(sch, blocks.codes).outputs

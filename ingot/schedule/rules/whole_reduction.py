@@ -111,8 +111,9 @@ def _schedule_parts(
 def _accumulate(sch: Schedule, target: Target, lanes: BlockRef) -> None:
     """Some vectors of partial results, combined with each step of the row."""
     info = block_info_of(sch, lanes)
-    step, lane = _loop(sch, info, info.reduced[-1]), _lane_loop(sch, info)
-    sch.reorder(step, lane)
+    lane = _lane_loop(sch, info)
+    if info.reduced:  # else the vectors are the whole row
+        sch.reorder(_loop(sch, info, info.reduced[-1]), lane)
     vectors, inner = sch.split(lane, None, target.lanes(info.dtype))
     sch.unroll(vectors)
     sch.vectorize(inner)

@@ -1,0 +1,32 @@
+"""Every converter module: importing this one fills registry.TABLE. Imported by walker."""
+
+from __future__ import annotations
+
+from ingot.frontends.torch import (
+    activation,
+    attention,
+    bags,
+    conv,
+    division,
+    elementwise,
+    formulas,
+    indexing,
+    matmul,
+    movement,
+    norm,
+    ordered,
+    pad,
+    pool,
+    random,
+    reduce,
+    resize,
+    rnn,
+    softmax,
+    sources,
+    strided,
+)
+
+FAMILIES = (
+    activation, attention, bags, conv, division, elementwise, formulas, indexing, matmul, movement,
+    norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources, strided,
+)  # fmt: skip

@@ -1,0 +1,217 @@
+"""A compiled PyTorch module: called as the module, with tensors or arrays in nested containers.
+
+    exe(x, mask=m)      tensors in, tensors out, over the same memory where the layouts agree
+    exe.run(None, {"x": array})                   the plain executable, with arrays by name
+
+In: an Executable whose package has a signature (module_signature.py). Out: results nested as the
+module's. torch is used only if a caller gives tensors or has imported it: without torch, arrays go
+in and come out. Buffers that calls update are the module's own, if there is one, else copies of
+what they were when it was compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ingot.runtime.executable import Executable
+from ingot.runtime.module_signature import Leaf, ModuleSignature, Order, Result
+from ingot.runtime.trees import LEAF, Mismatch, flatten, is_flat, is_plain, unflatten
+from ingot.support import lazy
+from ingot.support.abi import RANDOM_KEY
+from ingot.support.errors import IngotError
+
+Copies = list[tuple[np.ndarray, Any]]  # what a call has updated, and where it belongs
+
+
+class ModuleExecutable(Executable):
+    """Everything that an Executable has, and the call of the module."""
+
+    def __init__(self, plain: Executable, buffers: Mapping[str, Any] | None = None):
+        """`buffers`: the module's tensors by name, for those that calls update in place."""
+        self.__dict__.update(plain.__dict__)
+        self._plain = plain
+        self.signature = signature = ModuleSignature.of(plain.package.signature)
+        names = [port.name for port in plain.package.inputs]
+        outputs = [port.name for port in plain.package.outputs]
+        self._takes = [(_index(names, leaf.port), leaf) for leaf in signature.leaves]
+        self._gives = [(_index(outputs, r.output), r) for r in signature.results]
+        self._count, self._has_key = len(names), RANDOM_KEY in names
+        self._held = _held(plain, signature, buffers or {})
+        positional, named = signature.arguments[2]
+        self._is_flat = is_flat(positional) and not named[2]
+        self._has_plain_results = is_plain(signature.returned)
+
+    def buffer(self, port: str) -> np.ndarray:
+        """The memory of a buffer that calls update, by the name of its input."""
+        return self._held[port][1]
+
+    # --- calling ----------------------------------------------------------------------------------
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        leaves: Sequence[Any] = args
+        if kwargs or not self._is_flat or len(args) != len(self._takes):
+            leaves = self._leaves(args, kwargs)
+        arrays, copies = self._arrays(leaves)
+        results = self._plain._run(arrays, None)
+        for array, owner in copies:
+            _copy_back(array, owner)
+        return self._nested(leaves, results)
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """The arguments as one list; those given by name may stand for positional ones."""
+        signature, out = self.signature, list[Any]()
+        positional, named = signature.arguments[2]
+        missing = signature.parameters[len(args) : len(positional[2])]
+        if missing and all(name in kwargs for name in missing):
+            args = (*args, *(kwargs[name] for name in missing))
+            kwargs = {name: value for name, value in kwargs.items() if name not in missing}
+        try:
+            if not is_plain(signature.arguments) and _has_torch():
+                return lazy.load("torch.pytrees").flattened(signature, args, kwargs)
+            flatten(positional, args, "args", out)
+            flatten(named, kwargs, "kwargs", out)
+            return out
+        except Mismatch as error:
+            what = f"the arguments are not those that the module was compiled for: {error}"
+            names = ", ".join(signature.parameters)
+            raise IngotError("bad-input", what, hint=names and f"it takes {names}") from error
+
+    def _arrays(self, leaves: Sequence[Any]) -> tuple[list[Any], Copies]:
+        """What the code reads; and copies that it updates in place of what it cannot write to."""
+        arrays: list[Any] = [None] * self._count
+        copies: Copies = []
+        for given, (place, leaf) in zip(leaves, self._takes):
+            if leaf.kind != "tensor":
+                if leaf.kind == "fixed":
+                    _check_fixed(given, leaf)
+                elif place >= 0:
+                    arrays[place] = _number(given, leaf)
+                continue
+            array = _array(given, leaf)
+            if leaf.order is not None:
+                array = _permuted(array, leaf.order)
+            if leaf.state and not array.flags.carray:
+                array = np.array(array, order="C")
+                copies.append((array, _permuted(given, leaf.order)))
+            if place >= 0:
+                arrays[place] = array
+        for place, array in self._held.values():
+            arrays[place] = array
+        if self._has_key:
+            arrays[-1] = self._key()
+        return arrays, copies
+
+    def _key(self) -> np.ndarray:
+        """Of random numbers: drawn from torch's generator, where there is torch."""
+        assert self._random_keys is not None
+        if _has_torch() and not self._random_keys.is_seeded:
+            return _tensors().random_key()
+        return self._random_keys.next()
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def _nested(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
+        as_tensors = _has_torch() and not any(type(x) is np.ndarray for x in leaves)
+        found = [
+            self._result(about, leaves, results[place], as_tensors) for place, about in self._gives
+        ]
+        if self.signature.returned == LEAF:
+            return found[0]
+        if as_tensors and not self._has_plain_results:
+            return lazy.load("torch.pytrees").unflattened(self.signature, found)
+        return unflatten(self.signature.returned, iter(found))
+
+    def _result(self, about: Result, leaves: Sequence[Any], array: Any, as_tensors: bool) -> Any:
+        if about.kind == "fixed":
+            return about.value
+        if about.kind == "leaf":
+            return leaves[about.leaf]
+        if about.kind == "number":
+            return array.item()
+        if about.kind == "state":
+            array = self.buffer(about.port)
+        if as_tensors:
+            array = _tensors().to_tensor(array)
+        return array if about.order is None else _permuted(array, _inverse(about.order))
+
+
+def _held(
+    plain: Executable, signature: ModuleSignature, buffers: Mapping[str, Any]
+) -> dict[str, tuple[int, np.ndarray]]:
+    """Of each buffer that calls update: the position of its input, and its memory."""
+    names = [port.name for port in plain.package.inputs]
+    initial = dict(plain.package.initial)
+    found = {}
+    for held in signature.held:
+        array = None
+        if held.target in buffers:
+            array = _permuted(_tensors().to_array(buffers[held.target], held.target), held.order)
+        if array is None or not array.flags.carray:
+            array = np.array(initial[held.port], order="C")
+        found[held.port] = names.index(held.port), array
+    return found
+
+
+def _has_torch() -> bool:
+    return "torch" in sys.modules
+
+
+@cache
+def _tensors() -> Any:
+    return lazy.load("torch.tensors")
+
+
+def _index(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else -1
+
+
+def _array(given: Any, leaf: Leaf) -> np.ndarray:
+    """An argument as an array over the same memory."""
+    if isinstance(given, np.ndarray):
+        return given
+    if _has_torch():
+        return _tensors().argument(given, leaf.port)
+    what = f"input {leaf.port!r} is a {type(given).__name__}"
+    raise IngotError("bad-input", what, hint="give a tensor or an array")
+
+
+def _permuted(given: Any, order: Order | None) -> Any:
+    if order is None:
+        return given
+    return given.transpose(order) if isinstance(given, np.ndarray) else given.permute(order)
+
+
+def _inverse(order: Order) -> Order:
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def _number(given: Any, leaf: Leaf) -> np.ndarray:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        what = f"input {leaf.port!r} is a {type(given).__name__}, not a number"
+        raise IngotError("bad-input", what)
+    return np.array([given], np.int64) if isinstance(given, int) else np.array(given, np.float64)
+
+
+def _check_fixed(given: Any, leaf: Leaf) -> None:
+    if given is leaf.value or (type(given) is type(leaf.value) and given == leaf.value):
+        return
+    what = f"an argument is {_shown(given)}; the module was compiled for {leaf.value!r} there"
+    hint = "compile it again with that value, or give a tensor when compiling"
+    raise IngotError("bad-input", what, hint=hint)
+
+
+def _shown(given: Any) -> str:
+    is_plain = isinstance(given, bool | int | float | str | None)
+    return repr(given) if is_plain else f"a {type(given).__name__}"
+
+
+def _copy_back(array: np.ndarray, owner: Any) -> None:
+    if isinstance(owner, np.ndarray):
+        owner[...] = array
+    else:
+        owner.copy_(_tensors().to_tensor(array))

@@ -1,0 +1,10 @@
+"""PyTorch's entry points besides `ingot.compile`: the back end of torch.compile. Level 10.
+
+    torch.compile(model, backend="ingot", options={"threads": 2})
+
+Found by the entry-point group `torch_dynamo_backends`; importing this package registers it too.
+"""
+
+from ingot.torch.backend import ingot
+
+__all__ = ["ingot"]
