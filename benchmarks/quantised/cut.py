@@ -97,5 +97,6 @@ def output_steps(
             scale = numpy_helper.to_array(constants[node.input[1]])
             found[name] = float(scale.max())
         else:
-            found[name] = float(wide.max() - wide.min()) / 255
+            spread = float(wide.max() - wide.min()) or float(np.abs(wide).max()) or 1.0
+            found[name] = spread / 255
     return found

@@ -17,11 +17,7 @@ from tests.models.quantised_nets import NETS, quantised
 from tests.models.test_targets import runs_here
 
 VNNI = "x86-64-v4+avx512vnni"
-QUICK = {
-    ("squeezed", "u8s8", VNNI),
-    ("transformer", "u8s8", VNNI),
-    ("depthwise", "s8s8", "x86-64-v3"),
-}
+QUICK = {("transformer", "u8s8", VNNI), ("depthwise", "s8s8", "x86-64-v3")}
 ALL = [
     (name, method, target)
     for name in NETS
