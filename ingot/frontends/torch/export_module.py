@@ -7,6 +7,7 @@ an IngotError that names the user's line.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,13 +31,15 @@ def fx_model(model: Any, example_inputs: Any = None, dynamic_shapes: Any = None)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     _check_parameters(module)
     try:
-        with torch.no_grad():
+        with torch.inference_mode(_is_inference(module)), torch.no_grad():
             exported = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except IngotError:
         raise
     except Exception as error:  # torch.export raises many kinds, also those of the user's code
         raise export_error(error, module) from error
-    return program.of_program(exported, _names(exported, dynamic_shapes), type(model).__name__)
+    names = _names(exported, dynamic_shapes)
+    made = program.of_program(exported, names, type(model).__name__)
+    return replace(made, owner=module)
 
 
 class _Function(torch.nn.Module):
@@ -59,6 +62,11 @@ def _examples(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})
+
+
+def _is_inference(module: torch.nn.Module) -> bool:
+    """Were its tensors made under inference_mode? Then they can be traced only there."""
+    return any(t.is_inference() for t in (*module.parameters(), *module.buffers()))
 
 
 def _check_parameters(module: torch.nn.Module) -> None:
