@@ -43,6 +43,7 @@ def compile(
     threads: int | None = None,
     *,
     example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
@@ -60,8 +61,8 @@ def compile(
 
     model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph; a torch.nn.Module with
              example inputs, a torch.export.ExportedProgram or its .pt2 file: docs/torch.md
-    example_inputs, dynamic_shapes  of a module, as torch.export takes them; the examples may come
-             second: ingot.compile(module, (x,))
+    example_inputs, example_kwargs, dynamic_shapes  of a module, as torch.export takes them; the
+             examples may come second: ingot.compile(module, (x,))
     target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
@@ -89,8 +90,8 @@ def compile(
     settings, chosen = Settings.of(specialise), Options.of(options)
     is_torch = _is_torch(model)
     if is_torch:
-        model = lazy.load("torch.model")(model, example_inputs, dynamic_shapes)
-    elif example_inputs is not None or dynamic_shapes is not None:
+        model = lazy.load("torch.model")(model, example_inputs, example_kwargs, dynamic_shapes)
+    elif any(x is not None for x in (example_inputs, example_kwargs, dynamic_shapes)):
         what = f"example_inputs and dynamic_shapes are given with a {type(model).__name__}"
         raise IngotError("bad-option", what, hint="they belong to a torch.nn.Module")
     if settings is not None:

@@ -210,7 +210,7 @@ def _held(
 
 
 def _has_torch() -> bool:
-    return "torch" in sys.modules
+    return sys.modules.get("torch") is not None
 
 
 @cache

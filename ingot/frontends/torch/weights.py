@@ -1,9 +1,9 @@
 """Weights of a compiled module: has one changed since they were compiled?
 
-In: an FxModel. Called, by name, by api.py. A tensor counts as changed if its version has (any in-place operation), its memory
-has (`.data = …`), or the module has another tensor in its place (load_state_dict with assign=True).
-A tensor made under inference_mode has no version, and an operation on `.data` leaves it as it is:
-then the caller says so, exe.refresh().
+In: an FxModel. Called, by name, by api.py. A tensor counts as changed if its version has (any
+in-place operation), its memory has (`.data = …`), or the module has another tensor in its place
+(load_state_dict with assign=True). A tensor made under inference_mode has no version, and an
+operation on `.data` leaves it as it is: then the caller says so, exe.refresh().
 """
 
 from __future__ import annotations
