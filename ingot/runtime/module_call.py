@@ -14,7 +14,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from threading import Lock
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,26 +26,75 @@ from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
+
+class Weights(Protocol):
+    """The module's weights (frontends/torch/weights.py)."""
+
+    def take(self) -> None: ...
+
+    def changed(self) -> bool: ...
+
+    def moved(self) -> bool: ...
+
+    def buffers(self) -> dict[str, Any]: ...
+
+    def model(self) -> Any: ...
+
+
 Copies = list[tuple[np.ndarray, Any]]  # what a call has updated, and where it belongs
 
 
 class ModuleExecutable(Executable):
     """Everything that an Executable has, and the call of the module."""
 
-    def __init__(self, plain: Executable, buffers: Mapping[str, Any] | None = None):
-        """`buffers`: the module's tensors by name, for those that calls update in place."""
-        self.__dict__.update(plain.__dict__)
-        self._plain = plain
+    def __init__(self, plain: Executable, weights: Weights | None = None, remake: Any = None):
+        """`weights`: of the module, for an executable in its process; `remake` gives the executable
+        for a package and the model with other weights."""
         self.signature = signature = ModuleSignature.of(plain.package.signature)
+        self._weights, self.remake = weights, remake
+        self._lock = Lock()
+        self._adopt(plain)
         names = [port.name for port in plain.package.inputs]
         outputs = [port.name for port in plain.package.outputs]
         self._takes = [(_index(names, leaf.port), leaf) for leaf in signature.leaves]
         self._gives = [(_index(outputs, r.output), r) for r in signature.results]
         self._count, self._has_key = len(names), RANDOM_KEY in names
-        self._held = _held(plain, signature, buffers or {})
         positional, named = signature.arguments[2]
         self._is_flat = is_flat(positional) and not named[2]
         self._has_plain_results = is_plain(signature.returned)
+
+    def _adopt(self, plain: Executable) -> None:
+        self.__dict__.update(plain.__dict__)
+        self._plain = plain
+        buffers = {} if self._weights is None else self._weights.buffers()
+        self._held = _held(plain, self.signature, buffers)
+
+    def refresh(self) -> None:
+        """Take over the module's weights as they are now. Calls do so by themselves after an
+        in-place operation or load_state_dict; not after one on `.data`, or on tensors made under
+        inference_mode, which leave no trace."""
+        with self._lock:
+            if self._weights is None:
+                what = "this executable has no module whose weights could have changed"
+                raise IngotError("bad-option", what, hint="compile the module in this process")
+            self._weights.take()
+            threads = self.threads
+            self._adopt(self.remake(self.package, self._weights.model()))
+            self._plain.threads = threads
+
+    def _follow(self, weights: Weights) -> None:
+        """Before a call: weights that changed, buffers that moved."""
+        if weights.changed():
+            self.refresh()
+        elif weights.moved():
+            weights.take()
+            self._held = _held(self._plain, self.signature, weights.buffers())
+
+    def context(self) -> ModuleExecutable:
+        own = object.__new__(ModuleExecutable)
+        own.__dict__.update(self.__dict__, _lock=Lock())
+        own._adopt(self._plain.context())
+        return own
 
     def buffer(self, port: str) -> np.ndarray:
         """The memory of a buffer that calls update, by the name of its input."""
@@ -53,6 +103,8 @@ class ModuleExecutable(Executable):
     # --- calling ----------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        if self._weights is not None:
+            self._follow(self._weights)
         leaves: Sequence[Any] = args
         if kwargs or not self._is_flat or len(args) != len(self._takes):
             leaves = self._leaves(args, kwargs)
@@ -158,7 +210,7 @@ def _held(
 
 
 def _has_torch() -> bool:
-    return "torch" in sys.modules
+    return sys.modules.get("torch") is not None
 
 
 @cache

@@ -1,9 +1,9 @@
-"""A graph that TorchDynamo captured → FxModel. In: Dynamo's graph module and inputs. Out: FxModel of
-ATen operators, through AOTAutograd, which functionalises and restores aliases and mutations around
-the compiled function. Called by ingot/torch/backend.py.
+"""A graph that TorchDynamo captured → FxModel. In: Dynamo's graph module and inputs. Out: FxModel
+of ATen operators, through AOTAutograd, which functionalises and restores aliases and mutations
+around the compiled function. Called by ingot/torch/backend.py.
 
-AOTAutograd gives the inputs that a run updates as `copy_` nodes at the end of the graph: they become
-outputs that are written to the caller's memory.
+AOTAutograd gives the inputs that a run updates as `copy_` nodes at the end of the graph: they
+become outputs that are written to the caller's memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def traced(
     """The function that AOTAutograd makes of a graph: it calls what `compile` gives for the graph
     of ATen operators, with a list of arguments that it may empty."""
 
-    def compiled(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    def compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         with _disable_current_modes():  # tracing's: what is compiled are real tensors
-            run = compile(_fx_model(graph, inputs, _is_weight(module)))
+            run = compile(_fx_model(gm, inputs, _is_weight(module)))
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
@@ -160,11 +160,8 @@ def _output(result: Any, name: str) -> Output:
     if not isinstance(result, torch.fx.Node) or result.op == "placeholder":
         return Output("none")
     value = result.meta.get("val")
-    return Output("value", name, order=memory_order(value) if _is_tensor(value) else None)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+    is_tensor = isinstance(value, torch.Tensor)
+    return Output("value", name, order=memory_order(value) if is_tensor else None)  # type: ignore
 
 
 def _ranges(graph: torch.fx.GraphModule) -> dict[Any, Any]:
