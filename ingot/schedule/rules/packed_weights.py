@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.cost.packed_weights import code_dots
 from ingot.cost.plan import ContractionPlan
 from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
@@ -38,7 +37,7 @@ from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.row_reduction import rfactor_lanes, vectorize_final_reduction
 from ingot.schedule.schedule import Schedule
-from ingot.schedule.widening import dot_instruction
+from ingot.schedule.widening import code_dot
 from ingot.support.errors import IngotError
 from ingot.target import Target
 
@@ -221,13 +220,12 @@ def _partial_loops(
 
 
 def _instruction(target: Target, plan: ContractionPlan) -> ir.Instruction:
-    assert plan.tile is not None
-    wanted = plan.dot, plan.tile.lanes
-    row = next((row for row in code_dots(target) if (row.group, row.lanes) == wanted), None)
-    if row is None:
+    assert plan.tile is not None and plan.dot is not None
+    found = code_dot(target, plan.dot, plan.tile.lanes)
+    if found is None:
         why = f"the plan has dot={plan.dot} and vectors of {plan.tile.lanes} lanes"
         raise IngotError("bad-schedule", f"{target.name} has no such dot product", why=why)
-    return dot_instruction(row)
+    return found
 
 
 def _decode_loops(sch: Schedule, plan: ContractionPlan, ref: BlockRef, words: Words) -> None:
