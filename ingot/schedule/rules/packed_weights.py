@@ -145,6 +145,8 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
         made = block_info_of(sch, blocks.codes).outputs
         layout = f"d0, d1 -> d0 // {plan.dot}, d1, d0 % {plan.dot}"
         sch.transform_layout(min(made), layout)
+    if plan.algorithm == "packed_tiles":  # else rows are far apart, and share a cache set
+        _block_rows(sch, blocks)
     loops = _tile_total(sch, plan, blocks)
     _inside(sch, target, plan, blocks, loops, words)
     if blocks.consumer is not None:
@@ -153,6 +155,15 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
     sch.parallel(loops.panel)
     done = [ref for ref in _row_reductions(sch) if _row_reduction(sch, target, ref)]
     schedule_generic(sch, target, rules, done)
+
+
+def _block_rows(sch: Schedule, blocks: PackedBlocks) -> None:
+    """What all rows have of one block of k becomes adjacent."""
+    (made,) = block_info_of(sch, blocks.scaled).outputs
+    size = arith.as_int(block_info_of(sch, blocks.partial).reduced[0].extent)
+    *rows, k = [f"d{i}" for i in range(len(sch.at_block(blocks.scaled).axes))]
+    names, row_names = ", ".join([*rows, k]), ", ".join(rows)
+    sch.transform_layout(made, f"{names} -> {k} // {size}, {row_names}, {k} % {size}")
 
 
 def _tile_total(sch: Schedule, plan: ContractionPlan, blocks: PackedBlocks) -> TotalLoops:
