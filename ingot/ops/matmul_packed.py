@@ -106,6 +106,7 @@ class MatMulPacked(OpDef):
             sample(1, 64, 32, 32, 4, unit=32), sample(3, 70, 33, 32, 4, "u8", unit=32),
             sample(9, 48, 17, 16, 4, "f32", unit=32, panel=32), sample(2, 64, 20, 64, 8, "u8", 32),
             sample(1, 40, 5, 16, 2, unit=32), sample(2, 40, 5, 16, 4, "u8"),
+            sample(3, 70, 33, 32, 4, "u8", 8), sample(1, 64, 16, 32, 2, "f32", 8),
             sample(2, 40, 5, 16, 8, "f32", activations="i8"),
             sample(3, 70, 33, 32, 4, "u8", 8, activations="i8"),
             sample(2, 64, 20, 32, 8, "f32", 8, activations="i8"),

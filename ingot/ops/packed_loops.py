@@ -60,6 +60,7 @@ class PackedLoops:
     def result(self) -> Buffer:
         start = identity("add", dtypes.f32)
         is_split = self.unit == 8 and not self.is_quantised
+        steps: Buffer | None = None
         if is_split:
             partial, sums, steps = self.split_sums()
         else:

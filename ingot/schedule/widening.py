@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.cost.dot_products import DOT_ROWS, DotRow, dot_product, dot_rows
+from ingot.cost.packed_weights import code_dots
 from ingot.dtypes import DType
 from ingot.loops import ir
 from ingot.schedule.instructions import instruction
@@ -42,4 +43,11 @@ def planned_dot(
     return None if found is None else dot_instruction(found)
 
 
-__all__ = ["DOT_ROWS", "DotRow", "dot_instruction", "planned_dot", "widening_dot"]
+def code_dot(target: Target, group: int, lanes: int) -> ir.Instruction | None:
+    """The one that multiplies packed codes by a quantised x, so many terms and lanes at a time."""
+    found = (row for row in code_dots(target) if (row.group, row.lanes) == (group, lanes))
+    row = next(found, None)
+    return None if row is None else dot_instruction(row)
+
+
+__all__ = ["DOT_ROWS", "DotRow", "code_dot", "dot_instruction", "planned_dot", "widening_dot"]

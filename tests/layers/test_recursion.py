@@ -112,6 +112,8 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "passes/byte_windows.py": {"byte_windows": SUBGRAPHS},
     "passes/lookup_tables.py": {"lookup_tables": SUBGRAPHS},
     "passes/scale_weights.py": {"scale_weights": SUBGRAPHS},
+    "passes/keep_weights_packed.py": {"keep_weights_packed": SUBGRAPHS},
+    "passes/pack_weights.py": {"pack_weights": SUBGRAPHS},
     "passes/separate_pads.py": {"separate_pads": SUBGRAPHS},
     "passes/simplify_algebra.py": {
         "simplify_algebra": SUBGRAPHS,

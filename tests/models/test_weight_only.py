@@ -214,6 +214,23 @@ def test_float_zero_points_keep_float_activations() -> None:
     )
 
 
+@pytest.mark.parametrize("on", [VNNI, AVX2])
+def test_extreme_activations(on: str) -> None:
+    """Zeros, the smallest and largest numbers, and a block of which one element is far larger."""
+    if not can(on):
+        pytest.skip("this machine lacks it")
+    case = Case(6, 64, 20, 32)
+    x = case.rows_of()
+    x[0], x[1], x[2] = 0, x[1] * np.float32(1e-30), x[2] * np.float32(1e30)
+    x[3, 5] = 1e6
+    x[4, 3], x[5, 3] = np.inf, np.nan
+    (got,) = ingot.compile(case.model(), target=on, jobs=1)(x)
+    want = case.expected(x)
+    for row in range(4):
+        assert_close(got[row], want[row])
+    assert np.isnan(got[4:]).all()
+
+
 # --- dequantize_linear ---------------------------------------------------------------------------
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.arith import expr as arith
-from ingot.cost.packed_weights import code_dots
 from ingot.cost.plan import ContractionPlan
 from ingot.loops import ir
 from ingot.schedule.handles import BlockRef, LoopRef
@@ -38,7 +37,7 @@ from ingot.schedule.rules.generic import schedule_generic
 from ingot.schedule.rules.inline import inline_elementwise
 from ingot.schedule.rules.row_reduction import rfactor_lanes, vectorize_final_reduction
 from ingot.schedule.schedule import Schedule
-from ingot.schedule.widening import dot_instruction
+from ingot.schedule.widening import code_dot
 from ingot.support.errors import IngotError
 from ingot.target import Target
 
@@ -146,6 +145,8 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
         made = block_info_of(sch, blocks.codes).outputs
         layout = f"d0, d1 -> d0 // {plan.dot}, d1, d0 % {plan.dot}"
         sch.transform_layout(min(made), layout)
+    if plan.algorithm == "packed_tiles":  # else rows are far apart, and share a cache set
+        _block_rows(sch, blocks)
     loops = _tile_total(sch, plan, blocks)
     _inside(sch, target, plan, blocks, loops, words)
     if blocks.consumer is not None:
@@ -154,6 +155,15 @@ def apply_packed_weights(sch: Schedule, target: Target, rules: Rules) -> None:
     sch.parallel(loops.panel)
     done = [ref for ref in _row_reductions(sch) if _row_reduction(sch, target, ref)]
     schedule_generic(sch, target, rules, done)
+
+
+def _block_rows(sch: Schedule, blocks: PackedBlocks) -> None:
+    """What all rows have of one block of k becomes adjacent."""
+    (made,) = block_info_of(sch, blocks.scaled).outputs
+    size = arith.as_int(block_info_of(sch, blocks.partial).reduced[0].extent)
+    *rows, k = [f"d{i}" for i in range(len(sch.at_block(blocks.scaled).axes))]
+    names, row_names = ", ".join([*rows, k]), ", ".join(rows)
+    sch.transform_layout(made, f"{names} -> {k} // {size}, {row_names}, {k} % {size}")
 
 
 def _tile_total(sch: Schedule, plan: ContractionPlan, blocks: PackedBlocks) -> TotalLoops:
@@ -221,13 +231,12 @@ def _partial_loops(
 
 
 def _instruction(target: Target, plan: ContractionPlan) -> ir.Instruction:
-    assert plan.tile is not None
-    wanted = plan.dot, plan.tile.lanes
-    row = next((row for row in code_dots(target) if (row.group, row.lanes) == wanted), None)
-    if row is None:
+    assert plan.tile is not None and plan.dot is not None
+    found = code_dot(target, plan.dot, plan.tile.lanes)
+    if found is None:
         why = f"the plan has dot={plan.dot} and vectors of {plan.tile.lanes} lanes"
         raise IngotError("bad-schedule", f"{target.name} has no such dot product", why=why)
-    return dot_instruction(row)
+    return found
 
 
 def _decode_loops(sch: Schedule, plan: ContractionPlan, ref: BlockRef, words: Words) -> None:

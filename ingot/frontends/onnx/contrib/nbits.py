@@ -89,7 +89,13 @@ def packed_product(ctx: Importer, node: OnnxNode, a: Value) -> Value | None:
     if arith.as_int(a.shape[-1]) != depth:
         return None
     packed, factor, *zeros = (np.asarray(v) for v in arrays)
-    shape = (columns, blocks)
+    shape, per_column = (columns, blocks), -(-blocks * bits // 8)
+    if zero is not None and zero.dtype.is_float:
+        per_column = blocks
+    sizes = (packed.size, factor.size, *(z.size for z in zeros))
+    wanted = [columns * blocks * block * bits // 8, columns * blocks, columns * per_column]
+    if packed.dtype != np.uint8 or list(sizes) != wanted[: len(sizes)]:
+        return None  # the general form says what is wrong
     operands = [packed.reshape(columns, -1), factor.reshape(shape).astype(np.float32)]
     for array in zeros:
         is_packed = zero is not None and zero.dtype.is_int
