@@ -7,8 +7,9 @@ Sums of f16 and bf16 are f32 in any case. Without instructions that multiply nar
 inner loop would convert both operands again for every product; now the weights are f32 in memory,
 and an activation is converted once, by the copy that pads or packs it. Where the time is that of
 reading the weights (cost/weight_types.py) a matmul keeps them as they are, and its tiles widen what
-they load. Contractions that a bf16 dot product computes (option `bf16_dots`) stay. Tensors between nodes stay narrow, and so does every rounding. In: a Graph. Out: a Graph.
-A stage of the CPU back end.
+they load. Contractions that a bf16 dot product computes (option `bf16_dots`) stay. Tensors between
+nodes stay narrow, and so does every rounding. In: a Graph. Out: a Graph. A stage of the CPU back
+end.
 """
 
 from __future__ import annotations

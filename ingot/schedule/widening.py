@@ -18,11 +18,12 @@ from ingot.target import Target
 
 
 def dot_instruction(row: DotRow) -> ir.Instruction:
-    name, sums = f"dot_{row.a}_{row.b}_{row.lanes}x{row.group}", row.sums
+    group, lanes, sums = row.group, row.lanes, row.sums
+    name = f"dot_{row.a}_{row.b}_{lanes}x{group}"
     meaning = f"""
     @ingot.kernel
-    def {name}(A: {row.a}[{row.group}], B: {row.b}[{row.lanes}, {row.group}], C: {sums}[{row.lanes}]):
-        for j, k in grid({row.lanes}, {row.group}):
+    def {name}(A: {row.a}[{group}], B: {row.b}[{lanes}, {group}], C: {sums}[{lanes}]):
+        for j, k in grid({lanes}, {group}):
             C[j] += cast(A[k], {sums}) * cast(B[j, k], {sums})
     """
     return instruction(name, meaning, f"llvm[{row.features}]: {row.call}")

@@ -107,9 +107,9 @@ class Options:
     )
     bf16_dots: bool = _option(
         False,
-        "multiply bf16 by dot-product instructions, where the target has them: about twice the rate "
-        "of f32; products are exact, sums are f32 in the instruction's order, and subnormal numbers "
-        "may count as zero",
+        "multiply bf16 by dot-product instructions, where the target has them: about twice the "
+        "rate of f32; products are exact, sums are f32 in the instruction's order, and subnormal "
+        "numbers may count as zero",
         affects_code=True,
     )  # fmt: skip
     opt_level: int = _option(

@@ -117,7 +117,7 @@ def test_a_dynamic_number_of_rows():
 def test_sums_round_as_f32():
     if not can(AVX512):
         pytest.skip("this machine lacks it")
-    _, store, package = lowered(matmul(20, 512, 64, normal), AVX512)
+    _, _, package = lowered(matmul(20, 512, 64, normal), AVX512)
     x, w = normal(1, (20, 512)), normal(0, (512, 64)).astype(np.float64)
     (got,) = Executable(package, 1, {}, None).run(None, {"x": x})
     exact = np.maximum(x.astype(np.float64) @ w, 0)
