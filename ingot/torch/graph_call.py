@@ -73,6 +73,18 @@ class GraphCall:
         self._current = WeightSet(exe, own)
         self._sets = {tuple(map(id, own)): self._current}
 
+    @property
+    def exe(self) -> Executable:
+        """That of the parameters of the last call."""
+        return self._current.exe
+
+    def refresh(self) -> None:
+        """Take over weights that changed without a trace."""
+        with self._lock:
+            tensors = self._current.tensors
+            self._current = self._made(tensors)
+            self._sets = {tuple(map(id, tensors)): self._current}
+
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         weights = self._current
         if self._weights:

@@ -82,7 +82,7 @@ def test_a_saved_module_runs_without_torch(tmp_path):
 def test_a_loaded_plan_takes_tensors(tmp_path):
     model = Running().eval()
     args, kwargs = _given()
-    ingot.compile(model, (args, ), example_kwargs=kwargs).save(tmp_path / "m.plan")
+    ingot.compile(model, (args,), example_kwargs=kwargs).save(tmp_path / "m.plan")
     exe = ingot.load(tmp_path / "m.plan")
     found = exe(args, **kwargs)
     with torch.no_grad():
