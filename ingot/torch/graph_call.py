@@ -107,6 +107,8 @@ class GraphCall:
             if not isinstance(given, torch.Tensor):
                 arrays.append(_number(given))
                 continue
+            if given.is_complex():
+                given = torch.view_as_real(given.resolve_conj())
             array = argument(given, name)
             if order is not None:
                 array = array.transpose(order)
@@ -158,10 +160,16 @@ def _give(about: Output, result: Any, outputs: list[str], position: dict[str, in
     index = outputs.index(about.name)
     if not isinstance(result.meta.get("val"), torch.Tensor):
         return lambda results, args: results[index].item()
-    if about.order is None:
+    back = None if about.order is None else _inverse(about.order)
+    if result.meta["val"].is_complex():
+        return lambda results, args: torch.view_as_complex(_moved(to_tensor(results[index]), back))
+    if back is None:
         return lambda results, args: to_tensor(results[index])
-    back = _inverse(about.order)
     return lambda results, args: to_tensor(results[index]).permute(back)
+
+
+def _moved(given: torch.Tensor, back: Order | None) -> torch.Tensor:
+    return given if back is None else given.permute(back)
 
 
 def _inverse(order: Order) -> Order:

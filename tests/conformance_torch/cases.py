@@ -3,18 +3,21 @@
     entry   a row of op_db: an operator with samples; "nn.functional.conv2d", "div.floor_rounding"
     case    "entry dtype index": one sample of it
 
-In: a case's name. Out: "passed", "absent" (torch has no such sample), or what went wrong. A sample
-goes through export, import and compilation, and is compared with eager by the defaults of
-torch.testing.assert_close. Called in worker processes (tests/conformance/workers.py).
+In: a case's name, a runtime ("ingot", or "interpreter": no code is generated). Out: "passed",
+"absent" (torch has no such sample), or what went wrong. A sample is compiled by torch.compile with
+fullgraph=True and compared with eager by the defaults of torch.testing.assert_close, as are its
+inputs after the call. Called in worker processes (tests/conformance/workers.py).
 """
 
 from __future__ import annotations
 
-import contextlib
+import copy
+import logging
 import random
 import warnings
 from functools import cache
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,10 +26,9 @@ from torch.utils import _pytree as pytree
 
 from tests.conformance.records import PASSED
 from tests.conformance_torch import own_samples
-from tests.conformance_torch.entries import COUNTS, DTYPES, RANDOM, UNDEFINED, entries
+from tests.conformance_torch.entries import COUNTS, DTYPES, UNDEFINED, entries
 
 ABSENT = "absent"
-INTERPRETER = "interpreter"  # a runtime: the graph is interpreted, no code is generated
 
 
 class Call(torch.nn.Module):
@@ -48,8 +50,13 @@ class Hole:
 
 
 def prepare(runtime: str) -> None:
+    """Samples of random operators set the seed in every call, which Dynamo does not trace."""
+    from torch.testing._internal import common_methods_invocations as invocations
+
     warnings.filterwarnings("ignore")
+    logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
+    invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 
 def names() -> list[str]:
@@ -85,7 +92,6 @@ def run_case(name: str, runtime: str) -> str:
         return f"no samples: {error}"[:200]
     if int(index) >= len(found):
         return ABSENT
-    torch.manual_seed(1)
     try:
         compare(entry, runtime, *found[int(index)])
     except Exception as error:
@@ -106,53 +112,71 @@ def compare(entry: str, runtime: str, function: Any, args: tuple, kwargs: dict[s
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
     fixed = [Hole() if isinstance(v, torch.Tensor) else v for v in leaves]
     module = Call(function, spec, fixed).eval()
+    theirs, other = copy.deepcopy(tensors), copy.deepcopy(tensors)  # also their strides
+    torch._dynamo.reset()
     with torch.no_grad():
-        wanted = module(*[t.clone() if entry not in KEEPS_STRIDES else t for t in tensors])
-        found = call(module, tensors, runtime)
-    pairs = zip(pytree.tree_leaves(wanted), found, strict=True)
-    for want, have in pairs:
-        if not isinstance(want, torch.Tensor):
-            torch.testing.assert_close(have, want)
-            continue
-        assert have.shape == want.shape, f"shape {tuple(have.shape)}, not {tuple(want.shape)}"
-        assert have.dtype == want.dtype, f"{have.dtype}, not {want.dtype}"
-        if entry not in RANDOM | UNDEFINED:
-            torch.testing.assert_close(have, want, equal_nan=True, check_stride=False)
+        torch.manual_seed(1)
+        wanted = module(*theirs)
+        is_drawn = differ(wanted, module(*other)) or entry in UNDEFINED
+        found = torch.compile(module, backend=BACKENDS[runtime], fullgraph=True)(*tensors)
+    results, expected = pytree.tree_leaves(found), pytree.tree_leaves(wanted)
+    pairs = [*zip(results, expected, strict=True), *zip(tensors, theirs)]
+    for have, want in pairs:
+        check(have, want, is_drawn)
 
 
-KEEPS_STRIDES = frozenset({"as_strided", "as_strided.partial_views"})
+def differ(a: Any, b: Any) -> bool:
+    """Whether eager's own results change from call to call: they are drawn at random."""
+    pairs = zip(pytree.tree_leaves(a), pytree.tree_leaves(b))
+    return any(isinstance(x, torch.Tensor) and not same_bits(x, y) for x, y in pairs)
 
 
-def call(module: Call, tensors: list[torch.Tensor], runtime: str) -> list[Any]:
-    """The module through Ingot: its results as a flat list."""
-    with contextlib.suppress(AttributeError):
-        torch._dynamo.reset()
-    program = torch.export.export(module, tuple(tensors), strict=False)
-    if runtime == INTERPRETER:
-        return interpreted(program, tensors)
-    return compiled(program, tensors)
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.shape == y.shape and bool(torch.allclose(x, y, rtol=0, atol=0, equal_nan=True))
 
 
-def interpreted(program: torch.export.ExportedProgram, tensors: list[torch.Tensor]) -> list[Any]:
-    """By the graph interpreter: no code is generated."""
-    from ingot.frontends.torch.tensors import to_array, to_tensor
-    from ingot.frontends.torch.walker import import_model
-    from ingot.graph import interp
-    from ingot.graph.store import ConstantStore
-    from ingot.support.abi import RANDOM_KEY
-
-    store = ConstantStore()
-    graph = import_model(program, store)
-    arrays = [to_array(t.contiguous()) for t in tensors]
-    given = iter(arrays)
-    key = np.array([7, 0], np.uint64)
-    inputs = [key if v.name == RANDOM_KEY else next(given) for v in graph.inputs]
-    results = interp.run(graph, store, inputs)
-    return [to_tensor(np.array(r)) for r in results]
+def check(have: Any, want: Any, is_drawn: bool) -> None:
+    if not isinstance(want, torch.Tensor):
+        torch.testing.assert_close(have, want)
+        return
+    assert have.shape == want.shape, f"shape {tuple(have.shape)}, not {tuple(want.shape)}"
+    assert have.dtype == want.dtype, f"{have.dtype}, not {want.dtype}"
+    if not is_drawn:
+        torch.testing.assert_close(have, want, equal_nan=True)
 
 
-def compiled(program: torch.export.ExportedProgram, tensors: list[torch.Tensor]) -> list[Any]:
-    import ingot
+# --- the graph interpreter in the place of compiled code ----------------------------------------
 
-    exe = ingot.compile(program, threads=1)
-    return pytree.tree_leaves(exe(*tensors))
+
+def interpreting(module: torch.fx.GraphModule, inputs: Any) -> Any:
+    """A back end that generates no code."""
+    from ingot.frontends.torch.aot import traced
+    from ingot.torch.graph_call import GraphCall
+
+    run = traced(module, inputs, lambda model: GraphCall(model, Interpreted(model)))  # type: ignore
+    return torch._dynamo.disable(run)
+
+
+class Interpreted:
+    """What a call needs of an executable."""
+
+    def __init__(self, model: Any) -> None:
+        from ingot.frontends.torch.walker import import_model
+        from ingot.graph.store import ConstantStore
+
+        self.store = ConstantStore()
+        self.graph = import_model(model, self.store)
+        self.package = SimpleNamespace(inputs=self.graph.inputs, outputs=self.graph.outputs)
+
+    def _run(self, arrays: list[np.ndarray], outputs: None) -> list[np.ndarray]:
+        from ingot.graph import interp
+
+        found = interp.run(self.graph, self.store, arrays)
+        given = {value.name: array for value, array in zip(self.graph.inputs, arrays)}
+        for value, array in zip(self.graph.outputs, found):
+            if value.name.endswith(".new"):
+                given[value.name.removesuffix(".new")][...] = array
+        return [np.array(array, order="C") for array in found]
+
+
+BACKENDS: dict[str, Any] = {"ingot": "ingot", "interpreter": interpreting}

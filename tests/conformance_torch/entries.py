@@ -23,13 +23,6 @@ ALSO = frozenset({
     "_native_batch_norm_legit", "native_layer_norm", "cdist", "fft.rfft", "fft.irfft",
 })  # fmt: skip
 
-# results that are drawn: types and shapes are compared
-RANDOM = frozenset({
-    "randn", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
-    "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout.with_train",
-    "nn.functional.rrelu", "nn.functional.fractional_max_pool2d",
-    "nn.functional.fractional_max_pool3d", "core rand", "core randperm", "core native_dropout",
-})  # fmt: skip
 UNDEFINED = frozenset({"empty", "empty_strided"})  # results that are not initialised
 
 

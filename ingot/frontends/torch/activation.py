@@ -10,6 +10,7 @@ from typing import Any
 
 from ingot.frontends.common.elements import reshape
 from ingot.frontends.torch.common import axis_of, cast
+from ingot.frontends.torch.random import draws_of
 from ingot.frontends.torch.registry import Converter, Importer, TorchNode, aten
 from ingot.frontends.torch.terms import Term, formula, where
 from ingot.graph.ir import Value
@@ -130,8 +131,12 @@ def glu(ctx: Importer, node: TorchNode, x: Value, dim: int = -1) -> Value:
 @aten("aten.rrelu.default")
 def rrelu(
     ctx: Importer, node: TorchNode, x: Value, lower: float = 0.125, upper: float = 1 / 3,
-    training: bool = False,
+    training: bool = False, generator: Any = None,
 ) -> Value:  # fmt: skip
-    if training:
-        raise ctx.unsupported(node, "random slopes of training", "call eval() first")
-    return ctx.g.add("leaky_relu", [x], alpha=(lower + upper) / 2)
+    """Slopes are random while training, else their mean."""
+    if not training:
+        return ctx.g.add("leaky_relu", [x], alpha=(lower + upper) / 2)
+    draws = draws_of(ctx, x.dtype)
+    wide = Term(ctx, cast(ctx, x, draws.wide))
+    slope = Term(ctx, draws.uniform(x.shape)) * (upper - lower) + lower
+    return cast(ctx, where(wide <= 0, wide * slope, wide).value, x.dtype)

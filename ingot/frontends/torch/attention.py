@@ -13,6 +13,7 @@ from ingot.arith import expr as arith
 from ingot.frontends.common.elements import reshape, tidy
 from ingot.frontends.torch.common import cast, widened
 from ingot.frontends.torch.matmul import swapped
+from ingot.frontends.torch.random import dropped
 from ingot.frontends.torch.registry import Importer, TorchNode, aten
 from ingot.frontends.torch.sources import positions
 from ingot.frontends.torch.terms import Term, where
@@ -25,11 +26,9 @@ def attention(
     dropout: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:  # fmt: skip
-    if dropout:
-        raise ctx.unsupported(node, "dropout in attention", "call eval() first")
     if enable_gqa:
         k, v = (repeated_heads(ctx, x, q) for x in (k, v))
-    return cast(ctx, attended(ctx, q, k, v, mask, is_causal, scale), node.output.dtype)
+    return cast(ctx, attended(ctx, q, k, v, mask, is_causal, scale, dropout), node.output.dtype)
 
 
 @aten("aten._scaled_dot_product_flash_attention_for_cpu.default")
@@ -54,7 +53,7 @@ def repeated_heads(ctx: Importer, x: Value, q: Value) -> Value:
 
 def attended(
     ctx: Importer, q: Value, k: Value, v: Value, mask: Value | None, is_causal: bool,
-    scale: float | None,
+    scale: float | None, dropout: float = 0.0,
 ) -> Value:  # fmt: skip
     """softmax(q·kᵀ · scale + mask) · v. Keys and values keep their storage type in the products."""
     width = arith.as_int(q.shape[-1])
@@ -68,6 +67,8 @@ def attended(
     shares = Term(ctx, ctx.g.add("softmax", [masked.value], axis=masked.value.tensor.rank - 1))
     if mask is not None:
         shares = where(masked.equals(-math.inf), shares.lifted(0.0), shares)
+    if dropout:
+        shares = Term(ctx, dropped(ctx, shares.value, dropout)[0])
     return ctx.g.add("matmul", [shares.value, v])
 
 

@@ -6,6 +6,7 @@ from ingot.frontends.torch import (
     activation,
     attention,
     bags,
+    complex,
     conv,
     division,
     elementwise,
@@ -27,6 +28,6 @@ from ingot.frontends.torch import (
 )
 
 FAMILIES = (
-    activation, attention, bags, conv, division, elementwise, formulas, indexing, matmul, movement,
-    norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources, strided,
+    activation, attention, bags, complex, conv, division, elementwise, formulas, indexing, matmul,
+    movement, norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources, strided,
 )  # fmt: skip

@@ -28,9 +28,8 @@ def div_mode(
         return div(ctx, node, x, y)
     if rounding_mode == "floor":
         return floor_divide(ctx, node, x, y)
-    a, b = operands(ctx, node.output.dtype, x, y)
-    quotient = a / b
-    return cast(ctx, truncated(quotient).value, node.output.dtype)
+    quotient = Term(ctx, div(ctx, node, x, y))  # rounded once before, as in torch
+    return (quotient.op("trunc") if quotient.dtype.is_float else quotient).value
 
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -44,10 +43,6 @@ def operands(ctx: Importer, dtype: DType, x: Scalar, y: Scalar) -> tuple[Term, T
     wide = wide_dtype(dtype)
     a, b = (Term(ctx, promoted(ctx, v, wide)) for v in (x, y))
     return a, b
-
-
-def truncated(x: Term) -> Term:
-    return x.op("trunc") if x.dtype.is_float else x
 
 
 def floored(a: Term, b: Term) -> Term:

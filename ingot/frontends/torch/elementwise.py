@@ -289,7 +289,7 @@ def same(ctx: Importer, node: TorchNode, x: Value) -> Value:
 
 
 @aten("aten.copy.default")
-def copy(ctx: Importer, node: TorchNode, x: Value, source: Value) -> Value:
+def copy(ctx: Importer, node: TorchNode, x: Value, source: Value, *rest: Any) -> Value:
     source = cast(ctx, source, x.dtype)
     return source if source.shape == x.shape else ctx.g.add("expand", [source], shape=x.shape)
 

@@ -23,7 +23,7 @@ from ingot.frontends.common.limits import check_count, check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
 from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.origins import where_of
-from ingot.frontends.torch.registry import TABLE, Converter, Scalar, SubGraph, TorchNode, call
+from ingot.frontends.torch.registry import TABLE, Scalar, SubGraph, TorchNode, call, converter_of
 from ingot.frontends.torch.sizes import SizeTable
 from ingot.frontends.torch.tensors import to_array
 from ingot.graph.builder import GraphBuilder
@@ -164,8 +164,8 @@ class Walker:
     def _size(self, node: FxNode, value: Any) -> Any:
         if isinstance(value, torch.SymInt):
             return self.sizes.number(value, where_of(node))
-        if isinstance(value, int | float | bool):
-            return value
+        if isinstance(value, int | float | bool | torch.SymBool):
+            return value  # an assertion alone reads a SymBool
         what = f"a {type(value).__name__} computed from sizes is not supported"
         raise IngotError("unsupported-op", what, where=where_of(node))
 
@@ -176,7 +176,10 @@ class Walker:
         try:
             node = TorchNode(target, fx.name, where, self._types(fx, where), fx)
             args, kwargs = self._bind_arguments(fx)
-            results = call(self._converter(target), self, node, args, kwargs)
+            converter = converter_of(fx)
+            if converter is None:
+                raise self._no_converter(node)
+            results = call(converter, self, node, args, kwargs)
         except IngotError as error:
             if error.where:
                 raise
@@ -188,18 +191,18 @@ class Walker:
             raise IngotError("limit", what, where=where, why=str(error)) from error
         return self._record(node, results, start)
 
-    def _converter(self, target: str) -> Converter:
-        found = TABLE.get(target)
-        if found is None:
-            raise IngotError("unsupported-op", f"Ingot has no operator {target}")
-        return found
+    def _no_converter(self, node: TorchNode) -> IngotError:
+        if node.target in TABLE:
+            return self.unsupported(node, "it has complex operands or results")
+        return IngotError("unsupported-op", f"Ingot has no operator {node.target}")
 
     def _types(self, fx: FxNode, where: str) -> tuple[TensorType | None, ...]:
         value = fx.meta.get("val")
         values = value if isinstance(value, tuple | list) else (value,)
         is_tensor = [isinstance(v, torch.Tensor) for v in values]
         return tuple(
-            self.sizes.type_of(v, where) if yes else None for v, yes in zip(values, is_tensor)
+            self.sizes.type_of(v, where) if yes and not self.sizes.has_unknown(v) else None
+            for v, yes in zip(values, is_tensor)
         )
 
     # --- arguments --------------------------------------------------------------------------------
@@ -260,6 +263,7 @@ class Walker:
     def _record(self, node: TorchNode, results: Any, start: int) -> Any:
         """Name the results, check their types, and propagate small known values."""
         if isinstance(results, Expr | int | float):
+            self.sizes.learn(node.fx.meta.get("val"), arith.wrap(results))  # type: ignore[arg-type]
             return results
         single = isinstance(results, Value) or results is None
         found = [results] if single else list(results)
@@ -271,7 +275,17 @@ class Walker:
                 check_size(value.type, node.where)
         refined = self.known_values.observe(start)
         found = [v if v is None else refined.get(v.name, v) for v in found]
+        self._learn(node, found)
         return found[0] if single else found
+
+    def _learn(self, node: TorchNode, found: Sequence[Value | None]) -> None:
+        """Sizes that the node has bound have other names in tracing."""
+        value = node.fx.meta.get("val")
+        values = value if isinstance(value, tuple | list) else (value,)
+        for traced, made in zip(values, found):
+            if isinstance(traced, torch.Tensor) and made is not None:
+                for size, own in zip(traced.shape, made.shape):
+                    self.sizes.learn(size, own)
 
     def _checked(self, node: TorchNode, value: Value, wanted: TensorType) -> Value:
         """The value, whose type must be the one that tracing found; sizes may differ in form."""
@@ -399,7 +413,9 @@ def check_operators(module: torch.fx.GraphModule, kernels: Mapping[str, Any]) ->
 
 def is_missing(node: FxNode, kernels: Mapping[str, Any]) -> bool:
     target = str(node.target)
-    if node.op != "call_function" or target in TABLE or target in ASSERTIONS or target in kernels:
+    if node.op != "call_function" or target in ASSERTIONS or target in kernels:
+        return False
+    if converter_of(node) is not None:
         return False
     return getattr(node.target, "__name__", "") != "getitem" and not is_size(node)
 

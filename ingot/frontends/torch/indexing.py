@@ -15,11 +15,20 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.dtypes import DType
 from ingot.frontends.common.elements import broadcast, indices, reshape, tidy
-from ingot.frontends.torch.common import axis_of, cast, filled, moved_axis, promoted, transposed
+from ingot.frontends.torch.common import (
+    axis_of,
+    cast,
+    filled,
+    moved_axis,
+    promoted,
+    transposed,
+    widened,
+)
 from ingot.frontends.torch.movement import at_index, joined
+from ingot.frontends.torch.reduce import norm_of
 from ingot.frontends.torch.registry import Importer, Scalar, TorchNode, aten
 from ingot.frontends.torch.sources import positions
-from ingot.frontends.torch.terms import Term
+from ingot.frontends.torch.terms import Term, where
 from ingot.graph.ir import Value
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "amin": "min", "amax": "max", "mean": "add",
@@ -354,6 +363,21 @@ def embedding(
     scale_grad: bool = False, sparse: bool = False,
 ) -> Value:  # fmt: skip
     return ctx.g.add("gather", [table, indices(ctx, index)], axis=0)
+
+
+@aten("aten.embedding_renorm.default")
+def embedding_renorm(
+    ctx: Importer, node: TorchNode, table: Value, index: Value, limit: float, order: float
+) -> Value:
+    """The rows that are read, scaled so that their norm is at most the limit."""
+    at = reshape(ctx, indices(ctx, index), (index.tensor.numel, 1))
+    flags = [filled(ctx, n, dtypes.i32, (size,))
+             for n, size in ((0, table.shape[0]), (1, at.shape[0]))]  # fmt: skip
+    used = ctx.g.add("scatter_nd", [flags[0], at, flags[1]], reduction="none")
+    norm = Term(ctx, norm_of(ctx, widened(ctx, table), float(order), -1, True))
+    is_long = (norm > limit) & (Term(ctx, reshape(ctx, used, norm.value.shape)) > 0)
+    scaled = Term(ctx, widened(ctx, table)) * (limit / (norm + 1e-7))
+    return where(is_long, Term(ctx, cast(ctx, scaled.value, table.dtype)), Term(ctx, table)).value
 
 
 @aten("aten.one_hot.default")

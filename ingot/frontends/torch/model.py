@@ -78,7 +78,8 @@ def memory_order(tensor: torch.Tensor) -> Order | None:
             return None  # with gaps, or expanded
         step *= sizes[axis]
     real = [axis for axis in order if sizes[axis] != 1]
-    return None if real == sorted(real) else tuple(order)
+    parts = (len(sizes),) if tensor.is_complex() else ()  # the last axis, of two
+    return None if real == sorted(real) else (*order, *parts)
 
 
 def _hints(sizes: Any) -> list[int] | None:

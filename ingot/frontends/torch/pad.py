@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.arith import expr as arith
+from ingot.frontends.common.elements import tidy
+from ingot.frontends.torch.movement import part
 from ingot.frontends.torch.registry import Converter, Importer, Scalar, TorchNode, aten
 from ingot.graph.ir import Value
 
@@ -23,8 +25,25 @@ def padded(
     for k in range(len(amounts) // 2):
         axis = x.tensor.rank - 1 - k
         before[axis], after[axis] = arith.wrap(amounts[2 * k]), arith.wrap(amounts[2 * k + 1])
+    if mode == "edge":
+        return bordered(ctx, x, before, after)
     sides = {"before": tuple(before), "after": tuple(after)}
     return ctx.g.add("pad", [x, value], mode=mode, **sides)
+
+
+def bordered(
+    ctx: Importer, x: Value, before: Sequence[arith.Expr], after: Sequence[arith.Expr]
+) -> Value:
+    """The border repeated, then cropped where an amount is negative."""
+    sides = {
+        name: tuple(tidy(ctx, arith.maximum(n, 0)) for n in amounts)
+        for name, amounts in (("before", before), ("after", after))
+    }
+    wide = ctx.g.add("pad", [x, None], mode="edge", **sides)
+    for axis, (low, high) in enumerate(zip(before, after)):
+        size = tidy(ctx, x.shape[axis] + low + high)
+        wide = part(ctx, wide, axis, tidy(ctx, arith.maximum(-low, 0)), size)
+    return wide
 
 
 @aten("aten.constant_pad_nd.default")

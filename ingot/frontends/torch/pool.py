@@ -16,8 +16,9 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import reshape, tidy
 from ingot.frontends.torch.common import cast, known_int, numbers_for, transposed, widened
+from ingot.frontends.torch.movement import at_index
 from ingot.frontends.torch.registry import Converter, Importer, TorchNode, aten
-from ingot.frontends.torch.terms import Term
+from ingot.frontends.torch.terms import Term, where
 from ingot.graph.ir import Value
 
 Numbers = int | Sequence[int]
@@ -222,3 +223,66 @@ def unpool(axes: int) -> Converter:
 
 for _axes in (2, 3):
     aten(f"aten.max_unpool{_axes}d.default")(unpool(_axes))
+
+
+# --- windows at random places -------------------------------------------------------------------
+
+
+def fractional(axes: int) -> Converter:
+    """Windows of one size, whose starts follow from a random number for each map and axis."""
+
+    def convert(
+        ctx: Importer, node: TorchNode, x: Value, kernel: Sequence[int], sizes: Sequence[int],
+        samples: Value,
+    ) -> tuple[Value, Value]:  # fmt: skip
+        maps = batched(ctx, x, axes)
+        space = [known_int(ctx, node, d, "a size") for d in maps.shape[2:]]
+        numbers = reshape(ctx, samples, (*maps.shape[:2], axes))
+        windows, place = maps, ctx.g.constant(np.arange(math.prod(space)).reshape(space))
+        place = ctx.g.add("expand", [place], shape=maps.shape)
+        for k in range(axes):
+            # torch gives the numbers in the order of width, height (and depth)
+            own = at_index(ctx, numbers, 2, axes - 1 - k if axes == 2 else k)
+            at = fractional_places(ctx, own, space[k], kernel[k], sizes[k])
+            windows, place = (taken(ctx, v, 2 + k, at) for v in (windows, place))
+        cut = [d for n, k in zip(sizes, kernel) for d in (n, k)]
+        order = [0, 1, *range(2, 2 + 2 * axes, 2), *range(3, 3 + 2 * axes, 2)]
+        shape = (*maps.shape[:2], *sizes, math.prod(kernel))
+        windows, place = (
+            reshape(ctx, transposed(ctx, reshape(ctx, v, (*maps.shape[:2], *cut)), order), shape)
+            for v in (windows, place)
+        )
+        last = len(shape) - 1
+        best = ctx.g.add("argmax", [windows], axis=last, keepdims=True, select_last=False)
+        found = (ctx.g.add("gather_elements", [v, best], axis=last) for v in (windows, place))
+        values, index = (reshape(ctx, v, node.output.shape) for v in found)
+        return values, index
+
+    return convert
+
+
+def fractional_places(ctx: Importer, numbers: Value, size: int, kernel: int, count: int) -> Value:
+    """(batch, channels, windows · kernel): the elements of all windows of an axis."""
+    u = Term(ctx, reshape(ctx, cast(ctx, numbers, dtypes.f32), (*numbers.shape, 1)))
+    alpha = (size - kernel) / (count - 1) if count > 1 else 0.0
+    k = Term(ctx, ctx.g.constant(np.arange(count, dtype=np.float32)))
+    starts = ((k + u) * alpha).op("floor") - (u * alpha).op("floor")
+    is_last = Term(ctx, ctx.g.constant(np.arange(count) == count - 1))
+    starts = where(is_last, starts.lifted(float(size - kernel)), starts).to(dtypes.i64)
+    column = Term(ctx, reshape(ctx, starts.value, (*numbers.shape, count, 1)))
+    places = column + Term(ctx, ctx.g.constant(np.arange(kernel)))
+    return reshape(ctx, places.value, (*numbers.shape, count * kernel))
+
+
+def taken(ctx: Importer, x: Value, axis: int, at: Value) -> Value:
+    """The elements of an axis at indices of each map."""
+    shape = [*x.shape]
+    shape[axis] = at.shape[-1]
+    ones = [at.shape[-1] if k == axis else arith.Const(1) for k in range(2, len(shape))]
+    wide = reshape(ctx, at, (*at.shape[:2], *ones))
+    index = ctx.g.add("expand", [wide], shape=tuple(shape))
+    return ctx.g.add("gather_elements", [x, index], axis=axis)
+
+
+for _axes in (2, 3):
+    aten(f"aten.fractional_max_pool{_axes}d.default")(fractional(_axes))

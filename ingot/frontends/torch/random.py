@@ -101,6 +101,11 @@ def native_dropout(
 ) -> tuple[Value, Value]:
     if train is False or p == 0:
         return x, filled(ctx, True, dtypes.bool_, x.shape)
+    return dropped(ctx, x, p)
+
+
+def dropped(ctx: Importer, x: Value, p: float) -> tuple[Value, Value]:
+    """Elements are zero with probability p, and the others scaled; and which are left."""
     draws = draws_of(ctx, x.dtype)
     kept = Term(ctx, draws.uniform(x.shape)) >= p
     wide = Term(ctx, cast(ctx, x, draws.wide))

@@ -97,6 +97,7 @@ class SubGraph:
 Converter = Callable[..., Any]
 AnyConverter = TypeVar("AnyConverter", bound=Converter)
 TABLE: dict[str, Converter] = {}
+COMPLEX: dict[str, Converter] = {}  # of calls with a complex operand or result
 
 # keyword arguments that say where and how memory is allocated: a converter may leave them out
 DROPPED = frozenset(
@@ -114,6 +115,28 @@ def aten(*names: str) -> Callable[[AnyConverter], AnyConverter]:
         return fn
 
     return add
+
+
+def complex_aten(*names: str) -> Callable[[AnyConverter], AnyConverter]:
+    """Register a converter for calls with complex tensors (complex.py)."""
+
+    def add(fn: AnyConverter) -> AnyConverter:
+        COMPLEX.update(dict.fromkeys(names, fn))
+        return fn
+
+    return add
+
+
+def is_complex_call(node: torch.fx.Node) -> bool:
+    """Whether an operand or a result is a complex tensor."""
+    metas = [node.meta, *(n.meta for n in node.all_input_nodes)]
+    values = [v for meta in metas for v in torch.utils._pytree.tree_leaves(meta.get("val"))]
+    return any(isinstance(v, torch.Tensor) and v.is_complex() for v in values)
+
+
+def converter_of(node: torch.fx.Node) -> Converter | None:
+    table = COMPLEX if is_complex_call(node) else TABLE
+    return table.get(str(node.target))
 
 
 def call(fn: Converter, ctx: Importer, node: TorchNode, args: list, kwargs: Mapping) -> Any:

@@ -18,7 +18,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from ingot.arith import expr as arith
 from ingot.arith.expr import Expr
 from ingot.frontends.common.solver import SizeSolver
-from ingot.frontends.torch.types import dtype_of
+from ingot.frontends.torch.types import PARTS, dtype_of
 from ingot.graph.types import TensorType
 from ingot.support.errors import IngotError
 from ingot.support.stack import segmented
@@ -72,8 +72,19 @@ class SizeTable:
         return found if known is None else known
 
     def type_of(self, tensor: torch.Tensor, where: str = "") -> TensorType:
-        dtype = dtype_of(tensor.dtype, where)
-        return TensorType(dtype, tuple(self.expr(d, where) for d in tensor.shape))
+        dtype = dtype_of(PARTS.get(tensor.dtype, tensor.dtype), where)
+        parts = (arith.Const(2),) if tensor.dtype in PARTS else ()
+        return TensorType(dtype, (*(self.expr(d, where) for d in tensor.shape), *parts))
+
+    def has_unknown(self, tensor: torch.Tensor) -> bool:
+        """Whether a size is data-dependent and not yet bound."""
+        sizes = [d.node.expr for d in tensor.shape if isinstance(d, torch.SymInt)]
+        return any(str(s) not in self.known for e in sizes for s in e.free_symbols)
+
+    def learn(self, size: Any, found: Expr) -> None:
+        """A data-dependent symbol of tracing is what the graph has bound."""
+        if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+            self.known.setdefault(str(size.node.expr), found)
 
     @segmented
     def _convert(self, e: sympy.Expr, where: str) -> Expr:

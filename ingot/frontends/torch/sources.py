@@ -116,3 +116,9 @@ def eye(ctx: Importer, node: TorchNode, *sizes: arith.IntLike, **options: Any) -
     row = reshape(ctx, positions(ctx, rows), (rows, 1))
     same = ctx.g.add("eq", [row, positions(ctx, columns)])
     return cast(ctx, same, node.output.dtype)
+
+
+@aten("aten._local_scalar_dense.default")
+def item(ctx: Importer, node: TorchNode, x: Value) -> Any:
+    """An integer is a size; a float or a truth value stays a tensor of rank 0."""
+    return ctx.size_of(x) if x.dtype.is_int else reshape(ctx, x, ())

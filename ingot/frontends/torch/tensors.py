@@ -18,8 +18,10 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1  # of a seed drawn from torch's ge
 
 def to_array(tensor: torch.Tensor, where: str = "") -> np.ndarray:
     """The tensor's memory as an array; a dense CPU tensor of any strides is not copied."""
-    dtype = dtype_of(tensor.dtype, where)
     tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    dtype = dtype_of(tensor.dtype, where)
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     if tensor.dtype in _FOREIGN:

@@ -16,6 +16,8 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.uint16: dtypes.u16, torch.uint32: dtypes.u32, torch.uint64: dtypes.u64,
     torch.float8_e4m3fn: dtypes.f8e4m3fn, torch.float8_e5m2: dtypes.f8e5m2,
 }  # fmt: skip
+# the element types of the two parts of a complex tensor, which are its last axis (complex.py)
+PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 TORCH_DTYPES = {dtype: kind for kind, dtype in DTYPES.items()}
 
 
