@@ -37,9 +37,9 @@ class Nesting:
         try:
             if not self._has_plain_arguments and has_torch():
                 return lazy.load("torch.pytrees").flattened(signature, args, kwargs)
+            flatten(named, kwargs, "kwargs", named_leaves := [])
             flatten(positional, args, "args", out)
-            flatten(named, kwargs, "kwargs", out)
-            return out
+            return [*out, *named_leaves]
         except Mismatch as error:
             what = f"the arguments are not those that the module was compiled for: {error}"
             names = ", ".join(signature.parameters)

@@ -400,6 +400,17 @@ def is_size(node: FxNode) -> bool:
     return is_number and str(node.target) not in TABLE
 
 
+def check_devices(module: torch.fx.GraphModule) -> None:
+    """An error for the first tensor that is not in the memory of the CPU."""
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            user = next(iter(node.users), node) if node.op == "placeholder" else node
+            what = f"a tensor is on the device {value.device}"
+            hint = "Ingot runs models on the CPU: move the module and its inputs there"
+            raise IngotError("bad-model", what, where=where_of(user), hint=hint)
+
+
 def check_operators(module: torch.fx.GraphModule, kernels: Mapping[str, Any]) -> None:
     """An error with all operators that have no converter."""
     missing = [node for node in module.graph.nodes if is_missing(node, kernels)]

@@ -18,7 +18,7 @@ from ingot import ops
 from ingot.frontends.common.solver import SizeSolver
 from ingot.frontends.torch import program
 from ingot.frontends.torch.converters import FAMILIES
-from ingot.frontends.torch.fx_walk import Walker, check_operators
+from ingot.frontends.torch.fx_walk import Walker, check_devices, check_operators
 from ingot.frontends.torch.model import FxModel, Placeholder
 from ingot.frontends.torch.sizes import SizeTable
 from ingot.frontends.torch.tensors import to_array
@@ -40,6 +40,7 @@ def import_model(
     """The model as a graph. `sizes` specialises or constrains dynamic dimensions, by the caller's
     names or `input_d0`. `kernels`: user kernels by operator."""
     found = fx_model(model)
+    check_devices(found.module)
     check_operators(found.module, kernels or {})
     solver = SizeSolver([n.name for n in found.module.graph.nodes], sizes, example)
     graph = _walker(found, solver, store, kernels or {}).walk_model(found)
