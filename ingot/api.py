@@ -45,6 +45,7 @@ def compile(
     example_inputs: Any = None,
     example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    fallback: bool = False,
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
     capacity: Capacity | None = None,
@@ -63,6 +64,7 @@ def compile(
              example inputs, a torch.export.ExportedProgram or its .pt2 file: docs/torch.md
     example_inputs, example_kwargs, dynamic_shapes  of a module, as torch.export takes them; the
              examples may come second: ingot.compile(module, (x,))
+    fallback  nodes of a module that Ingot lacks run in PyTorch: exe.fallback has them
     target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
@@ -111,6 +113,10 @@ def compile(
             kernels=kernels, jobs=jobs, profile=profile, capacity=capacity,
             limits=lambda: _limits(time_limit_s, memory_limit_bytes),
         )  # fmt: skip
+        if fallback:
+            mixed = lazy.load("torch.mixed")(model, partial(_piece, make, remake), kernels)
+            if mixed is not None:
+                return mixed
     # the shapes of states with a capacity are not those of the model: no other version
     has_versions = _has_versions(model) and capacity is None and not is_torch
     versions = Versions(make, partial(_defaults, model)) if has_versions else None
@@ -145,6 +151,13 @@ def _as_module(exe: Executable, model: Any, remake: Any) -> Executable:
     if not exe.package.signature:
         return exe
     return ModuleExecutable(exe, lazy.load("torch.weights")(model), remake)
+
+
+def _piece(make: Callable[..., Executable], remake: Any, model: Any) -> Executable:
+    """The executable of a part of a model that Ingot runs."""
+    exe = partial(make.func, *make.args[:1], model, *make.args[2:], **make.keywords)()
+    exe.remake = remake
+    return exe
 
 
 def _remade(

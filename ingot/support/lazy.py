@@ -30,6 +30,7 @@ TABLE: dict[str, str] = {
     "torch.model": "ingot.frontends.torch.export_module:fx_model",
     "torch.identity": "ingot.frontends.torch.digest:identity",
     "torch.weights": "ingot.frontends.torch.weights:ModuleWeights",
+    "torch.mixed": "ingot.torch.mixed_module:mixed_module",
     "torch.dim_names": "ingot.frontends.torch.walker:dim_names",
     "codegen.llvm": "ingot.codegen.llvm",
     "schedule.table": "ingot.schedule.table",

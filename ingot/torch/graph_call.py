@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ingot.frontends.torch.model import FxModel, Output
+from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.tensors import argument, random_key, to_tensor
 from ingot.frontends.torch.weights import version_of
 from ingot.runtime.executable import Executable
@@ -56,7 +56,7 @@ class GraphCall:
         updated = {output.updates for output in model.outputs}
         self._has_key = RANDOM_KEY in names
         self._takes = [
-            (position[name], name, model.placeholders[position[name]].order, name in updated)
+            _take(position[name], model.placeholders[position[name]], name in updated)
             for name in names
             if name != RANDOM_KEY
         ]
@@ -72,6 +72,18 @@ class GraphCall:
         ]
         self._current = WeightSet(exe, own)
         self._sets = {tuple(map(id, own)): self._current}
+
+    @property
+    def exe(self) -> Executable:
+        """That of the parameters of the last call."""
+        return self._current.exe
+
+    def refresh(self) -> None:
+        """Take over weights that changed without a trace."""
+        with self._lock:
+            tensors = self._current.tensors
+            self._current = self._made(tensors)
+            self._sets = {tuple(map(id, tensors)): self._current}
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         weights = self._current
@@ -130,6 +142,11 @@ class GraphCall:
         made = old.remake(old.package, replace(self._model, placeholders=placeholders))
         made.remake, made.threads = old.remake, old.threads
         return WeightSet(made, tensors)
+
+
+def _take(place: int, about: Placeholder, is_updated: bool) -> tuple:
+    """Where an input is among the arguments, its name for the user, its memory order."""
+    return place, about.target or about.name, about.order, is_updated
 
 
 def _number(given: Any) -> np.ndarray:

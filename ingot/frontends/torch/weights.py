@@ -32,6 +32,7 @@ class ModuleWeights:
 
     def take(self) -> None:
         """What the tensors are now is what is compiled, or about to be."""
+        self._is_stale = False
         given = [p for p in self._model.placeholders if p.tensor is not None]
         self._rows: list[Row] = []
         self._states: list[Row] = []
@@ -40,8 +41,14 @@ class ModuleWeights:
             row = (table, key, tensor, version_of(tensor), tensor.data_ptr())
             (self._states if about.kind == "state" else self._rows).append(row)
 
+    def forget(self) -> None:
+        """What was taken could not be compiled: the next call tries again."""
+        self._is_stale = True
+
     def changed(self) -> bool:
         """A constant of the compiled code has changed."""
+        if self._is_stale:
+            return True
         for table, key, tensor, version, address in self._rows:
             if table[key] is not tensor or tensor.data_ptr() != address:
                 return True
@@ -60,6 +67,11 @@ class ModuleWeights:
         """The buffers that calls update, by name."""
         found = [p for p in self._model.placeholders if p.kind == "state"]
         return {p.target: table[key] for p, (table, key, *_) in zip(found, self._states)}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors of the module that the model uses, by placeholder."""
+        given = [p for p in self._model.placeholders if p.tensor is not None]
+        return {p.name: table[key] for p, (table, key) in zip(given, self._places)}
 
     def model(self) -> FxModel:
         """The model with the tensors that the module has now."""
