@@ -5,6 +5,7 @@ from __future__ import annotations
 from ingot.frontends.torch import (
     activation,
     attention,
+    backward,
     bags,
     complex,
     conv,
@@ -28,6 +29,7 @@ from ingot.frontends.torch import (
 )
 
 FAMILIES = (
-    activation, attention, bags, complex, conv, division, elementwise, formulas, indexing, matmul,
-    movement, norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources, strided,
+    activation, attention, backward, bags, complex, conv, division, elementwise, formulas, indexing,
+    matmul, movement, norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources,
+    strided,
 )  # fmt: skip
