@@ -7,7 +7,8 @@ hit stay fast.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from types import FunctionType, MethodType
@@ -17,6 +18,7 @@ from ingot import backends, cache, frontends
 from ingot.runtime import devices, plan_file
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_call import ModuleExecutable
+from ingot.runtime.package import Package
 from ingot.runtime.specialise import Settings
 from ingot.runtime.versions import Versions
 from ingot.support import lazy
@@ -41,7 +43,9 @@ def compile(
     threads: int | None = None,
     *,
     example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    fallback: bool = False,
     shapes: Shapes | None = None,
     state: Mapping[str, str] | None = None,
     capacity: Capacity | None = None,
@@ -58,8 +62,9 @@ def compile(
 
     model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph; a torch.nn.Module with
              example inputs, a torch.export.ExportedProgram or its .pt2 file: docs/torch.md
-    example_inputs, dynamic_shapes  of a module, as torch.export takes them; the examples may come
-             second: ingot.compile(module, (x,))
+    example_inputs, example_kwargs, dynamic_shapes  of a module, as torch.export takes them; the
+             examples may come second: ingot.compile(module, (x,))
+    fallback  nodes of a module that Ingot lacks run in PyTorch: exe.fallback has them
     target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
     shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
@@ -87,8 +92,8 @@ def compile(
     settings, chosen = Settings.of(specialise), Options.of(options)
     is_torch = _is_torch(model)
     if is_torch:
-        model = lazy.load("torch.model")(model, example_inputs, dynamic_shapes)
-    elif example_inputs is not None or dynamic_shapes is not None:
+        model = lazy.load("torch.model")(model, example_inputs, example_kwargs, dynamic_shapes)
+    elif any(x is not None for x in (example_inputs, example_kwargs, dynamic_shapes)):
         what = f"example_inputs and dynamic_shapes are given with a {type(model).__name__}"
         raise IngotError("bad-option", what, hint="they belong to a torch.nn.Module")
     if settings is not None:
@@ -102,11 +107,22 @@ def compile(
         _compile_with, chosen, model, target=target, threads=threads, shapes=shapes,
         state=state, capacity=capacity, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
     )  # fmt: skip
+    if is_torch:
+        remake = partial(
+            _remade, chosen, target=target, threads=threads, shapes=shapes, state=state,
+            kernels=kernels, jobs=jobs, profile=profile, capacity=capacity,
+            limits=lambda: _limits(time_limit_s, memory_limit_bytes),
+        )  # fmt: skip
+        if fallback:
+            mixed = lazy.load("torch.mixed")(model, partial(_piece, make, remake), kernels)
+            if mixed is not None:
+                return mixed
     # the shapes of states with a capacity are not those of the model: no other version
     has_versions = _has_versions(model) and capacity is None and not is_torch
     versions = Versions(make, partial(_defaults, model)) if has_versions else None
     if settings is None:
-        return _as_called(make(dump=dump, versions=versions), model)
+        made = make(dump=dump, versions=versions)
+        return _as_module(made, model, remake) if is_torch else _as_called(made)
     with using(chosen):
         build_requests.check_cacheable(model, kernels)
         request = cache.request(model, key_options(target, shapes, state, profile))
@@ -115,8 +131,7 @@ def compile(
             "time_limit_s": time_limit_s, "memory_limit_bytes": memory_limit_bytes,
         }  # fmt: skip
         general = make(dump=dump, versions=versions)
-        made = build_requests.specialising(general, settings, model, request, asked)
-        return _as_called(made, model)
+        return build_requests.specialising(general, settings, model, request, asked)
 
 
 def _is_torch(model: Any) -> bool:
@@ -125,12 +140,37 @@ def _is_torch(model: Any) -> bool:
     return isinstance(model, FunctionType | MethodType) or bool(kinds & _TORCH)
 
 
-def _as_called(exe: Executable, model: Any = None) -> Executable:
-    """The executable of a PyTorch module is called as the module."""
+def _as_called(exe: Executable) -> Executable:
+    """The executable of an exported module is called as the module."""
+    return ModuleExecutable(exe) if exe.package.signature else exe
+
+
+def _as_module(exe: Executable, model: Any, remake: Any) -> Executable:
+    """The same, with the module's own weights, which may change."""
+    exe.remake = remake
     if not exe.package.signature:
         return exe
-    placeholders = getattr(model, "placeholders", ())
-    return ModuleExecutable(exe, {p.target: p.tensor for p in placeholders if p.kind == "state"})
+    return ModuleExecutable(exe, lazy.load("torch.weights")(model), remake)
+
+
+def _piece(make: Callable[..., Executable], remake: Any, model: Any) -> Executable:
+    """The executable of a part of a model that Ingot runs."""
+    exe = partial(make.func, *make.args[:1], model, *make.args[2:], **make.keywords)()
+    exe.remake = remake
+    return exe
+
+
+def _remade(
+    options: Options, package: Package, model: Any, *, limits: Callable[[], Limits],
+    threads: int | None, profile: bool, **given: Any,
+) -> Executable:  # fmt: skip
+    """The executable of a package whose model has other weights now."""
+    with using(options):
+        session = make_session(**given)
+        session.profile, session.limits = profile, limits()
+        session.store.drops_unused = not session.dump.wants_text
+        package = lazy.load("refresh")(package, model, session)
+        return Executable(package, threads, session.dump.times_s)
 
 
 def _has_versions(model: Any) -> bool:
@@ -185,7 +225,9 @@ def _compile(
         what = f"code for {target!r} cannot run here"
         hint = "the command line, ingot compile, shows the code without running it"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
+    session.fingerprint = "" if hasattr(model, "placeholders") else None  # its weights may change
     package = lazy.load("pipeline").run_stages(model, session)
+    package = replace(package, fingerprint=session.fingerprint or "")
     if request is not None and not limits.notes:  # another call may have a higher limit
         package = cache.keep(request, package, session.store.files)
     return Executable(package, threads, session.dump.times_s, versions)

@@ -9,6 +9,8 @@ the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T`
 from __future__ import annotations
 
 import difflib
+import hashlib
+import re
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -163,6 +165,8 @@ def run_stages(
 
 
 def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
+    if session.fingerprint is not None and stage.takes == "graph" != stage.gives:
+        session.fingerprint = fingerprint(value)
     with session.dump.stage(stage.name) as record:
         value = stage.run(value, session)
         record.show(partial(show, value))
@@ -188,6 +192,16 @@ def _constants(value: Any) -> Iterator[ConstRef]:
                 yield from _constants(item)
         case ConstRef():
             yield value
+
+
+_CONSTANT = re.compile(r"@[0-9a-f]{24}\b")
+
+
+def fingerprint(graph: Graph) -> str:
+    """A digest of a graph's text, in which constants are numbers: of equal ones by one number."""
+    numbers: dict[str, str] = {}
+    text = _CONSTANT.sub(lambda m: numbers.setdefault(m[0], f"@{len(numbers)}"), show(graph))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def position(stages: tuple[Stage, ...], name: str) -> int:

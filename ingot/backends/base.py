@@ -63,6 +63,7 @@ class Session:
     limits: Limits = field(default_factory=Limits)
     store: ConstantStore = field(default_factory=ConstantStore)
     dump: Dump = field(default_factory=Dump)
+    fingerprint: str | None = None  # of the graph that is lowered; None: not wanted (refresh.py)
     verified: tuple[Kernel, ...] = ()  # the kernels of the stage before, which passed the verifier
 
 

@@ -6,7 +6,7 @@ Package. Tables, ports, sizes and constants are made alike for every device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -85,6 +85,7 @@ def package(
         strings=tuple(store.strings) if any(b.dtype.is_string for b in program.buffers) else (),
         bundles=tuple(Bundle(b.name, b.kinds, b.values) for b in program.bundles),
         signature=store.signature,
+        constant_places=_places(program),
         initial=tuple(store.initial.items()),
     )
 
@@ -132,14 +133,26 @@ def _port(program: ir.Program, table: Tables, name: str, label: str) -> Port:
     return Port(label, buffer.dtype.name, buffer.shape, storage)
 
 
+def _places(program: ir.Program) -> tuple[tuple[str, int], ...]:
+    """The planned offset of each constant buffer."""
+    found = [(b.name, b.allocation) for b in program.buffers if b.constant is not None]
+    return tuple((name, arith.evaluate(at.offset, {})) for name, at in found if at is not None)
+
+
 def _blob(program: ir.Program, store: ConstantStore) -> np.ndarray:
     """All constants in one aligned block, at their planned offsets."""
+    return constant_blob(program, dict(_places(program)), store)
+
+
+def constant_blob(
+    program: ir.Program, places: Mapping[str, int], store: ConstantStore
+) -> np.ndarray:
+    """All constants in one aligned block, each buffer's at its place."""
     size = ALIGNMENT
     offsets: dict[ConstRef, list[int]] = {}
     for buffer in program.buffers:
         if buffer.constant is not None:
-            assert buffer.allocation is not None
-            start = arith.evaluate(buffer.allocation.offset, {})
+            start = places[buffer.name]
             offsets.setdefault(buffer.constant, []).append(start)
             size = max(size, start + arith.evaluate(buffer.size_bytes, {}))
     raw = np.zeros(size + ALIGNMENT, np.uint8)

@@ -44,6 +44,8 @@ class Executable:
     """`threads` may change between calls; results do not depend on it. `times_s` is the compile
     time of each stage."""
 
+    remake: Any = None  # if the model's weights may change: (package, model) → executable
+
     def __init__(
         self,
         package: Package,

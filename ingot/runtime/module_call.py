@@ -11,40 +11,96 @@ what they were when it was compiled.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from threading import Lock
+from typing import Any, Protocol
 
 import numpy as np
 
 from ingot.runtime.executable import Executable
+from ingot.runtime.module_arguments import Nesting, check_fixed, has_torch
 from ingot.runtime.module_signature import Leaf, ModuleSignature, Order, Result
-from ingot.runtime.trees import LEAF, Mismatch, flatten, is_flat, is_plain, unflatten
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
+
+
+class Weights(Protocol):
+    """The module's weights (frontends/torch/weights.py)."""
+
+    def take(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def changed(self) -> bool: ...
+
+    def moved(self) -> bool: ...
+
+    def buffers(self) -> dict[str, Any]: ...
+
+    def model(self) -> Any: ...
+
 
 Copies = list[tuple[np.ndarray, Any]]  # what a call has updated, and where it belongs
 
 
 class ModuleExecutable(Executable):
-    """Everything that an Executable has, and the call of the module."""
+    """Everything that an Executable has, and the call of the module. `fallback`: nodes that run in
+    PyTorch, each with the reason; compiled with fallback=True, a module may have some."""
 
-    def __init__(self, plain: Executable, buffers: Mapping[str, Any] | None = None):
-        """`buffers`: the module's tensors by name, for those that calls update in place."""
-        self.__dict__.update(plain.__dict__)
-        self._plain = plain
+    fallback: Mapping[str, str] = {}
+
+    def __init__(self, plain: Executable, weights: Weights | None = None, remake: Any = None):
+        """`weights`: of the module, for an executable in its process; `remake` gives the executable
+        for a package and the model with other weights."""
         self.signature = signature = ModuleSignature.of(plain.package.signature)
+        self._weights, self.remake = weights, remake
+        self._lock = Lock()
+        self._adopt(plain)
         names = [port.name for port in plain.package.inputs]
         outputs = [port.name for port in plain.package.outputs]
         self._takes = [(_index(names, leaf.port), leaf) for leaf in signature.leaves]
         self._gives = [(_index(outputs, r.output), r) for r in signature.results]
         self._count, self._has_key = len(names), RANDOM_KEY in names
-        self._held = _held(plain, signature, buffers or {})
-        positional, named = signature.arguments[2]
-        self._is_flat = is_flat(positional) and not named[2]
-        self._has_plain_results = is_plain(signature.returned)
+        self._nesting = Nesting(signature)
+
+    def _adopt(self, plain: Executable) -> None:
+        self.__dict__.update(plain.__dict__)
+        self._plain = plain
+        buffers = {} if self._weights is None else self._weights.buffers()
+        self._held = _held(plain, self.signature, buffers)
+
+    def refresh(self) -> None:
+        """Take over the module's weights as they are now. Calls do so by themselves after an
+        in-place operation or load_state_dict; not after one on `.data`, or on tensors made under
+        inference_mode, which leave no trace."""
+        with self._lock:
+            if self._weights is None:
+                what = "this executable has no module whose weights could have changed"
+                raise IngotError("bad-option", what, hint="compile the module in this process")
+            self._weights.take()
+            threads = self.threads
+            try:
+                self._adopt(self.remake(self.package, self._weights.model()))
+            except BaseException:
+                self._weights.forget()
+                raise
+            self._plain.threads = threads
+
+    def _follow(self, weights: Weights) -> None:
+        """Before a call: weights that changed, buffers that moved."""
+        if weights.changed():
+            self.refresh()
+        elif weights.moved():
+            weights.take()
+            self._held = _held(self._plain, self.signature, weights.buffers())
+
+    def context(self) -> ModuleExecutable:
+        own = object.__new__(ModuleExecutable)
+        own.__dict__.update(self.__dict__, _lock=Lock())
+        own._adopt(self._plain.context())
+        return own
 
     def buffer(self, port: str) -> np.ndarray:
         """The memory of a buffer that calls update, by the name of its input."""
@@ -53,33 +109,14 @@ class ModuleExecutable(Executable):
     # --- calling ----------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        leaves: Sequence[Any] = args
-        if kwargs or not self._is_flat or len(args) != len(self._takes):
-            leaves = self._leaves(args, kwargs)
+        if self._weights is not None:
+            self._follow(self._weights)
+        leaves = self._nesting.leaves(args, kwargs)
         arrays, copies = self._arrays(leaves)
         results = self._plain._run(arrays, None)
         for array, owner in copies:
             _copy_back(array, owner)
         return self._nested(leaves, results)
-
-    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """The arguments as one list; those given by name may stand for positional ones."""
-        signature, out = self.signature, list[Any]()
-        positional, named = signature.arguments[2]
-        missing = signature.parameters[len(args) : len(positional[2])]
-        if missing and all(name in kwargs for name in missing):
-            args = (*args, *(kwargs[name] for name in missing))
-            kwargs = {name: value for name, value in kwargs.items() if name not in missing}
-        try:
-            if not is_plain(signature.arguments) and _has_torch():
-                return lazy.load("torch.pytrees").flattened(signature, args, kwargs)
-            flatten(positional, args, "args", out)
-            flatten(named, kwargs, "kwargs", out)
-            return out
-        except Mismatch as error:
-            what = f"the arguments are not those that the module was compiled for: {error}"
-            names = ", ".join(signature.parameters)
-            raise IngotError("bad-input", what, hint=names and f"it takes {names}") from error
 
     def _arrays(self, leaves: Sequence[Any]) -> tuple[list[Any], Copies]:
         """What the code reads; and copies that it updates in place of what it cannot write to."""
@@ -88,7 +125,7 @@ class ModuleExecutable(Executable):
         for given, (place, leaf) in zip(leaves, self._takes):
             if leaf.kind != "tensor":
                 if leaf.kind == "fixed":
-                    _check_fixed(given, leaf)
+                    check_fixed(given, leaf)
                 elif place >= 0:
                     arrays[place] = _number(given, leaf)
                 continue
@@ -109,22 +146,18 @@ class ModuleExecutable(Executable):
     def _key(self) -> np.ndarray:
         """Of random numbers: drawn from torch's generator, where there is torch."""
         assert self._random_keys is not None
-        if _has_torch() and not self._random_keys.is_seeded:
+        if has_torch() and not self._random_keys.is_seeded:
             return _tensors().random_key()
         return self._random_keys.next()
 
     # --- results ----------------------------------------------------------------------------------
 
     def _nested(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
-        as_tensors = _has_torch() and not any(type(x) is np.ndarray for x in leaves)
+        as_tensors = has_torch() and not any(type(x) is np.ndarray for x in leaves)
         found = [
             self._result(about, leaves, results[place], as_tensors) for place, about in self._gives
         ]
-        if self.signature.returned == LEAF:
-            return found[0]
-        if as_tensors and not self._has_plain_results:
-            return lazy.load("torch.pytrees").unflattened(self.signature, found)
-        return unflatten(self.signature.returned, iter(found))
+        return self._nesting.nested(found, as_tensors)
 
     def _result(self, about: Result, leaves: Sequence[Any], array: Any, as_tensors: bool) -> Any:
         if about.kind == "fixed":
@@ -157,10 +190,6 @@ def _held(
     return found
 
 
-def _has_torch() -> bool:
-    return "torch" in sys.modules
-
-
 @cache
 def _tensors() -> Any:
     return lazy.load("torch.tensors")
@@ -174,7 +203,7 @@ def _array(given: Any, leaf: Leaf) -> np.ndarray:
     """An argument as an array over the same memory."""
     if isinstance(given, np.ndarray):
         return given
-    if _has_torch():
+    if has_torch():
         return _tensors().argument(given, leaf.port)
     what = f"input {leaf.port!r} is a {type(given).__name__}"
     raise IngotError("bad-input", what, hint="give a tensor or an array")
@@ -195,19 +224,6 @@ def _number(given: Any, leaf: Leaf) -> np.ndarray:
         what = f"input {leaf.port!r} is a {type(given).__name__}, not a number"
         raise IngotError("bad-input", what)
     return np.array([given], np.int64) if isinstance(given, int) else np.array(given, np.float64)
-
-
-def _check_fixed(given: Any, leaf: Leaf) -> None:
-    if given is leaf.value or (type(given) is type(leaf.value) and given == leaf.value):
-        return
-    what = f"an argument is {_shown(given)}; the module was compiled for {leaf.value!r} there"
-    hint = "compile it again with that value, or give a tensor when compiling"
-    raise IngotError("bad-input", what, hint=hint)
-
-
-def _shown(given: Any) -> str:
-    is_plain = isinstance(given, bool | int | float | str | None)
-    return repr(given) if is_plain else f"a {type(given).__name__}"
 
 
 def _copy_back(array: np.ndarray, owner: Any) -> None:

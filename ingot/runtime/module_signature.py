@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True)
 class ModuleSignature:
-    """`parameters`: names of the positional arguments. `arguments` is the tree of (args, kwargs)."""
+    """`parameters`: names of the positional arguments; `arguments`: the tree of (args, kwargs)."""
 
     parameters: tuple[str, ...]
     arguments: Tree

@@ -156,6 +156,10 @@ class Package:
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
     signature: str = ""  # how the PyTorch module is called: module_signature.py; empty: arrays
     initial: tuple[tuple[str, np.ndarray], ...] = ()  # first contents of states that it keeps
+    # for new weights in the same code (ingot/refresh.py): a digest of the graph without its
+    # constants, and where in `constants` each buffer of the program is; empty: not asked for
+    fingerprint: str = ""
+    constant_places: tuple[tuple[str, int], ...] = ()
 
     @property
     def device(self) -> str:

@@ -28,7 +28,7 @@ from ingot.runtime.package import (
 from ingot.runtime.report import LaunchRow, MachineModel
 
 _SYMBOLS = {kind.symbol: kind for kind in arith.BINARY}
-_PLAIN = ("name", "max_threads", "signature")
+_PLAIN = ("name", "max_threads", "signature", "fingerprint")
 
 
 def table_of(package: Package) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def table_of(package: Package) -> dict[str, Any]:
         "inputs": [_from_port(port) for port in package.inputs],
         "outputs": [_from_port(port) for port in package.outputs],
         "notes": list(package.notes),
+        "constant_places": [list(place) for place in package.constant_places],
         "strings": list(package.strings),
         "map_inputs": list(package.map_inputs),
         "map_outputs": [[name, list(labels)] for name, labels in package.map_outputs],
@@ -75,6 +76,7 @@ def package_of(
         inputs=tuple(map(_to_port, table["inputs"])),
         outputs=tuple(map(_to_port, table["outputs"])),
         notes=tuple(table["notes"]),
+        constant_places=tuple((name, at) for name, at in table["constant_places"]),
         strings=tuple(table["strings"]),
         map_inputs=tuple(table["map_inputs"]),
         map_outputs=tuple((name, tuple(labels)) for name, labels in table["map_outputs"]),

@@ -21,8 +21,18 @@ from ingot.frontends.torch.model import FxModel
 from ingot.support.errors import IngotError
 from ingot.torch.gradients import refusing_backward
 from ingot.torch.graph_call import GraphCall
+from ingot.torch.mixed import mixed_call
 
-OPTIONS = {"threads", "target", "jobs", "options", "profile", "time_limit_s", "memory_limit_bytes"}
+OPTIONS = {
+    "fallback",
+    "threads",
+    "target",
+    "jobs",
+    "options",
+    "profile",
+    "time_limit_s",
+    "memory_limit_bytes",
+}
 
 
 def ingot(
@@ -30,9 +40,14 @@ def ingot(
 ) -> Callable[..., Any]:
     """The function that Dynamo calls in the place of a graph."""
     settings = _settings(options)
+    has_fallback = settings.pop("fallback", False)
 
     def compile(model: FxModel) -> Callable[[list[Any]], Sequence[Any]]:
         try:
+            if has_fallback:
+                mixed = mixed_call(model, lambda piece: api.compile(piece, **settings))
+                if mixed is not None:
+                    return mixed
             return GraphCall(model, api.compile(model, **settings))
         except IngotError as error:
             return _Failed(error)

@@ -1,38 +1,64 @@
-"""Calls of one compiled graph of torch.compile. In: a list of arguments, as AOTAutograd passes them.
+"""Calls of one compiled graph of torch.compile. In: a list of arguments, as AOTAutograd gives it.
 Out: the graph's results: tensors, numbers, None.
 
-Tensors go in and come out over the same memory. What a run updates is the caller's tensor; where its
-memory is not laid out as when it was compiled, a copy is updated and copied back.
+Tensors go in and come out over the same memory. What a run updates is the caller's tensor; where
+its memory is not laid out as when it was compiled, a copy is updated and copied back. Parameters
+are among the arguments: modules that share code share the graph, and each set of parameters has
+constants of its own, made for the same kernels when it is first seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
 
-from ingot.frontends.torch.model import FxModel, Order
+from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.tensors import argument, random_key, to_tensor
+from ingot.frontends.torch.weights import version_of
 from ingot.runtime.executable import Executable
+from ingot.runtime.module_signature import Order
 from ingot.support.abi import RANDOM_KEY
+
+MAX_SETS = 256  # of parameters that one graph keeps constants for; heuristic
+Run = Callable[[list[np.ndarray], None], list[np.ndarray]]
+
+
+class WeightSet:
+    """The executable for some parameters, and what they were when it was made."""
+
+    def __init__(self, exe: Executable, tensors: Sequence[Any]):
+        self.exe, self.run, self.tensors = exe, exe._run, tuple(tensors)
+        self._seen = [(t, version_of(t), t.data_ptr()) for t in tensors]
+
+    def is_of(self, tensors: Sequence[Any]) -> bool:
+        """Are these its parameters, unchanged?"""
+        for tensor, (own, version, address) in zip(tensors, self._seen):
+            if tensor is not own or tensor.data_ptr() != address:
+                return False
+            if version >= 0 and tensor._version != version:
+                return False
+        return True
 
 
 class GraphCall:
     _boxed_call = True
 
     def __init__(self, model: FxModel, exe: Executable):
-        self.exe, self._run = exe, exe._run
+        self._model, self._lock = model, Lock()
         names = [port.name for port in exe.package.inputs]
         outputs = [port.name for port in exe.package.outputs]
         position = {p.name: i for i, p in enumerate(model.placeholders)}
         updated = {output.updates for output in model.outputs}
         self._has_key = RANDOM_KEY in names
-        given = [name for name in names if name != RANDOM_KEY]
         self._takes = [
-            (position[name], name, model.placeholders[position[name]].order, name in updated)
-            for name in given
+            _take(position[name], model.placeholders[position[name]], name in updated)
+            for name in names
+            if name != RANDOM_KEY
         ]
         results = zip(model.outputs, model.results)
         self._gives = [
@@ -40,8 +66,41 @@ class GraphCall:
             for about, result in results
             if about.kind != "update"
         ]
+        self._weights = [i for i, p in enumerate(model.placeholders) if p.kind == "constant"]
+        own = [
+            p.tensor for p in model.placeholders if p.kind == "constant" and p.tensor is not None
+        ]
+        self._current = WeightSet(exe, own)
+        self._sets = {tuple(map(id, own)): self._current}
+
+    @property
+    def exe(self) -> Executable:
+        """That of the parameters of the last call."""
+        return self._current.exe
+
+    def refresh(self) -> None:
+        """Take over weights that changed without a trace."""
+        with self._lock:
+            tensors = self._current.tensors
+            self._current = self._made(tensors)
+            self._sets = {tuple(map(id, tensors)): self._current}
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
+        weights = self._current
+        if self._weights:
+            tensors = [args[i] for i in self._weights]
+            if not weights.is_of(tensors):
+                weights = self._of(tensors)
+        arrays, copies = self._arrays(args)
+        results = weights.run(arrays, None)
+        for given, order, array in copies:
+            (given if order is None else given.permute(order)).copy_(to_tensor(array))
+        found = [give(results, args) for give in self._gives]
+        args.clear()
+        return found
+
+    def _arrays(self, args: list[Any]) -> tuple[list[np.ndarray], list[tuple]]:
+        """What the code reads; and copies of what it updates, to be copied back."""
         arrays, copies = [], []
         for place, name, order, is_updated in self._takes:
             given = args[place]
@@ -59,12 +118,35 @@ class GraphCall:
             arrays.append(array)
         if self._has_key:
             arrays.append(random_key())
-        results = self._run(arrays, None)
-        for given, order, array in copies:
-            (given if order is None else given.permute(order)).copy_(to_tensor(array))
-        found = [give(results, args) for give in self._gives]
-        args.clear()
-        return found
+        return arrays, copies
+
+    def _of(self, tensors: Sequence[torch.Tensor]) -> WeightSet:
+        """The set of these parameters, as they are now."""
+        with self._lock:
+            key = tuple(map(id, tensors))
+            found = self._sets.get(key)
+            if found is None or not found.is_of(tensors):
+                found = self._sets[key] = self._made(tensors)
+                while len(self._sets) > MAX_SETS:
+                    del self._sets[next(iter(self._sets))]
+            self._current = found
+            return found
+
+    def _made(self, tensors: Sequence[torch.Tensor]) -> WeightSet:
+        given = dict(zip(self._weights, tensors))
+        placeholders = tuple(
+            replace(p, tensor=given[i]) if i in given else p
+            for i, p in enumerate(self._model.placeholders)
+        )
+        old = self._current.exe
+        made = old.remake(old.package, replace(self._model, placeholders=placeholders))
+        made.remake, made.threads = old.remake, old.threads
+        return WeightSet(made, tensors)
+
+
+def _take(place: int, about: Placeholder, is_updated: bool) -> tuple:
+    """Where an input is among the arguments, its name for the user, its memory order."""
+    return place, about.target or about.name, about.order, is_updated
 
 
 def _number(given: Any) -> np.ndarray:
@@ -73,7 +155,7 @@ def _number(given: Any) -> np.ndarray:
     return np.array([given], np.int64)
 
 
-def _give(about: Any, result: Any, outputs: list[str], position: dict[str, int]) -> Any:
+def _give(about: Output, result: Any, outputs: list[str], position: dict[str, int]) -> Callable:
     """How a result is made of the outputs and the arguments."""
     if about.kind == "none":
         if not isinstance(result, torch.fx.Node):

@@ -22,7 +22,7 @@ LEVELS: dict[str, int] = {
     "cache": 6, "lower": 6, "schedule": 6,
     "legalize": 7, "plan": 7, "codegen": 7, "build_requests": 7,
     "backends": 8,
-    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "build_worker": 10, "torch": 10, "": 10,
+    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "build_worker": 10, "torch": 10, "refresh": 10, "": 10,
     "onnx_backend": 11,
 }  # fmt: skip
 

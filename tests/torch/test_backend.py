@@ -186,3 +186,19 @@ def test_layers_that_share_code_have_their_own_weights():
         for _ in range(2):
             for layer, quick in zip(layers, fast):
                 assert_close(quick(x), layer(x))
+
+
+def test_weights_that_change():
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+    ).eval()
+    fast = torch.compile(model, backend="ingot")
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        assert_close(fast(x), model(x))
+        model[0].weight.mul_(2)
+        assert_close(fast(x), model(x))
+        model.load_state_dict({k: torch.randn_like(v) for k, v in model.state_dict().items()})
+        assert_close(fast(x), model(x))
+        model[2].bias = torch.nn.Parameter(torch.randn(2))
+        assert_close(fast(x), model(x))

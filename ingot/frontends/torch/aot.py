@@ -1,15 +1,17 @@
-"""A graph that TorchDynamo captured → FxModel. In: Dynamo's graph module and inputs. Out: FxModel of
-ATen operators, through AOTAutograd, which functionalises and restores aliases and mutations around
-the compiled function. Called by ingot/torch/backend.py.
+"""A graph that TorchDynamo captured → FxModel. In: Dynamo's graph module and inputs. Out: FxModel
+of ATen operators, through AOTAutograd, which functionalises and restores aliases and mutations
+around the compiled function. Called by ingot/torch/backend.py.
 
-AOTAutograd gives the inputs that a run updates as `copy_` nodes at the end of the graph: they become
-outputs that are written to the caller's memory.
+AOTAutograd gives the inputs that a run updates as `copy_` nodes at the end of the graph: they
+become outputs that are written to the caller's memory.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -36,9 +38,9 @@ def traced(
     """The function that AOTAutograd makes of a graph: it calls what `compile` gives for the graph
     of ATen operators, with a list of arguments that it may empty."""
 
-    def compiled(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    def compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         with _disable_current_modes():  # tracing's: what is compiled are real tensors
-            run = compile(_fx_model(graph, inputs, _is_weight(module)))
+            run = compile(_fx_model(gm, inputs, _given(module)))
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
@@ -83,16 +85,33 @@ def _kept() -> dict[Any, Any]:
 # --- the model ------------------------------------------------------------------------------------
 
 
-def _is_weight(module: torch.fx.GraphModule) -> list[bool]:
-    """Of each input of Dynamo's graph: is it a parameter or buffer of the user's modules?"""
+@dataclass(frozen=True)
+class Given:
+    """An input of Dynamo's graph: its name for the user, and whether it is a parameter or buffer of
+    the user's modules."""
+
+    label: str
+    is_weight: bool
+
+
+def _given(module: torch.fx.GraphModule) -> list[Given]:
     found = []
     for node in module.graph.find_nodes(op="placeholder"):
         marks = node.meta.get("tensor_dict") or {}
         source = getattr(node.meta.get("grapharg"), "source", None)
         is_marked = "_dynamo_static_input_type" in marks
         is_parameter = isinstance(node.meta.get("example_value"), torch.nn.Parameter)
-        found.append(is_marked or is_parameter or _is_of_module(source))
+        is_weight = is_marked or is_parameter or _is_of_module(source)
+        found.append(Given(_label(source, node.name), is_weight))
     return found
+
+
+def _label(source: Any, name: str) -> str:
+    """`x` for an argument, `self.fc.weight` for a parameter."""
+    text = getattr(source, "name", name)
+    text = str(text() if callable(text) else text)
+    match = re.match(r"L\['(\w+)'\]", text)
+    return text if match is None else match[1] + text[match.end() :]
 
 
 def _is_of_module(source: Any) -> bool:
@@ -106,15 +125,16 @@ def _is_of_module(source: Any) -> bool:
 
 
 def _fx_model(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], is_weight: Sequence[bool]
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], about: Sequence[Given]
 ) -> FxModel:
     updates = _lift_updates(graph)
     placeholders = []
     for node in graph.graph.find_nodes(op="placeholder"):
         index = getattr(node.meta.get("desc"), "idx", None)
-        given = inputs[index] if isinstance(index, int) and index < len(inputs) else None
-        weight = isinstance(index, int) and index < len(is_weight) and is_weight[index]
-        placeholders.append(_placeholder(node, given if weight else None, node.name in updates))
+        is_known = isinstance(index, int) and index < min(len(inputs), len(about))
+        own = about[index] if is_known else Given(node.name, False)  # type: ignore[index]
+        weight = inputs[index] if own.is_weight else None  # type: ignore[index]
+        placeholders.append(_placeholder(node, own.label, weight, node.name in updates))
     outputs = []
     for position, result in enumerate(results_of(graph)):
         if position < len(updates):
@@ -124,15 +144,17 @@ def _fx_model(
     return FxModel(graph, tuple(placeholders), tuple(outputs), _ranges(graph), name="graph")
 
 
-def _placeholder(node: torch.fx.Node, weight: torch.Tensor | None, is_updated: bool) -> Placeholder:
+def _placeholder(
+    node: torch.fx.Node, label: str, weight: torch.Tensor | None, is_updated: bool
+) -> Placeholder:
     value = node.meta.get("val")
     if isinstance(weight, torch.Tensor) and not is_updated:
-        return Placeholder(node.name, "constant", node.name, weight)
+        return Placeholder(node.name, "constant", label, weight)
     if not isinstance(value, torch.Tensor):
-        return Placeholder(node.name, "input" if node.users else "fixed")
+        return Placeholder(node.name, "input" if node.users else "fixed", label)
     if not node.users and not _has_symbols(value):
-        return Placeholder(node.name, "fixed")
-    return Placeholder(node.name, "input", order=memory_order(value))
+        return Placeholder(node.name, "fixed", label)
+    return Placeholder(node.name, "input", label, order=memory_order(value))
 
 
 def _has_symbols(value: torch.Tensor) -> bool:
@@ -161,11 +183,8 @@ def _output(result: Any, name: str) -> Output:
     if not isinstance(result, torch.fx.Node) or result.op == "placeholder":
         return Output("none")
     value = result.meta.get("val")
-    return Output("value", name, order=memory_order(value) if _is_tensor(value) else None)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+    is_tensor = isinstance(value, torch.Tensor)
+    return Output("value", name, order=memory_order(value) if is_tensor else None)  # type: ignore
 
 
 def _ranges(graph: torch.fx.GraphModule) -> dict[Any, Any]:

@@ -7,6 +7,7 @@ an IngotError that names the user's line.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,26 +18,33 @@ from ingot.frontends.torch.model import FxModel
 from ingot.support.errors import IngotError
 
 
-def fx_model(model: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> FxModel:
+def fx_model(
+    model: Any,
+    example_inputs: Any = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> FxModel:
     """An ExportedProgram, or a module (or function) with example inputs."""
     if isinstance(model, FxModel):
         return model
     if isinstance(model, torch.export.ExportedProgram):
-        if example_inputs is not None or dynamic_shapes is not None:
+        if any(x is not None for x in (example_inputs, example_kwargs, dynamic_shapes)):
             what = "example inputs and dynamic_shapes belong to a module, not to its export"
             raise IngotError("bad-option", what, hint="give them to torch.export.export")
         return program.of_program(model)
-    args, kwargs = _examples(example_inputs)
+    args, kwargs = _examples(example_inputs, example_kwargs)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     _check_parameters(module)
     try:
-        with torch.no_grad():
+        with torch.inference_mode(_is_inference(module)), torch.no_grad():
             exported = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except IngotError:
         raise
     except Exception as error:  # torch.export raises many kinds, also those of the user's code
         raise export_error(error, module) from error
-    return program.of_program(exported, _names(exported, dynamic_shapes), type(model).__name__)
+    names = _names(exported, dynamic_shapes)
+    made = program.of_program(exported, names, type(model).__name__)
+    return replace(made, owner=module)
 
 
 class _Function(torch.nn.Module):
@@ -50,15 +58,21 @@ class _Function(torch.nn.Module):
         return self._function(*args, **kwargs)
 
 
-def _examples(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A tuple of arguments, a dict of those by name, or one tensor."""
-    if given is None:
+def _examples(
+    given: Any, named: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """`given`: a tuple of arguments, or one tensor; `named`: those by name."""
+    if given is None and named is None:
         what = "a module is compiled from example inputs"
         hint = "ingot.compile(module, (x,)), or torch.compile(module, backend='ingot')"
         raise IngotError("bad-option", what, hint=hint)
-    if isinstance(given, Mapping):
-        return (), dict(given)
-    return (tuple(given), {}) if isinstance(given, tuple | list) else ((given,), {})
+    args = given if isinstance(given, tuple | list) else () if given is None else (given,)
+    return tuple(args), dict(named or {})
+
+
+def _is_inference(module: torch.nn.Module) -> bool:
+    """Were its tensors made under inference_mode? Then they can be traced only there."""
+    return any(t.is_inference() for t in (*module.parameters(), *module.buffers()))
 
 
 def _check_parameters(module: torch.nn.Module) -> None:

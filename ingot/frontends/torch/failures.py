@@ -36,7 +36,7 @@ def export_error(error: BaseException, module: torch.nn.Module) -> IngotError:
 
 
 def source_of(error: BaseException, module: torch.nn.Module) -> str:
-    """`encoder.fc (Linear), model.py:12: if x.sum() > 0:`: the innermost line of the user's code."""
+    """`module fc (Linear), model.py:12: if x.sum() > 0:`: the innermost line of the user's code."""
     found = _frame(error)
     if found is None:
         lines = [m for m in _LINE.finditer(str(error)) if not m[1].startswith(_OWN)]

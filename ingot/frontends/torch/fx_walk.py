@@ -46,6 +46,9 @@ ASSERTIONS = frozenset({
 })  # fmt: skip
 
 
+REFUSED = object()  # a value that is no tensor of Ingot's
+
+
 class Walker:
     """Builds one graph; a child walker builds each sub-graph."""
 
@@ -59,19 +62,13 @@ class Walker:
         self.known_values = ShapeValues(g, next(self._serials), self._symbol_of)
         self._bound: dict[Unknown, Var] = {}
         self._key: Value | None = None
+        self._refused: dict[str, IngotError] | None = None  # by node, while they are collected
         self._module: torch.fx.GraphModule
 
     # --- walking ----------------------------------------------------------------------------------
 
     def walk_model(self, model: FxModel) -> Graph:
-        self._module = model.module
-        nodes = list(model.module.graph.nodes)
-        check_count(len(nodes), model.name)
-        given = dict(zip((n for n in nodes if n.op == "placeholder"), model.placeholders))
-        for node, placeholder in given.items():
-            self.env[node] = self._placeholder(node, placeholder)
-        for node in nodes:
-            self._visit(node)
+        self._walk_nodes(model)
         self.g.origin = ""
         outputs = {
             about: self._output(about, self._argument(result))
@@ -80,6 +77,46 @@ class Walker:
         }
         pairs = [(about.updates, out.name) for about, out in outputs.items() if about.updates]
         return self.g.finish(list(outputs.values()), pairs)
+
+    def refused(self, model: FxModel) -> dict[str, IngotError]:
+        """The nodes that have no converter or whose converter refuses them, each with the reason;
+        and those that need what only PyTorch can hold."""
+        self._refused = {}
+        self._walk_nodes(model)
+        return self._refused
+
+    def _walk_nodes(self, model: FxModel) -> None:
+        self._module = model.module
+        nodes = list(model.module.graph.nodes)
+        check_count(len(nodes), model.name)
+        given = dict(zip((n for n in nodes if n.op == "placeholder"), model.placeholders))
+        for node in nodes:
+            if node.op == "output":
+                continue
+            start = len(self.g.nodes)
+            try:
+                is_given = node in given
+                made = self._placeholder(node, given[node]) if is_given else self._visit(node)
+            except IngotError as error:
+                if self._refused is None:
+                    raise
+                del self.g.nodes[start:]
+                made = self._stand_in(node, error)
+            self.env[node] = made
+
+    def _stand_in(self, node: FxNode, error: IngotError) -> Any:
+        """For the result of a node that is refused: inputs of the types that tracing found."""
+        assert self._refused is not None
+        self._refused[node.name] = error
+        value = node.meta.get("val")
+        try:
+            types = self._types(node, node.name)
+        except IngotError:
+            return REFUSED
+        made = [None if t is None else self.g.input(node.name, t) for t in types]
+        if isinstance(value, torch.SymInt):
+            return self._size_input(node, value)
+        return made if isinstance(value, tuple | list) else made[0]
 
     def _placeholder(self, node: FxNode, about: Placeholder) -> Any:
         value, where = node.meta.get("val"), f"input {node.name!r}"
@@ -114,20 +151,15 @@ class Walker:
             self.sizes.known[str(value.node.expr)] = Var(symbol)
             return Var(symbol)
 
-    def _visit(self, node: FxNode) -> None:
-        if node.op in ("placeholder", "output"):
-            return
+    def _visit(self, node: FxNode) -> Any:
         if node.op == "get_attr":
-            self.env[node] = _attribute(self._module, str(node.target))
-            return
-        value = node.meta.get("val")
+            return _attribute(self._module, str(node.target))
         if is_size(node):
-            self.env[node] = self._size(node, value)
-        elif getattr(node.target, "__name__", "") == "getitem":
+            return self._size(node, node.meta.get("val"))
+        if getattr(node.target, "__name__", "") == "getitem":
             source, index = node.args
-            self.env[node] = self._argument(source)[index]
-        elif str(node.target) not in ASSERTIONS:
-            self.env[node] = self._convert(node)
+            return self._argument(source)[index]
+        return None if str(node.target) in ASSERTIONS else self._convert(node)
 
     def _size(self, node: FxNode, value: Any) -> Any:
         if isinstance(value, torch.SymInt):
@@ -146,7 +178,7 @@ class Walker:
             args, kwargs = self._bind_arguments(fx)
             converter = converter_of(fx)
             if converter is None:
-                raise self.unsupported(node, "it has complex operands or results")
+                raise self._no_converter(node)
             results = call(converter, self, node, args, kwargs)
         except IngotError as error:
             if error.where:
@@ -158,6 +190,11 @@ class Walker:
             what = "a table that this operator needs does not fit into memory"
             raise IngotError("limit", what, where=where, why=str(error)) from error
         return self._record(node, results, start)
+
+    def _no_converter(self, node: TorchNode) -> IngotError:
+        if node.target in TABLE:
+            return self.unsupported(node, "it has complex operands or results")
+        return IngotError("unsupported-op", f"Ingot has no operator {node.target}")
 
     def _types(self, fx: FxNode, where: str) -> tuple[TensorType | None, ...]:
         value = fx.meta.get("val")
@@ -198,6 +235,8 @@ class Walker:
             return [self._argument(a) for a in found]
         if isinstance(found, FxNode):
             value = self.env[found]
+            if value is REFUSED:
+                raise IngotError("unsupported-op", f"its operand {found.name!r} is PyTorch's own")
             if isinstance(value, torch.Tensor):
                 value = self.env[found] = self._constant(value, found.name)
             return self._current(value)
@@ -359,6 +398,17 @@ def is_size(node: FxNode) -> bool:
     value = node.meta.get("val")
     is_number = isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
     return is_number and str(node.target) not in TABLE
+
+
+def check_devices(module: torch.fx.GraphModule) -> None:
+    """An error for the first tensor that is not in the memory of the CPU."""
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            user = next(iter(node.users), node) if node.op == "placeholder" else node
+            what = f"a tensor is on the device {value.device}"
+            hint = "Ingot runs models on the CPU: move the module and its inputs there"
+            raise IngotError("bad-model", what, where=where_of(user), hint=hint)
 
 
 def check_operators(module: torch.fx.GraphModule, kernels: Mapping[str, Any]) -> None:

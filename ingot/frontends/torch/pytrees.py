@@ -42,7 +42,7 @@ def _keys(context: object, count: int) -> list | None:
 
 
 def torch_text(spec: pytree.TreeSpec) -> str:
-    """torch's own text of the tree, from which it makes the user's classes; empty if it has none."""
+    """torch's own text of the tree, of which it makes the user's classes; empty if it has none."""
     try:
         return pytree.treespec_dumps(spec)
     except (NotImplementedError, TypeError, ValueError, AttributeError):

@@ -18,13 +18,14 @@ from ingot import ops
 from ingot.frontends.common.solver import SizeSolver
 from ingot.frontends.torch import program
 from ingot.frontends.torch.converters import FAMILIES
-from ingot.frontends.torch.fx_walk import Walker, check_operators
+from ingot.frontends.torch.fx_walk import Walker, check_devices, check_operators
 from ingot.frontends.torch.model import FxModel, Placeholder
 from ingot.frontends.torch.sizes import SizeTable
 from ingot.frontends.torch.tensors import to_array
 from ingot.graph.builder import GraphBuilder
 from ingot.graph.ir import Graph
 from ingot.graph.store import ConstantStore
+from ingot.support.errors import IngotError
 
 assert FAMILIES and ops.__all__  # importing them fills the two tables
 
@@ -39,21 +40,33 @@ def import_model(
     """The model as a graph. `sizes` specialises or constrains dynamic dimensions, by the caller's
     names or `input_d0`. `kernels`: user kernels by operator."""
     found = fx_model(model)
+    check_devices(found.module)
     check_operators(found.module, kernels or {})
     solver = SizeSolver([n.name for n in found.module.graph.nodes], sizes, example)
-    table = SizeTable(solver, found.ranges)
-    for node, about in zip(found.module.graph.find_nodes(op="placeholder"), found.placeholders):
-        value = node.meta.get("val")
-        if about.kind != "fixed" and isinstance(value, torch.Tensor):
-            table.declare(value, node.name, found.names)
-    g = GraphBuilder(found.name, store, [], solver)
-    graph = Walker(g, table, None, kernels or {}).walk_model(found)
+    graph = _walker(found, solver, store, kernels or {}).walk_model(found)
     solver.check_given()
     if found.signature is not None:
         store.signature = found.signature.text()
     held = [p for p in found.placeholders if p.kind == "state" and p.tensor is not None]
     store.initial = {p.name: _stored(p) for p in held}
     return solver.resolve_graph(graph)
+
+
+def refused(model: FxModel, kernels: Mapping[str, Any] | None = None) -> dict[str, IngotError]:
+    """The nodes that Ingot cannot run, each with the reason."""
+    solver = SizeSolver([n.name for n in model.module.graph.nodes])
+    return _walker(model, solver, ConstantStore(), kernels or {}).refused(model)
+
+
+def _walker(
+    model: FxModel, solver: SizeSolver, store: ConstantStore, kernels: Mapping[str, Any]
+) -> Walker:
+    table = SizeTable(solver, model.ranges)
+    for node, about in zip(model.module.graph.find_nodes(op="placeholder"), model.placeholders):
+        value = node.meta.get("val")
+        if about.kind != "fixed" and isinstance(value, torch.Tensor):
+            table.declare(value, node.name, model.names)
+    return Walker(GraphBuilder(model.name, store, [], solver), table, None, kernels)
 
 
 def _stored(held: Placeholder) -> np.ndarray:

@@ -15,7 +15,7 @@ from ingot.support.identity import processor
 _NAMES = {
     "x86_64": {
         "64bit": "lm", "bmi": "bmi1", "crc32": "sse42", "lzcnt": "abm", "pclmul": "pclmulqdq",
-        "prfchw": "3dnowprefetch", "rdrnd": "rdrand", "sahf": "lahflm", "sha": "shani",
+        "prfchw": "3dnowprefetch", "rdrnd": "", "rdseed": "", "sahf": "lahflm", "sha": "shani",
         "shstk": "", "sse3": "pni", "x87": "fpu",
     },
     "aarch64": {
