@@ -50,16 +50,15 @@ def avg_pool_backward(
     *lead, rows, columns = x.shape
     count = tidy(ctx, arith.product([arith.Const(1), *lead]))
     wide = reshape(ctx, cast(ctx, grad, wide_dtype(grad.dtype)), (count, 1, 1, 1, *grad.shape[-2:]))
-    counts = [
-        window_counts(known_int(ctx, node, n, "a size"), known_int(ctx, node, m, "a size"), *row,
-                      with_pad)
-        for n, m, *row in zip((rows, columns), grad.shape[-2:], sizes, steps, pads)
-    ]  # fmt: skip
-    table = np.outer(*counts) if divisor is None else np.full((1, 1), divisor)
+    counts = []
+    for k, (n, m) in enumerate(zip((rows, columns), grad.shape[-2:])):
+        size, count_of = (known_int(ctx, node, v, "a size") for v in (n, m))
+        counts.append(window_counts(size, count_of, sizes[k], steps[k], pads[k], with_pad))
+    table = np.outer(counts[0], counts[1]) if divisor is None else np.full((1, 1), divisor)
     shared = Term(ctx, wide) / Term(ctx, ctx.g.constant(table.astype(wide.dtype.numpy)))
     shape = (count, 1, *sizes, *grad.shape[-2:])
     windows = ctx.g.add("expand", [shared.value], shape=tuple(map(arith.wrap, shape)))
-    attrs = {"strides": tuple(steps), "dilations": (1, 1), "pads": (*pads, *pads)}
+    attrs: Any = {"strides": tuple(steps), "dilations": (1, 1), "pads": (*pads, *pads)}
     made = ctx.g.add("col2im", [windows], image=(rows, columns), **attrs)
     return cast(ctx, reshape(ctx, made, x.shape), node.output.dtype)
 
@@ -144,7 +143,7 @@ def weight_gradient(
     """A convolution of the larger map with the smaller one, where batch and channels have changed
     places, and so have strides and dilations; for each group."""
     groups, found = attrs["group"], []
-    swapped = {"strides": attrs["dilations"], "dilations": attrs["strides"], "group": 1}
+    swapped: Any = {"strides": attrs["dilations"], "dilations": attrs["strides"], "group": 1}
     for k in range(groups):
         own = []
         for x in (large, small):

@@ -18,6 +18,7 @@ from ingot.frontends.torch import (
     norm,
     ordered,
     pad,
+    points,
     pool,
     random,
     reduce,
@@ -26,10 +27,11 @@ from ingot.frontends.torch import (
     softmax,
     sources,
     strided,
+    tables,
 )
 
 FAMILIES = (
     activation, attention, backward, bags, complex, conv, division, elementwise, formulas, indexing,
-    matmul, movement, norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources,
-    strided,
+    matmul, movement, norm, ordered, pad, points, pool, random, reduce, resize, rnn, softmax,
+    sources, strided, tables,
 )  # fmt: skip

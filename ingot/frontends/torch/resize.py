@@ -97,9 +97,10 @@ def interpolated(axes: int, mode: str, antialias: bool) -> Converter:
             if tidy(ctx, size) == y.shape[axis] and factors[k] in (None, 1.0):
                 continue
             attrs = attributes(mode, align, antialias)
-            known = arith.as_int(y.shape[axis]), arith.as_int(size)
-            if dtype is dtypes.f64 and None not in known and not antialias:
-                y = mixed(ctx, y, axis, positions_of(*known, factors[k], align), mode)
+            extent, count = arith.as_int(y.shape[axis]), arith.as_int(size)
+            exact = dtype is dtypes.f64 and not antialias
+            if exact and extent is not None and count is not None:
+                y = mixed(ctx, y, axis, positions_of(extent, count, factors[k], align), mode)
                 continue
             y = resized(ctx, y, axis, size, None if align else factors[k], attrs)
         if not dtype.is_float:
@@ -174,6 +175,10 @@ def grid_sampler(
 ) -> Value:
     points = arith.product(list(grid.shape[1:-1]))
     flat = ctx.g.add("reshape", [grid], shape=(grid.shape[0], tidy(ctx, points), grid.shape[-1]))
-    attrs = {"mode": GRID_MODES[mode], "padding": GRID_PADDING[padding], "align_corners": align}
+    attrs: Any = {
+        "mode": GRID_MODES[mode],
+        "padding": GRID_PADDING[padding],
+        "align_corners": align,
+    }
     made = ctx.g.add("grid_sample", [x, flat], **attrs)
     return ctx.g.add("reshape", [made], shape=node.output.shape)
