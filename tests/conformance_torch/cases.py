@@ -53,6 +53,8 @@ def prepare(runtime: str) -> None:
     """Samples of random operators set the seed in every call, which Dynamo does not trace."""
     from torch.testing._internal import common_methods_invocations as invocations
 
+    import ingot.torch.backend  # noqa: F401 registers it
+
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)

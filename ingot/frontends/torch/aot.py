@@ -23,6 +23,7 @@ from torch.export._trace import _ignore_backend_decomps
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ingot.frontends.torch.converters import FAMILIES
+from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.registry import TABLE
 
@@ -64,7 +65,7 @@ def _decompositions() -> dict[Any, Any]:
         op: fn
         for op, fn in decomposition_table.items()
         if isinstance(op, torch._ops.OpOverload) and str(op) not in TABLE
-    }
+    } | bodies()
 
 
 @contextmanager

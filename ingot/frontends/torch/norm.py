@@ -208,7 +208,8 @@ def batch_norm_of(
     y = affine(ctx, unit.value, scale, shift, dtype)
     own = [fitted(ctx, node, v, k) for k, v in ((1, centre), (2, inverse))]
     given = (mean, var) if mean is not None and var is not None else ()
-    return y, *own, *updated(ctx, wide, axes, given, momentum)[: len(node.outputs) - 3]
+    running = updated(ctx, wide, axes, given, momentum)[: len(node.outputs) - 3]
+    return y, *own, *(fitted(ctx, node, v, 3 + k) for k, v in enumerate(running))
 
 
 def saved(ctx: Importer, node: TorchNode, mean: Value, var: Value, eps: float) -> Results:
@@ -238,5 +239,5 @@ def updated(
     found = []
     for old, new in zip(given, (centre, var)):
         running = Term(ctx, cast(ctx, old, x.dtype)) * (1 - momentum) + Term(ctx, new) * momentum
-        found.append(cast(ctx, running.value, old.dtype))
+        found.append(running.value)
     return found

@@ -14,6 +14,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from ingot.frontends.torch.converters import FAMILIES
+from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.pytrees import torch_text, tree_of
 from ingot.frontends.torch.registry import TABLE
@@ -61,7 +62,7 @@ def decompositions() -> Mapping[Any, Any]:
     for op, fn in torch._decomp.decomposition_table.items():
         if isinstance(op, torch._ops.OpOverload):
             table.setdefault(op, fn)
-    return {op: fn for op, fn in table.items() if str(op) not in TABLE}
+    return {op: fn for op, fn in table.items() if str(op) not in TABLE} | bodies()
 
 
 def of_program(
