@@ -73,7 +73,7 @@ def graph_of(case: Case) -> tuple[Graph, ConstantStore, dict[str, np.ndarray]]:
     if case.requantise:
         scales = g.constant(np.full((case.channels, 1, 1), 2.0**-10, np.float32))
         real = g.add("mul", [g.add("cast", [y], to=f32), scales])
-        one = [g.constant(np.float32(0.75)), g.constant(np.array(5, case.x.numpy))]
+        one = [g.constant(np.float32(0.5)), g.constant(np.array(5, case.x.numpy))]
         y = g.add("quantize_linear", [real, *one], dtype=case.x)
     ends_x = [int(case.x.lowest), int(case.x.highest), 1]
     given = rng.choice(ends_x, shape, p=[0.2, 0.7, 0.1]).astype(case.x.numpy)

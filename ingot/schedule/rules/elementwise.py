@@ -230,7 +230,7 @@ def vectorize_loop(
     count = extent(sch, loop)
     gathered = _gathered(block_info_of(sch, info.ref), sch, loop)
     lanes = registers * target.lanes(info.dtype)
-    least = min(lanes, target.lanes(widest_type(info)))
+    least = min(lanes, registers * target.lanes(widest_type(info)))
     width = vector_width(count, lanes if most is None else min(lanes, most), least)
     if count == 1 or gathered or width == 1:
         why = (
