@@ -1,14 +1,15 @@
 """Folds the scale of a quantisation into the scale of the integer contraction before it.
 
     quantize(clip(cast(total)·s + b, lo, hi), sy, zy)
-        →  cast(round(clip(cast(total)·(s/sy) + (b/sy + zy), lo/sy + zy, hi/sy + zy)), 8 bits)
+        →  cast(round(clip(cast(total)·(s/sy) + b/sy, lo/sy, hi/sy)) + zy, 8 bits)
     quantize(f(x), sy, zy)
         →  cast(round(f(x)·(1/sy)) + zy, 8 bits)      for any other f
     quantize(x, 1, zy)
         →  cast(round(x) + zy, 8 bits)
 
 with constant scales; `total` are sums of integers, x are such sums or dequantised. The first is one
-multiply-add for each element; bounds that the 8 bits imply are dropped. Neither of the first two
+multiply-add for each element; bounds that the 8 bits imply are dropped. The zero point is added
+after rounding: before it, an odd one would turn ties the other way. Neither of the first two
 divides: a result differs by one step where x / sy is within rounding of a tie. The third is exact,
 it is what QLinear operators are. Relies on constants being folded. In: a Graph. Out: a Graph. A
 stage of back ends; INGOT_OFF=fold_output_scales switches it off.
@@ -79,7 +80,7 @@ def _folded(edit: Editor, node: Node, uses: Counter[str], computed: set[str]) ->
     chain = _chain(edit, x, uses)
     made = None if chain is None else _one_multiply_add(edit, chain, grid)
     if made is not None:
-        return _stored(edit, node, edit.g.add("round", [made]))
+        return _rounded(edit, node, made, grid)
     inverse = np.float32(1) / np.float32(grid.scale_number)
     return _rounded(edit, node, edit.g.add("mul", [x, edit.g.constant(np.array(inverse))]), grid)
 
@@ -171,20 +172,20 @@ def _bounds(edit: Editor, node: Node) -> tuple[float, float] | None:
 
 
 def _one_multiply_add(edit: Editor, chain: _Chain, grid: Dequantised) -> Value | None:
-    """The chain in units of the output's steps, from its zero point; None if that overflows."""
+    """The chain in units of the output's steps; None if that overflows."""
     scale, zero, dtype = grid.scale_number, grid.zero_number, grid.x.dtype
     assert scale is not None and zero is not None
     with np.errstate(all="ignore"):
         factor = (chain.scale / scale).astype(np.float32)
-        shift = (chain.shift / scale + zero).astype(np.float32)
-        low, high = np.float32(chain.low / scale + zero), np.float32(chain.high / scale + zero)
+        shift = (chain.shift / scale).astype(np.float32)
+        low, high = np.float32(chain.low / scale), np.float32(chain.high / scale)
     if not (np.all(np.isfinite(factor)) and np.all(np.isfinite(shift))):
         return None
     value = edit.g.add("mul", [chain.total, edit.g.constant(factor)])
     if np.any(shift):
         value = edit.g.add("add", [value, edit.g.constant(shift)])
     bounds = (
-        edit.g.constant(np.array(low)) if np.rint(low) > dtype.lowest else None,
-        edit.g.constant(np.array(high)) if np.rint(high) < dtype.highest else None,
+        edit.g.constant(np.array(low)) if np.rint(low) + zero > dtype.lowest else None,
+        edit.g.constant(np.array(high)) if np.rint(high) + zero < dtype.highest else None,
     )
     return edit.g.add("clip", [value, *bounds]) if any(bounds) else value
