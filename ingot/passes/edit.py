@@ -168,9 +168,9 @@ def same_shape(a: Type, b: Type) -> bool:
 
 
 def widens(node: Node) -> bool:
-    """Is the node cheap, by element, and are its elements at least four times as wide as the numbers
-    of its first operand? Its readers had better read the operand. (Not for a mask: it is small, and
-    attention would select by it in each layer.)"""
+    """Is the node cheap, by element, and are its elements at least four times as wide as the
+    numbers of its first operand? Its readers had better read the operand. (Not a mask: it is
+    small, and attention would select by it in each layer.)"""
     op, x = defn(node), node.inputs[0] if node.inputs else None
     if x is None or not op.cheap or op.kind_of(node) is not Kind.ELEMENTWISE or x.dtype.is_bool:
         return False
