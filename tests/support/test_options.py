@@ -70,7 +70,7 @@ def test_fingerprint_holds_exactly_the_options_that_affect_code():
     base = options.fingerprint()
     assert dict(base).keys() == {
         "off", "chunks", "fold_limit_bytes", "opt_level", "spin_count", "stack_limit_bytes",
-        "k_unroll", "yield_count",
+        "k_unroll", "yield_count", "bf16_dots", "int8_activations",
     }  # fmt: skip
     with options.override(opt_level=0):
         assert options.fingerprint() != base

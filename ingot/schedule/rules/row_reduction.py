@@ -174,7 +174,8 @@ def _row_loop(
     if lane is not None:
         loop = loops[lane.var]
         assert loop is not None
-        widest = max((widest_type(s) for s in block_infos(sch)), key=lambda t: t.bits)
+        stored = [s for s in block_infos(sch) if s.outputs]  # a check stores nothing
+        widest = max((widest_type(s) for s in stored), key=lambda t: t.bits)
         width = _tile(extent(sch, loop), target.lanes(widest))
         out, inner = sch.split(loop, None, width)
         outer.append(out)
