@@ -161,10 +161,20 @@ def averaged(ctx: Importer, total: Value, dim: int, index: Value, include_self: 
     return ((made - made.op("mod", counts, fmod=False)) / counts).value
 
 
+def written_along(ctx: Importer, x: Value, axis: int, at: Value, rows: Value) -> Value:
+    """x with the slices at[k] of an axis replaced. x keeps its order of axes: where it is a state
+    (a KV cache), only the slices are written."""
+    shape = tuple(1 if k != axis else at.tensor.numel for k in range(x.tensor.rank))
+    places = ctx.g.add("expand", [reshape(ctx, indices(ctx, at), shape)], shape=rows.shape)
+    return ctx.g.add("scatter_elements", [x, places, rows], axis=axis, reduction="none")
+
+
 def scattered_rows(
     ctx: Importer, x: Value, axis: int, at: Value, rows: Value, reduction: str
 ) -> Value:
     """x with the slices at[k] of an axis replaced by, or combined with, those of `rows`."""
+    if axis and reduction == "none":
+        return written_along(ctx, x, axis, at, rows)
     wide = narrow_free(x, reduction)
     front = cast(ctx, moved_axis(ctx, x, axis, 0), wide)
     updates = cast(ctx, moved_axis(ctx, rows, axis, 0), wide)
@@ -298,6 +308,11 @@ def index_put(
     shape, flat = x.shape, vector(ctx, x)
     points = points_of(ctx, given, flat.tensor.rank)
     rest = [k for k in range(flat.tensor.rank) if k not in points.axes]
+    if len(points.axes) == len(points.shape) == 1 and points.axes[0] and not accumulate:
+        (axis,), (count,) = points.axes, points.shape
+        rows = tuple(count if k == axis else d for k, d in enumerate(flat.shape))
+        values = ctx.g.add("expand", [values], shape=rows) if values.shape != rows else values
+        return reshape(ctx, written_along(ctx, flat, axis, points.at[0], values), shape)
     order = [*points.axes, *rest]
     wide = narrow_free(x, "add" if accumulate else "none")
     front = cast(ctx, transposed(ctx, flat, order), wide)
