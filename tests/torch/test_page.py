@@ -27,7 +27,8 @@ def test_the_page_runs(tmp_path):
     text = (ROOT / "docs" / "torch.md").read_text()
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.M))
     assert code.count("assert") >= 5
-    (tmp_path / "page.py").write_text(code)
+    register = "import ingot.torch  # also where the entry point is not installed\n"
+    (tmp_path / "page.py").write_text(register + code)
     _run(str(tmp_path / "page.py"))
 
 
