@@ -83,7 +83,7 @@ def of_program(
         program.range_constraints,
         names or {},
         name,
-        _call(program, updates),
+        call_signature(program),
     )
 
 
@@ -140,8 +140,9 @@ def _outputs(
 # --- how it is called ---------------------------------------------------------------------------
 
 
-def _call(program: torch.export.ExportedProgram, updates: Mapping[str, str]) -> ModuleSignature:
+def call_signature(program: torch.export.ExportedProgram) -> ModuleSignature:
     signature, spec = program.graph_signature, program.call_spec
+    updates = _updates(signature)
     nodes = {n.name: n for n in program.graph.nodes}
     given = [s for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     index = {s.arg.name: i for i, s in enumerate(given)}
