@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench bench-quantised bench-trained conformance conformance-ml micro zoo clean long math-long aarch64
+.PHONY: demo test bench bench-quantised bench-trained conformance conformance-torch conformance-ml micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -44,6 +44,10 @@ zoo: $(VENV)/.test
 # ONNX's own test suite through Ingot; some: make conformance CASES=resize
 conformance: $(VENV)/.test
 	$(BIN)/python -m tests.conformance.run --match "$(CASES)"
+
+# PyTorch's own samples through torch.compile; some: make conformance-torch CASES=conv
+conformance-torch: $(VENV)/.test
+	$(BIN)/python -m tests.conformance_torch.run --match "$(CASES)"
 
 # classical ML: skl2onnx's own tests with ONNX Runtime and with Ingot in its place, then models of
 # XGBoost, LightGBM and CatBoost against these libraries; some: make conformance-ml TESTS=svm

@@ -1,4 +1,4 @@
-"""`ingot bench model.onnx` or model.pt2: benchmark Ingot versus every other runtime that is installed.
+"""`ingot bench model.onnx`, or model.pt2: benchmark Ingot versus every other installed runtime.
 
 In: a model, optionally input files. Out: a table for all thread counts; exit code 3 if Ingot's
 outputs differ from the reference's. peers/rounds.py does the timing.

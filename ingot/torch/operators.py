@@ -1,8 +1,8 @@
 """Custom operators. A kernel as an operator of torch.library; a converter for one that there is.
 
-    operator("mylib::scale", kernel)       torch.ops.mylib.scale(x), eager and compiled
-    @converter("mylib::odd")               how Ingot builds torch.ops.mylib.odd of its own operators
-    def odd(ctx, node, x): return ctx.g.add("mul", [x, ctx.scalar(3, x.dtype)])
+operator("mylib::scale", kernel)       torch.ops.mylib.scale(x), eager and compiled
+@converter("mylib::odd")               how Ingot builds torch.ops.mylib.odd of its own operators
+def odd(ctx, node, x): return ctx.g.add("mul", [x, ctx.scalar(3, x.dtype)])
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def test_compile_show_and_profile(model, tmp_path):
 
 def test_bench(model):
     """Without a peer: torch.compile takes long to load."""
-    data = json.loads(run("bench", model, "--peers", "", "--rounds", 1, "--round-s", 0.01, "--json"))
+    words = ["--peers", "", "--rounds", 1, "--round-s", 0.01, "--json"]
+    data = json.loads(run("bench", model, *words))
     (entry,) = data["entries"]
     assert entry["runtime"] == "ingot" and entry["time_ms"] > 0 and not entry["failure"]
     assert [row["name"] for row in data["inputs"]] == ["x", "more_z"]

@@ -20,6 +20,8 @@ CASES = {
     "short": ((32, 768), ()),
     "no equal chunks": ((1000, 333), ()),
     "tiny": ((3, 5), ()),
+    "fewer than the partial results": ((4, 5), ()),
+    "as many as the partial results": ((64,), ()),
     "dynamic rows": (("batch", "steps", 768), (3, 50)),
     "dynamic everything": (("batch", 3, "steps"), (2, 20001)),
 }

@@ -119,11 +119,11 @@ def glu(ctx: Importer, node: TorchNode, x: Value, dim: int = -1) -> Value:
     """The first half of an axis times the sigmoid of the second."""
     axis = axis_of(dim, x.tensor.rank)
     half = node.output.shape
-    starts = [0] * x.tensor.rank
+    starts: list[Any] = [0] * x.tensor.rank
     halves = []
     for start in (0, half[axis]):
-        starts[axis] = start  # type: ignore[call-overload]
-        attrs = {"starts": tuple(starts), "sizes": half, "steps": (1,) * x.tensor.rank}
+        starts[axis] = start
+        attrs: Any = {"starts": tuple(starts), "sizes": half, "steps": (1,) * x.tensor.rank}
         halves.append(ctx.g.add("slice", [x], **attrs))
     return ctx.g.add("mul", [halves[0], ctx.g.add("sigmoid", [halves[1]])])
 

@@ -55,13 +55,13 @@ def common_dtype(*operands: Scalar | None) -> DType:
     for x in operands:
         if x is None:
             continue
-        place, dtype = (2, number_type(x)) if not isinstance(x, Value) else (
-            0 if x.tensor.rank else 1, x.dtype
-        )  # fmt: skip
-        ranked[place] = dtype if ranked[place] is None else common_type(ranked[place], dtype)
+        place = 2 if not isinstance(x, Value) else 0 if x.tensor.rank else 1
+        dtype = x.dtype if isinstance(x, Value) else number_type(x)
+        before = ranked[place]
+        ranked[place] = dtype if before is None else common_type(before, dtype)
     found: DType | None = None
-    for dtype in reversed(ranked):
-        found = dtype if found is None else found if dtype is None else over(dtype, found)
+    for kept in reversed(ranked):
+        found = kept if found is None else found if kept is None else over(kept, found)
     assert found is not None, "an operator without operands has no common type"
     return found
 

@@ -105,6 +105,8 @@ def col2im(
     blocks = [tidy(ctx, (n + 2 * p - d * (k - 1) - 1) // s + 1) for n, p, d, k, s in rows]
     channels = tidy(ctx, batch.shape[1] // taps)
     windows = reshape(ctx, batch, (batch.shape[0], channels, *kernel, *blocks))
-    attrs = {"strides": tuple(stride), "dilations": tuple(dilation), "pads": (*padding, *padding)}
+    attrs: dict[str, Any] = {
+        "strides": tuple(stride), "dilations": tuple(dilation), "pads": (*padding, *padding)
+    }  # fmt: skip
     image = tuple(map(arith.wrap, size))
     return reshape(ctx, ctx.g.add("col2im", [windows], image=image, **attrs), node.output.shape)

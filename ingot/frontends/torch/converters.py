@@ -5,6 +5,7 @@ from __future__ import annotations
 from ingot.frontends.torch import (
     activation,
     attention,
+    backward,
     bags,
     complex,
     conv,
@@ -17,6 +18,7 @@ from ingot.frontends.torch import (
     norm,
     ordered,
     pad,
+    points,
     pool,
     random,
     reduce,
@@ -25,9 +27,11 @@ from ingot.frontends.torch import (
     softmax,
     sources,
     strided,
+    tables,
 )
 
 FAMILIES = (
-    activation, attention, bags, complex, conv, division, elementwise, formulas, indexing, matmul,
-    movement, norm, ordered, pad, pool, random, reduce, resize, rnn, softmax, sources, strided,
+    activation, attention, backward, bags, complex, conv, division, elementwise, formulas, indexing,
+    matmul, movement, norm, ordered, pad, points, pool, random, reduce, resize, rnn, softmax,
+    sources, strided, tables,
 )  # fmt: skip

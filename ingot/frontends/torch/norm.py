@@ -199,7 +199,10 @@ def batch_norm_of(
     dtype = node.output.dtype
     if not is_training and mean is not None and var is not None:
         y = batch_norm(ctx, x, weight, bias, mean, var, eps, dtype)
-        return y, *saved(ctx, node, mean, var, eps), *(mean, var)[: len(node.outputs) - 3]
+        kept = (
+            fitted(ctx, node, v, 3 + k) for k, v in enumerate((mean, var)[: len(node.outputs) - 3])
+        )
+        return y, *saved(ctx, node, mean, var, eps), *kept
     axes = tuple(k for k in range(x.tensor.rank) if k != 1)
     wide, centre, inverse = row_statistics(ctx, x, axes, eps)
     shape = (x.shape[1], *(1,) * (x.tensor.rank - 2))
@@ -208,7 +211,8 @@ def batch_norm_of(
     y = affine(ctx, unit.value, scale, shift, dtype)
     own = [fitted(ctx, node, v, k) for k, v in ((1, centre), (2, inverse))]
     given = (mean, var) if mean is not None and var is not None else ()
-    return y, *own, *updated(ctx, wide, axes, given, momentum)[: len(node.outputs) - 3]
+    running = updated(ctx, wide, axes, given, momentum)[: len(node.outputs) - 3]
+    return y, *own, *(fitted(ctx, node, v, 3 + k) for k, v in enumerate(running))
 
 
 def saved(ctx: Importer, node: TorchNode, mean: Value, var: Value, eps: float) -> Results:
@@ -238,5 +242,5 @@ def updated(
     found = []
     for old, new in zip(given, (centre, var)):
         running = Term(ctx, cast(ctx, old, x.dtype)) * (1 - momentum) + Term(ctx, new) * momentum
-        found.append(cast(ctx, running.value, old.dtype))
+        found.append(running.value)
     return found

@@ -7,6 +7,7 @@ ops/concat_pad.py. Called by the importer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import tidy
@@ -27,7 +28,7 @@ def padded(
         before[axis], after[axis] = arith.wrap(amounts[2 * k]), arith.wrap(amounts[2 * k + 1])
     if mode == "edge":
         return bordered(ctx, x, before, after)
-    sides = {"before": tuple(before), "after": tuple(after)}
+    sides: Any = {"before": tuple(before), "after": tuple(after)}
     return ctx.g.add("pad", [x, value], mode=mode, **sides)
 
 
@@ -35,7 +36,7 @@ def bordered(
     ctx: Importer, x: Value, before: Sequence[arith.Expr], after: Sequence[arith.Expr]
 ) -> Value:
     """The border repeated, then cropped where an amount is negative."""
-    sides = {
+    sides: Any = {
         name: tuple(tidy(ctx, arith.maximum(n, 0)) for n in amounts)
         for name, amounts in (("before", before), ("after", after))
     }

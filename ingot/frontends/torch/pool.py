@@ -31,7 +31,7 @@ def batched(ctx: Importer, x: Value, axes: int) -> Value:
 
 
 def window_of(
-    axes: int, kernel: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers, ceil: bool
+    axes: int, kernel: Numbers, stride: Any, padding: Numbers, dilation: Numbers, ceil: bool
 ) -> dict[str, Any]:
     """No stride means that of the kernel."""
     sizes = numbers_for(kernel, axes)

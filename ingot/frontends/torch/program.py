@@ -14,9 +14,10 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from ingot.frontends.torch.converters import FAMILIES
+from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.pytrees import torch_text, tree_of
-from ingot.frontends.torch.registry import TABLE
+from ingot.frontends.torch.registry import converter_of, has_converter
 from ingot.runtime.module_signature import Held, Leaf, ModuleSignature, Order, Result
 from ingot.support.errors import IngotError
 
@@ -52,7 +53,8 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def _is_known(node: torch.fx.Node) -> bool:
     if node.op != "call_function":
         return True
-    return str(node.target) in TABLE or getattr(node.target, "__name__", "") == "getitem"
+    is_part = getattr(node.target, "__name__", "") == "getitem"
+    return is_part or converter_of(node) is not None
 
 
 @cache
@@ -62,7 +64,7 @@ def decompositions() -> Mapping[Any, Any]:
     for op, fn in torch._decomp.decomposition_table.items():
         if isinstance(op, torch._ops.OpOverload):
             table.setdefault(op, fn)
-    return {op: fn for op, fn in table.items() if str(op) not in TABLE}
+    return {op: fn for op, fn in table.items() if not has_converter(str(op))} | bodies()
 
 
 def of_program(

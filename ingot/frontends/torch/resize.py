@@ -17,8 +17,10 @@ from ingot.dtypes import DType
 from ingot.frontends.common.elements import tidy
 from ingot.frontends.torch.common import cast
 from ingot.frontends.torch.registry import Converter, Importer, TorchNode, aten
+from ingot.frontends.torch.terms import Term
 from ingot.graph.ir import Value
 from ingot.ops.common import wide_dtype
+from ingot.ops.resize_interpolation import KERNELS, TAPS
 
 Factors = Sequence[float | None]
 
@@ -95,12 +97,43 @@ def interpolated(axes: int, mode: str, antialias: bool) -> Converter:
             if tidy(ctx, size) == y.shape[axis] and factors[k] in (None, 1.0):
                 continue
             attrs = attributes(mode, align, antialias)
+            extent, count = arith.as_int(y.shape[axis]), arith.as_int(size)
+            exact = dtype is dtypes.f64 and not antialias
+            if exact and extent is not None and count is not None:
+                y = mixed(ctx, y, axis, positions_of(extent, count, factors[k], align), mode)
+                continue
             y = resized(ctx, y, axis, size, None if align else factors[k], attrs)
         if not dtype.is_float:
             y = ctx.g.add("clip", [ctx.g.add("round", [y]), *limits(ctx, dtype, y.dtype)])
         return cast(ctx, y, dtype)
 
     return convert
+
+
+def positions_of(size: int, count: int, factor: float | None, align: bool) -> np.ndarray:
+    """Where each of `count` results lies among `size` elements, in f64."""
+    k = np.arange(count, dtype=np.float64)
+    if align:
+        return k * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    return (k + 0.5) * (1 / factor if factor else size / count) - 0.5
+
+
+def mixed(ctx: Importer, x: Value, axis: int, at: np.ndarray, mode: str) -> Value:
+    """Sums of the elements around each position, with weights in f64: `resize` has f32 ones."""
+    size = arith.as_int(x.shape[axis])
+    assert size is not None
+    at = np.maximum(at, 0.0) if mode == "linear" else at
+    first = np.floor(at)
+    total: Term | None = None
+    for tap in TAPS[mode]:
+        weight = np.asarray(KERNELS[mode](np.abs(at - first - tap), -0.75))
+        place = np.clip(first + tap, 0, size - 1).astype(np.int64)
+        taken = Term(ctx, ctx.g.add("gather", [x, ctx.g.constant(place)], axis=axis))
+        shape = (len(at), *(1,) * (x.tensor.rank - axis - 1))
+        part = taken * Term(ctx, ctx.g.constant(weight.reshape(shape)))
+        total = part if total is None else total + part
+    assert total is not None
+    return total.value
 
 
 def interpolation_type(dtype: DType) -> DType:
@@ -142,6 +175,6 @@ def grid_sampler(
 ) -> Value:
     points = arith.product(list(grid.shape[1:-1]))
     flat = ctx.g.add("reshape", [grid], shape=(grid.shape[0], tidy(ctx, points), grid.shape[-1]))
-    attrs = {"mode": GRID_MODES[mode], "padding": GRID_PADDING[padding], "align_corners": align}
-    made = ctx.g.add("grid_sample", [x, flat], **attrs)
+    names: Any = {"mode": GRID_MODES[mode], "padding": GRID_PADDING[padding]}
+    made = ctx.g.add("grid_sample", [x, flat], align_corners=align, **names)
     return ctx.g.add("reshape", [made], shape=node.output.shape)

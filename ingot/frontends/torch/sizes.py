@@ -6,7 +6,7 @@ or the caller gives. It is named after the first input that has it: `x_d0`, or a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -81,7 +81,8 @@ class SizeTable:
 
     def has_unknown(self, tensor: torch.Tensor) -> bool:
         """Whether a size is data-dependent and not yet bound."""
-        sizes = [d.node.expr for d in tensor.shape if isinstance(d, torch.SymInt)]
+        shape: Sequence[Any] = tensor.shape
+        sizes = [d.node.expr for d in shape if isinstance(d, torch.SymInt)]
         return any(str(s) not in self.known for e in sizes for s in e.free_symbols)
 
     def learn(self, size: Any, found: Expr) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from ingot import dtypes
 from ingot.arith import expr as arith
@@ -19,6 +20,7 @@ from ingot.frontends.torch.registry import Converter, Importer, Scalar, TorchNod
 from ingot.frontends.torch.terms import Term
 from ingot.graph.ir import Value
 
+FARTHEST = 1 << 62  # the least symbol, negated
 MOST_CONSTANT = 4096  # numbers of a range of floats that becomes a constant; heuristic
 
 
@@ -120,5 +122,20 @@ def eye(ctx: Importer, node: TorchNode, *sizes: arith.IntLike, **options: Any) -
 
 @aten("aten._local_scalar_dense.default")
 def item(ctx: Importer, node: TorchNode, x: Value) -> Any:
-    """An integer is a size; a float or a truth value stays a tensor of rank 0."""
-    return ctx.size_of(x) if x.dtype.is_int else reshape(ctx, x, ())
+    """An integer is a size, or a symbol that may be negative where tracing knows nothing of it; a
+    float or a truth value stays a tensor of rank 0."""
+    if not x.dtype.is_int:
+        return reshape(ctx, x, ())
+    if is_size(node):
+        return ctx.size_of(x)
+    symbol = ctx.g.symbol("item", low=-FARTHEST)
+    ctx.g.add("bind", [reshape(ctx, cast(ctx, x, dtypes.i64), (1,))], symbols=(symbol,))
+    return arith.Var(symbol)
+
+
+def is_size(node: TorchNode) -> bool:
+    """Whether tracing knows the number not to be negative."""
+    value: Any = node.fx.meta.get("val")
+    ranges = value.node.shape_env.var_to_range if isinstance(value, torch.SymInt) else {}
+    found = ranges.get(value.node.expr) if ranges else None
+    return found is not None and bool(found.lower >= 0)

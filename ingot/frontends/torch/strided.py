@@ -7,6 +7,7 @@ importer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -118,7 +119,7 @@ def diagonal_scatter(
     # source[…, k] stands in row k, or in row k - offset where the diagonal starts lower
     before = -offset if offset < 0 else 0
     size = source.shape[-1]
-    amounts = {"before": (0,) * len(rest) + (before,),
+    amounts: Any = {"before": (0,) * len(rest) + (before,),
                "after": (0,) * len(rest) + (tidy(ctx, rows - size - before),)}  # fmt: skip
     wide = ctx.g.add("pad", [cast(ctx, source, x.dtype), None], mode="constant", **amounts)
     column = reshape(ctx, wide, (*wide.shape, 1))
