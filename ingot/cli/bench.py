@@ -1,4 +1,4 @@
-"""`ingot bench model.onnx`: benchmark Ingot versus every other runtime that is installed.
+"""`ingot bench model.onnx`, or model.pt2: benchmark Ingot versus every other installed runtime.
 
 In: a model, optionally input files. Out: a table for all thread counts; exit code 3 if Ingot's
 outputs differ from the reference's. peers/rounds.py does the timing.
@@ -141,13 +141,15 @@ def bench_command(
     """Benchmark MODEL in Ingot and in every other installed runtime, each in its own process, in
     interleaved rounds, and compare the outputs."""
     options = BenchOptions(rounds, round_s, tolerance=tolerance, exact=str(exact or ""))
-    names, skipped = select_runtimes(peers, torch_file)
+    if model.suffix == ".pt2":
+        torch_file = torch_file or model
+    names, skipped = select_runtimes(peers, torch_file, is_torch=model.suffix == ".pt2")
     names += ROOFLINE_PROBES if roofline else ()
     with tempfile.TemporaryDirectory(prefix="ingot-bench-") as scratch:
         folder = Path(scratch)
         spec = FeedSpec(inputs, feeds, ranges, seed)
         task = replace(make_task(model, shapes, spec, folder), is_dynamic=is_dynamic,
-                       torch=str(torch_file or ""))  # fmt: skip
+                       torch=str(torch_file.absolute() if torch_file else ""))  # fmt: skip
         entries = benchmark_all(task, names, threads, options, folder)
     if as_json:
         print_json(as_data(task, entries, skipped, options))
@@ -161,7 +163,7 @@ def bench_command(
 
 
 def select_runtimes(
-    peers: Sequence[str], torch_file: Path | None
+    peers: Sequence[str], torch_file: Path | None, is_torch: bool = False
 ) -> tuple[list[str], dict[str, str]]:
     """The runtimes to benchmark, and why the others are skipped."""
     skipped = {
@@ -169,6 +171,9 @@ def select_runtimes(
     }
     if "torch" in peers and "torch" not in skipped and torch_file is None:
         skipped["torch"] = "torch cannot read ONNX: give a torch.export file with --torch"
+    for name in ("onnxruntime", "openvino") if is_torch else ():
+        if name in peers:
+            skipped[name] = "it cannot read a torch.export file"
     return [OURS, *(name for name in peers if name not in skipped)], skipped
 
 

@@ -13,7 +13,7 @@ from ingot import api, frontends
 from ingot.arith import expr as arith
 from ingot.arith.solve import solve
 from ingot.cli.options import Shape, Shapes
-from ingot.graph.ir import Graph
+from ingot.graph.ir import Graph, replace
 from ingot.runtime.package import Port, Storage
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
@@ -39,9 +39,12 @@ def without_shapes(shapes: Shapes) -> Shapes:
 
 
 def read_graph(model: Path, shapes: Shapes) -> Graph:
-    """The imported graph, specialised for the dimensions that were given by name."""
+    """The imported graph, specialised for the dimensions that were given by name; its inputs are
+    those of a caller, without the buffers of a PyTorch module."""
     session = api.make_session(shapes=without_shapes(shapes))
-    return lazy.load("pipeline").run_stages(model, session, stop_after="import")
+    graph = lazy.load("pipeline").run_stages(model, session, stop_after="import")
+    held = session.store.initial
+    return replace(graph, inputs=tuple(v for v in graph.inputs if v.name not in held))
 
 
 def ports(graph: Graph) -> list[Port]:

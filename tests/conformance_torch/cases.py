@@ -17,7 +17,6 @@ import random
 import warnings
 from functools import cache
 from itertools import islice
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,31 +153,10 @@ def interpreting(module: torch.fx.GraphModule, inputs: Any) -> Any:
     """A back end that generates no code."""
     from ingot.frontends.torch.aot import traced
     from ingot.torch.graph_call import GraphCall
+    from tests.frontends.torch.interpreted import Interpreted
 
     run = traced(module, inputs, lambda model: GraphCall(model, Interpreted(model)))  # type: ignore
     return torch._dynamo.disable(run)
-
-
-class Interpreted:
-    """What a call needs of an executable."""
-
-    def __init__(self, model: Any) -> None:
-        from ingot.frontends.torch.walker import import_model
-        from ingot.graph.store import ConstantStore
-
-        self.store = ConstantStore()
-        self.graph = import_model(model, self.store)
-        self.package = SimpleNamespace(inputs=self.graph.inputs, outputs=self.graph.outputs)
-
-    def _run(self, arrays: list[np.ndarray], outputs: None) -> list[np.ndarray]:
-        from ingot.graph import interp
-
-        found = interp.run(self.graph, self.store, arrays)
-        given = {value.name: array for value, array in zip(self.graph.inputs, arrays)}
-        for value, array in zip(self.graph.outputs, found):
-            if value.name.endswith(".new"):
-                given[value.name.removesuffix(".new")][...] = array
-        return [np.array(array, order="C") for array in found]
 
 
 BACKENDS: dict[str, Any] = {"ingot": "ingot", "interpreter": interpreting}

@@ -21,6 +21,8 @@ CASES = {
     "no equal chunks": ((1000, 333), ()),
     "tiny": ((3, 5), ()),
     "less than all partial results": ((60,), ()),
+    "fewer than the partial results": ((4, 5), ()),
+    "as many as the partial results": ((64,), ()),
     "dynamic rows": (("batch", "steps", 768), (3, 50)),
     "rows of one length": ((1, 512, "steps"), (70,)),
     "dynamic everything": (("batch", 3, "steps"), (2, 20001)),

@@ -55,7 +55,7 @@ def test_a_kernel_by_the_hook():
     assert seen[0] == {"note": "fast"}
     options = {"kernels": {"ingot_tests::scale_shift": scale_shift}}
     assert_close(torch.compile(f, backend="ingot", options=options)(X, S), f(X, S))
-    with pytest.raises(ingot.IngotError, match="did you mean 'ingot_tests.scale_shift.default'"):
+    with pytest.raises(ingot.IngotError, match=r"did you mean 'ingot_tests\.scale_shift\.default'"):
         ingot.compile(f, (X, S), kernels={"ingot_tests::scaleshift": scale_shift}, fallback=True)
 
 

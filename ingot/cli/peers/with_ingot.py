@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 
 from ingot import api
+from ingot.cli.peers.module_feeds import arguments, arrays_of
 from ingot.cli.peers.task import Task
+from ingot.runtime.module_call import ModuleExecutable
 
 
 class Runtime:
     version = metadata.version("ingot")
+    _call: Callable[[], Any]
 
     def __init__(self, task: Task):
         sizes = {} if task.is_dynamic else task.sizes
-        self._exe = api.compile(task.model, threads=task.threads, shapes=sizes)
-        self._feeds = task.by_name()
+        exe = api.compile(task.model, threads=task.threads, shapes=sizes)
+        if isinstance(exe, ModuleExecutable):
+            args, kwargs = arguments(exe.signature, task.by_name(), lambda array: array)
+            self._call = partial(exe, *args, **kwargs)
+        else:
+            self._call = partial(exe.run, None, task.by_name())
 
     def run(self) -> None:
-        self._exe.run(None, self._feeds)
+        self._call()
 
     def outputs(self) -> list[np.ndarray]:
-        return self._exe.run(None, self._feeds)
+        found = self._call()
+        return found if isinstance(found, list) else arrays_of(found)

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ingot.frontends.torch.converters import FAMILIES
 from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
-from ingot.frontends.torch.registry import TABLE
+from ingot.frontends.torch.registry import has_converter
 
 assert FAMILIES  # importing them fills the table
 
@@ -64,7 +64,7 @@ def _decompositions() -> dict[Any, Any]:
     return {
         op: fn
         for op, fn in decomposition_table.items()
-        if isinstance(op, torch._ops.OpOverload) and str(op) not in TABLE
+        if isinstance(op, torch._ops.OpOverload) and not has_converter(str(op))
     } | bodies()
 
 
@@ -79,7 +79,7 @@ def whole_operators() -> Iterator[None]:
 def _kept() -> dict[Any, Any]:
     found = export_internals._collect_all_valid_cia_ops()
     keep = export_internals._special_op_to_preserve_cia
-    return {op: keep for op in found if str(op) in TABLE}
+    return {op: keep for op in found if has_converter(str(op))}
 
 
 # --- the model ------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def convolution_backward(
     """Gradients of the map, the weights and the bias, where they are asked for. A transposed
     convolution is one whose map and result have changed places."""
     axes = w.tensor.rank - 2
-    attrs = {
+    attrs: dict[str, Any] = {
         "strides": numbers_for(stride, axes), "dilations": numbers_for(dilation, axes),
         "pads": numbers_for(padding, axes) * 2, "group": groups,
     }  # fmt: skip

@@ -14,7 +14,7 @@ from ingot.support.file_digest import ModelIdentity
 
 
 def identity(model: FxModel) -> ModelIdentity | None:
-    """None for a graph whose meaning its text does not tell: of sub-graphs, of user's converters."""
+    """None for a graph that its text does not define: one of sub-graphs, of user's converters."""
     targets = {str(node.target) for node in model.module.graph.nodes}
     if targets & CONVERTERS or any(n.op == "get_attr" for n in model.module.graph.nodes):
         return None

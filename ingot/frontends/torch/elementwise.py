@@ -280,8 +280,9 @@ def to_copy(ctx: Importer, node: TorchNode, x: Value, *dtype: Any, **options: An
 @aten(
     "aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.detach_.default",
     "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.lift.default",
-    "aten.contiguous.default", "prims.clone.default", 
-    "aten._conj.default", "aten.resolve_conj.default", "aten.resolve_neg.default",
+    "aten.contiguous.default", "prims.clone.default",
+    "aten._conj.default", "aten.conj_physical.default", "aten.resolve_conj.default",
+    "aten.resolve_neg.default",
     "aten.alias_copy.default", "aten.detach_copy.default", "prims.view_of.default",
 )  # fmt: skip
 def same(ctx: Importer, node: TorchNode, x: Value) -> Value:

@@ -175,3 +175,9 @@ def round_decimals(x: Term, decimals: int = 0) -> Term:
         return x.op("round") if x.dtype.is_float else x
     ten = 10.0 ** abs(decimals)
     return (x * ten).op("round") / ten if decimals > 0 else (x / ten).op("round") * ten
+
+
+@formula("aten.angle.default")
+def angle(x: Term) -> Term:
+    """Of real numbers: half a turn for negative ones."""
+    return where(x.op("isnan"), x, where(x < 0, one(x, math.pi), one(x, 0.0)))

@@ -24,7 +24,15 @@ from ingot.frontends.common.shape_values import ShapeValues, Unknown
 from ingot.frontends.torch import hooks
 from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.origins import where_of
-from ingot.frontends.torch.registry import TABLE, Scalar, SubGraph, TorchNode, call, converter_of
+from ingot.frontends.torch.registry import (
+    TABLE,
+    Scalar,
+    SubGraph,
+    TorchNode,
+    call,
+    converter_of,
+    is_complex_call,
+)
 from ingot.frontends.torch.sizes import SizeTable
 from ingot.frontends.torch.tensors import to_array
 from ingot.graph.builder import GraphBuilder
@@ -416,11 +424,15 @@ def check_operators(module: torch.fx.GraphModule, kernels: Mapping[str, Any]) ->
     """An error with all operators that have no converter."""
     missing = [node for node in module.graph.nodes if is_missing(node, kernels)]
     if missing:
-        names = ", ".join(sorted({str(node.target) for node in missing}))
+        names = ", ".join(sorted({_wanted(node) for node in missing}))
         where = "\n         ".join(where_of(node) for node in missing)
         what = f"the model uses operators that Ingot does not have: {names}"
         hint = "fallback=True runs them in PyTorch"
         raise IngotError("unsupported-op", what, where=where, hint=hint)
+
+
+def _wanted(node: FxNode) -> str:
+    return f"{node.target}{' of complex tensors' if is_complex_call(node) else ''}"
 
 
 def is_missing(node: FxNode, kernels: Mapping[str, Any]) -> bool:

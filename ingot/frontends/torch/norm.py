@@ -199,7 +199,10 @@ def batch_norm_of(
     dtype = node.output.dtype
     if not is_training and mean is not None and var is not None:
         y = batch_norm(ctx, x, weight, bias, mean, var, eps, dtype)
-        return y, *saved(ctx, node, mean, var, eps), *(mean, var)[: len(node.outputs) - 3]
+        kept = (
+            fitted(ctx, node, v, 3 + k) for k, v in enumerate((mean, var)[: len(node.outputs) - 3])
+        )
+        return y, *saved(ctx, node, mean, var, eps), *kept
     axes = tuple(k for k in range(x.tensor.rank) if k != 1)
     wide, centre, inverse = row_statistics(ctx, x, axes, eps)
     shape = (x.shape[1], *(1,) * (x.tensor.rank - 2))

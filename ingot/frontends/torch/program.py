@@ -17,7 +17,7 @@ from ingot.frontends.torch.converters import FAMILIES
 from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.pytrees import torch_text, tree_of
-from ingot.frontends.torch.registry import TABLE
+from ingot.frontends.torch.registry import converter_of, has_converter
 from ingot.runtime.module_signature import Held, Leaf, ModuleSignature, Order, Result
 from ingot.support.errors import IngotError
 
@@ -46,13 +46,15 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     program of nothing else is taken as it is: torch takes a second to decompose any."""
     if all(_is_known(node) for node in program.graph.nodes):
         return program
-    return program.run_decompositions(dict(decompositions()))
+    with torch.no_grad():
+        return program.run_decompositions(dict(decompositions()))
 
 
 def _is_known(node: torch.fx.Node) -> bool:
     if node.op != "call_function":
         return True
-    return str(node.target) in TABLE or getattr(node.target, "__name__", "") == "getitem"
+    is_part = getattr(node.target, "__name__", "") == "getitem"
+    return is_part or converter_of(node) is not None
 
 
 @cache
@@ -62,7 +64,7 @@ def decompositions() -> Mapping[Any, Any]:
     for op, fn in torch._decomp.decomposition_table.items():
         if isinstance(op, torch._ops.OpOverload):
             table.setdefault(op, fn)
-    return {op: fn for op, fn in table.items() if str(op) not in TABLE} | bodies()
+    return {op: fn for op, fn in table.items() if not has_converter(str(op))} | bodies()
 
 
 def of_program(
@@ -83,7 +85,7 @@ def of_program(
         program.range_constraints,
         names or {},
         name,
-        _call(program, updates),
+        call_signature(program),
     )
 
 
@@ -140,8 +142,9 @@ def _outputs(
 # --- how it is called ---------------------------------------------------------------------------
 
 
-def _call(program: torch.export.ExportedProgram, updates: Mapping[str, str]) -> ModuleSignature:
+def call_signature(program: torch.export.ExportedProgram) -> ModuleSignature:
     signature, spec = program.graph_signature, program.call_spec
+    updates = _updates(signature)
     nodes = {n.name: n for n in program.graph.nodes}
     given = [s for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     index = {s.arg.name: i for i, s in enumerate(given)}

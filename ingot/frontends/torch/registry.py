@@ -134,6 +134,11 @@ def is_complex_call(node: torch.fx.Node) -> bool:
     return any(isinstance(v, torch.Tensor) and v.is_complex() for v in values)
 
 
+def has_converter(name: str) -> bool:
+    """Whether an operator stays whole: of real numbers, or of complex ones."""
+    return name in TABLE or name in COMPLEX
+
+
 def converter_of(node: torch.fx.Node) -> Converter | None:
     table = COMPLEX if is_complex_call(node) else TABLE
     return table.get(str(node.target))

@@ -175,10 +175,6 @@ def grid_sampler(
 ) -> Value:
     points = arith.product(list(grid.shape[1:-1]))
     flat = ctx.g.add("reshape", [grid], shape=(grid.shape[0], tidy(ctx, points), grid.shape[-1]))
-    attrs: Any = {
-        "mode": GRID_MODES[mode],
-        "padding": GRID_PADDING[padding],
-        "align_corners": align,
-    }
-    made = ctx.g.add("grid_sample", [x, flat], **attrs)
+    names: Any = {"mode": GRID_MODES[mode], "padding": GRID_PADDING[padding]}
+    made = ctx.g.add("grid_sample", [x, flat], align_corners=align, **names)
     return ctx.g.add("reshape", [made], shape=node.output.shape)

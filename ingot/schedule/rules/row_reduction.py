@@ -212,9 +212,8 @@ def rfactor_lanes(
     if count is not None and count < 2 * lanes:
         sch.remark(info.ref, ir.SCALAR_CODE, f"short row: {count} elements")
         return None
-    if vectors is not None and count is not None:
-        vectors = max(1, min(vectors, count // lanes))
-    width = lanes * (vectors or _partial_vectors(count, lanes))
+    most = vectors if count is None or vectors is None else min(vectors, count // (2 * lanes))
+    width = lanes * (most or _partial_vectors(count, lanes))  # at least two steps
     _, lane = sch.split(loop, None, width)
     return sch.rfactor(lane, axis=len(info.spatial))
 

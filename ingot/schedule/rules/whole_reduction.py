@@ -47,30 +47,31 @@ def schedule_whole_reduction(sch: Schedule, target: Target, info: BlockInfo) -> 
     """Schedule the nest; the blocks that are done."""
     done = [info.ref]
     with sch.attempt(info.ref, ir.SCALAR_CODE):
-        part = _chunked(sch, target, info)
+        part, serial = _chunked(sch, target, info)
         lanes = rfactor_lanes(sch, target, block_info_of(sch, part), PARTIAL_VECTORS)
         done += [part] if lanes is None else [part, lanes]
+        for ref in (info.ref, lanes) if serial else ():
+            if ref is not None:
+                sch.remark(ref, ir.SERIAL_LOOPS, serial)
         if lanes is not None:
             _schedule_parts(sch, target, part, lanes, None if part == info.ref else info.ref)
     return done
 
 
-def _chunked(sch: Schedule, target: Target, info: BlockInfo) -> BlockRef:
-    """The reduction of one chunk, split from the whole; or the whole, where that is short or has no
-    chunks of equal length."""
+def _chunked(sch: Schedule, target: Target, info: BlockInfo) -> tuple[BlockRef, str]:
+    """The reduction of one chunk, split from the whole; or the whole and the reason: it is short or
+    has no chunks of equal length."""
     count = elements(sch, info)
     if count is not None and count < 2 * PARALLEL_WORK:
-        sch.remark(info.ref, ir.SERIAL_LOOPS, too_small(count))
-        return info.ref
+        return info.ref, too_small(count)
     *rows, last = _long_loops(sch, info)
     if rows:  # a dynamic number of them
-        return sch.rfactor(sch.fuse(*rows) if len(rows) > 1 else rows[0])
+        return sch.rfactor(sch.fuse(*rows) if len(rows) > 1 else rows[0]), ""
     step = PARTIAL_VECTORS * target.lanes(info.dtype)
     chunk = _chunk(count, step) or _multiple(sch.at_loop(last).extent, step)
     if chunk is None:
-        sch.remark(info.ref, ir.SERIAL_LOOPS, "no chunks of equal length")
-        return info.ref
-    return sch.rfactor(sch.split(last, None, chunk)[0])
+        return info.ref, "no chunks of equal length"
+    return sch.rfactor(sch.split(last, None, chunk)[0]), ""
 
 
 def _chunk(count: int | None, step: int) -> int | None:
