@@ -153,7 +153,7 @@ def _as_module(exe: Executable, model: Any, remake: Any) -> Executable:
     return ModuleExecutable(exe, lazy.load("torch.weights")(model), remake)
 
 
-def _piece(make: Callable[..., Executable], remake: Any, model: Any) -> Executable:
+def _piece(make: partial[Executable], remake: Any, model: Any) -> Executable:
     """The executable of a part of a model that Ingot runs."""
     exe = partial(make.func, *make.args[:1], model, *make.args[2:], **make.keywords)()
     exe.remake = remake

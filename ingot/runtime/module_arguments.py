@@ -26,7 +26,7 @@ class Nesting:
 
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         """The arguments as one list; those given by name may stand for positional ones."""
-        signature, out = self.signature, list[Any]()
+        signature, out, by_name = self.signature, list[Any](), list[Any]()
         if self._is_flat and not kwargs and len(args) == len(signature.leaves):
             return args
         positional, named = signature.arguments[2]
@@ -37,9 +37,9 @@ class Nesting:
         try:
             if not self._has_plain_arguments and has_torch():
                 return lazy.load("torch.pytrees").flattened(signature, args, kwargs)
-            flatten(named, kwargs, "kwargs", named_leaves := [])
+            flatten(named, kwargs, "kwargs", by_name)
             flatten(positional, args, "args", out)
-            return [*out, *named_leaves]
+            return [*out, *by_name]
         except Mismatch as error:
             what = f"the arguments are not those that the module was compiled for: {error}"
             names = ", ".join(signature.parameters)
