@@ -41,6 +41,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "deform_columns": {0: (1,), 1: (1, 2), 2: (1, 2)},
     "conv_transpose": CONV,
     "winograd_conv": {1: (2,)},
+    "byte_lookup": {1: (0,)},
     "interleave": dict.fromkeys(range(9), ALL),
     "dft": {0: (-1,)},
     "gather_nd": {1: (-1,)},

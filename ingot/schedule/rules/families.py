@@ -38,6 +38,8 @@ def apply_row_reductions(sch: Schedule, target: Target, rules: Rules) -> None:
     found, done = reductions(sch), []
     if len(found) == 1 and is_whole_reduction(found[0]):
         done = schedule_whole_reduction(sch, target, found[0])
+    if done:
+        pass
     elif len(found) != 1 or not schedule_column_sum(sch, target, found[0], rules):
         schedule_row_reductions(sch, target)
     schedule_generic(sch, target, rules, done)

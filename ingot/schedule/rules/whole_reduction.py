@@ -29,6 +29,7 @@ from ingot.schedule.rules.row_reduction import (
     vectorize_final_reduction,
 )
 from ingot.schedule.schedule import Schedule
+from ingot.support.errors import IngotError
 from ingot.target import Target
 
 MAX_CHUNK = 16 << 10  # elements of a chunk; half of it takes some µs from L2; heuristic
@@ -44,17 +45,20 @@ def is_whole_reduction(info: BlockInfo) -> bool:
 
 
 def schedule_whole_reduction(sch: Schedule, target: Target, info: BlockInfo) -> list[BlockRef]:
-    """Schedule the nest; the blocks that are done."""
-    done = [info.ref]
+    """Schedule the nest; the blocks that are done, none if a step was refused."""
+    done: list[BlockRef] = []
     with sch.attempt(info.ref, ir.SCALAR_CODE):
         part, serial = _chunked(sch, target, info)
         lanes = rfactor_lanes(sch, target, block_info_of(sch, part), PARTIAL_VECTORS)
-        done += [part] if lanes is None else [part, lanes]
+        if lanes is None and part != info.ref:
+            raise IngotError("bad-schedule", "whole reduction: no vectors along its rows")
+        blocks = [info.ref, part] if lanes is None else [info.ref, part, lanes]
         for ref in (info.ref, lanes) if serial else ():
             if ref is not None:
                 sch.remark(ref, ir.SERIAL_LOOPS, serial)
         if lanes is not None:
             _schedule_parts(sch, target, part, lanes, None if part == info.ref else info.ref)
+        done = blocks
     return done
 
 
