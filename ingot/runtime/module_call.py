@@ -21,6 +21,7 @@ import numpy as np
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_arguments import Nesting, check_fixed, has_torch
 from ingot.runtime.module_signature import Leaf, ModuleSignature, Order, Result
+from ingot.runtime.package import Port
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
@@ -65,6 +66,18 @@ class ModuleExecutable(Executable):
         self._count, self._has_key = len(names), RANDOM_KEY in names
         self._nesting = Nesting(signature)
 
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The arrays of the arguments, without the buffers of the module."""
+        held = {held.port for held in self.signature.held}
+        return tuple(port for port in self._plain.inputs if port.name not in held)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The arrays of the results, without what is updated in place."""
+        updated = {new for _, new in self.package.state}
+        return tuple(port for port in self._plain.outputs if port.name not in updated)
+
     def _adopt(self, plain: Executable) -> None:
         self.__dict__.update(plain.__dict__)
         self._plain = plain
@@ -105,6 +118,18 @@ class ModuleExecutable(Executable):
     def buffer(self, port: str) -> np.ndarray:
         """The memory of a buffer that calls update, by the name of its input."""
         return self._held[port][1]
+
+    def run(
+        self,
+        outputs: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        out: Any = None,
+        state: Any = None,
+    ) -> list[Any]:
+        """With arrays by name, as of any model; buffers of the module need not be given."""
+        held = {name: array for name, (_, array) in self._held.items()}
+        names = [port.name for port in self.outputs] if outputs is None else outputs
+        return super().run(names, {**held, **feeds}, out, state)
 
     # --- calling ----------------------------------------------------------------------------------
 

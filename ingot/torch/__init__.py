@@ -6,5 +6,6 @@ Found by the entry-point group `torch_dynamo_backends`; importing this package r
 """
 
 from ingot.torch.backend import ingot
+from ingot.torch.operators import converter, operator
 
-__all__ = ["ingot"]
+__all__ = ["converter", "ingot", "operator"]

@@ -25,6 +25,7 @@ from ingot.torch.mixed import mixed_call
 
 OPTIONS = {
     "fallback",
+    "kernels",
     "threads",
     "target",
     "jobs",
@@ -41,11 +42,12 @@ def ingot(
     """The function that Dynamo calls in the place of a graph."""
     settings = _settings(options)
     has_fallback = settings.pop("fallback", False)
+    kernels = settings.get("kernels")
 
     def compile(model: FxModel) -> Callable[[list[Any]], Sequence[Any]]:
         try:
             if has_fallback:
-                mixed = mixed_call(model, lambda piece: api.compile(piece, **settings))
+                mixed = mixed_call(model, lambda piece: api.compile(piece, **settings), kernels)
                 if mixed is not None:
                     return mixed
             return GraphCall(model, api.compile(model, **settings))

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from ingot.frontends.torch.fx_walk import is_size
+from ingot.frontends.torch.hooks import refuse_unused
 from ingot.frontends.torch.model import FxModel
 from ingot.frontends.torch.origins import where_of
 from ingot.frontends.torch.partition import pieces
 from ingot.frontends.torch.walker import refused
+from ingot.kernels.hooks import hooks
 from ingot.runtime.executable import Executable
 from ingot.support.errors import IngotError
 from ingot.torch.graph_call import GraphCall
@@ -124,5 +126,7 @@ def mixed_call(
     model: FxModel, compile: Compile, kernels: Mapping[str, Any] | None = None
 ) -> MixedCall | None:
     """None: Ingot runs all of it."""
-    reasons = refused(model, kernels)
+    made = hooks(kernels or {})
+    refuse_unused(made, (str(n.target) for n in model.module.graph.nodes))
+    reasons = refused(model, made)
     return MixedCall(model, reasons, compile) if reasons else None

@@ -7,19 +7,23 @@ from typing import Any
 
 import torch
 
+from ingot.frontends.torch.hooks import CONVERTERS, LIBRARY
 from ingot.frontends.torch.model import FxModel
 from ingot.frontends.torch.tensors import to_array
 from ingot.support.file_digest import ModelIdentity
 
 
 def identity(model: FxModel) -> ModelIdentity | None:
-    """None for a graph whose meaning its text does not tell: one of sub-graphs."""
-    if any(node.op == "get_attr" for node in model.module.graph.nodes):
+    """None for a graph whose meaning its text does not tell: of sub-graphs, of user's converters."""
+    targets = {str(node.target) for node in model.module.graph.nodes}
+    if targets & CONVERTERS or any(n.op == "get_attr" for n in model.module.graph.nodes):
         return None
     digest = hashlib.sha256(torch.__version__.encode())
     for node in model.module.graph.nodes:
         row = (node.name, node.op, str(node.target), node.args, node.kwargs, _type(node))
         digest.update(repr(row).encode())
+    for target in sorted(targets & LIBRARY.keys()):
+        digest.update(repr((target, LIBRARY[target]({}))).encode())
     for placeholder in model.placeholders:
         digest.update(repr((placeholder.name, placeholder.kind, placeholder.order)).encode())
         if placeholder.tensor is not None:

@@ -52,10 +52,7 @@ class _Function(torch.nn.Module):
 
     def __init__(self, function: Any):
         super().__init__()
-        self._function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
+        self.forward = function  # torch.export reads its signature
 
 
 def _examples(

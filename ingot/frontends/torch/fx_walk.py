@@ -21,6 +21,7 @@ from ingot.arith.expr import Expr, Var
 from ingot.dtypes import DType
 from ingot.frontends.common.limits import check_count, check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
+from ingot.frontends.torch import hooks
 from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.origins import where_of
 from ingot.frontends.torch.registry import (
@@ -184,7 +185,7 @@ class Walker:
         try:
             node = TorchNode(target, fx.name, where, self._types(fx, where), fx)
             args, kwargs = self._bind_arguments(fx)
-            converter = converter_of(fx)
+            converter = hooks.find(self.kernels, target) or converter_of(fx)
             if converter is None:
                 raise self._no_converter(node)
             results = call(converter, self, node, args, kwargs)
@@ -436,7 +437,7 @@ def _wanted(node: FxNode) -> str:
 
 def is_missing(node: FxNode, kernels: Mapping[str, Any]) -> bool:
     target = str(node.target)
-    if node.op != "call_function" or target in ASSERTIONS or target in kernels:
+    if node.op != "call_function" or target in ASSERTIONS or hooks.find(kernels, target):
         return False
     if converter_of(node) is not None:
         return False

@@ -152,10 +152,20 @@ def averaged(ctx: Importer, total: Value, dim: int, index: Value, include_self: 
     return ((made - made.op("mod", counts, fmod=False)) / counts).value
 
 
+def written_along(ctx: Importer, x: Value, axis: int, at: Value, rows: Value) -> Value:
+    """x with the slices at[k] of an axis replaced. x keeps its order of axes: where it is a state
+    (a KV cache), only the slices are written."""
+    shape = tuple(1 if k != axis else at.tensor.numel for k in range(x.tensor.rank))
+    places = ctx.g.add("expand", [reshape(ctx, indices(ctx, at), shape)], shape=rows.shape)
+    return ctx.g.add("scatter_elements", [x, places, rows], axis=axis, reduction="none")
+
+
 def scattered_rows(
     ctx: Importer, x: Value, axis: int, at: Value, rows: Value, reduction: str
 ) -> Value:
     """x with the slices at[k] of an axis replaced by, or combined with, those of `rows`."""
+    if axis and reduction == "none":
+        return written_along(ctx, x, axis, at, rows)
     wide = narrow_free(x, reduction)
     front = cast(ctx, moved_axis(ctx, x, axis, 0), wide)
     updates = cast(ctx, moved_axis(ctx, rows, axis, 0), wide)

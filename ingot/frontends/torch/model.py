@@ -51,6 +51,7 @@ class FxModel:
     names: Mapping[str, str] = field(default_factory=dict)
     name: str = "module"
     signature: ModuleSignature | None = None
+    is_part: bool = False  # of a model that others run the rest of
     owner: torch.nn.Module | None = None  # has the tensors of `target`s, which it may replace
 
     @property

@@ -82,6 +82,7 @@ def _piece(model: FxModel, own: list[FxNode], is_torch: bool, results: set[FxNod
         placeholders=tuple(placeholders),
         outputs=tuple(_output(n, i) for i, n in enumerate(given)),
         signature=None,
+        is_part=True,
     )
     return Piece(is_torch, part, tuple(inputs), tuple(n.name for n in given))
 

@@ -14,7 +14,7 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.frontends.common.elements import broadcast, indices, reshape, tidy
 from ingot.frontends.torch.common import cast, filled, transposed
-from ingot.frontends.torch.indexing import narrow_free, scattered_rows, vector
+from ingot.frontends.torch.indexing import narrow_free, scattered_rows, vector, written_along
 from ingot.frontends.torch.movement import at_index, joined
 from ingot.frontends.torch.registry import Importer, TorchNode, aten
 from ingot.frontends.torch.terms import Term
@@ -106,6 +106,11 @@ def index_put(
     shape, flat = x.shape, vector(ctx, x)
     points = points_of(ctx, given, flat.tensor.rank)
     rest = [k for k in range(flat.tensor.rank) if k not in points.axes]
+    if len(points.axes) == len(points.shape) == 1 and points.axes[0] and not accumulate:
+        (axis,), (count,) = points.axes, points.shape
+        rows = tuple(count if k == axis else d for k, d in enumerate(flat.shape))
+        values = ctx.g.add("expand", [values], shape=rows) if values.shape != rows else values
+        return reshape(ctx, written_along(ctx, flat, axis, points.at[0], values), shape)
     order = [*points.axes, *rest]
     wide = narrow_free(x, "add" if accumulate else "none")
     front = cast(ctx, transposed(ctx, flat, order), wide)

@@ -46,7 +46,8 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     program of nothing else is taken as it is: torch takes a second to decompose any."""
     if all(_is_known(node) for node in program.graph.nodes):
         return program
-    return program.run_decompositions(dict(decompositions()))
+    with torch.no_grad():
+        return program.run_decompositions(dict(decompositions()))
 
 
 def _is_known(node: torch.fx.Node) -> bool:

@@ -23,6 +23,7 @@ from ingot.graph.types import TensorType
 from ingot.support.errors import IngotError
 from ingot.support.stack import segmented
 
+TRACED_FROM = 2  # torch.fx: a dynamic size is not 0 or 1 while it is traced
 LARGEST = 1 << 40  # a bound from here on is none: torch writes sys.maxsize or less; heuristic
 
 
@@ -53,7 +54,9 @@ class SizeTable:
         found = self._ranges.get(name)
         if found is None:
             return 0, None
-        return max(0, _bound(found.lower) or 0), _bound(found.upper)
+        low = max(0, _bound(found.lower) or 0)
+        # tracing assumes 2 or more of every size; torch, too, lets an exported program take 1
+        return 1 if low == TRACED_FROM else low, _bound(found.upper)
 
     def expr(self, size: Any, where: str = "") -> Expr:
         """A size as an expression. One that is known is a constant."""

@@ -16,7 +16,7 @@ import torch
 
 from ingot import ops
 from ingot.frontends.common.solver import SizeSolver
-from ingot.frontends.torch import program
+from ingot.frontends.torch import hooks, program
 from ingot.frontends.torch.converters import FAMILIES
 from ingot.frontends.torch.fx_walk import Walker, check_devices, check_operators
 from ingot.frontends.torch.model import FxModel, Placeholder
@@ -45,6 +45,8 @@ def import_model(
     solver = SizeSolver([n.name for n in found.module.graph.nodes], sizes, example)
     graph = _walker(found, solver, store, kernels or {}).walk_model(found)
     solver.check_given()
+    if not found.is_part:
+        hooks.refuse_unused(kernels or {}, (str(n.target) for n in found.module.graph.nodes))
     if found.signature is not None:
         store.signature = found.signature.text()
     held = [p for p in found.placeholders if p.kind == "state" and p.tensor is not None]

@@ -129,3 +129,41 @@ def test_threads_are_kept(model):
         model[0].weight.add_(1)
     exe(X)
     assert exe.threads == 1
+
+
+class Cache(torch.nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.register_buffer("rows", torch.zeros(1, 2, 1024, 16))
+
+    def forward(self, x, at):
+        if self.how == "index_copy":
+            self.rows.index_copy_(2, at, x)
+        elif self.how == "index_put":
+            self.rows[:, :, at] = x
+        else:
+            self.rows[:, :, 10 : 10 + x.shape[2]] = x
+        return self.rows[:, :, :16].sum(-1)
+
+
+@pytest.mark.parametrize("how", ["index_copy", "index_put", "slice"])
+def test_a_cache_is_written_where_it_is(how):
+    model, twin = Cache(how), Cache(how)
+    x, at = torch.randn(1, 2, 1, 16), torch.tensor([11])
+    exe = ingot.compile(model, (x, at))
+    assert_close(exe(x, at), twin(x, at))
+    assert_close(model.rows, twin.rows)
+    used = sum(v for name, v in exe.memory_for().items() if name.startswith("arena"))
+    assert used < model.rows.nbytes  # no copy of it
+    assert [port.name for port in exe.inputs] == ["x", "at"] and len(exe.outputs) == 1
+
+
+def test_arrays_by_name():
+    model, twin = Cache("slice"), Cache("slice")
+    x, at = torch.randn(1, 2, 1, 16), torch.tensor([11])
+    exe = ingot.compile(model, (x, at), profile=True)
+    feeds = {"x": x.numpy(), "at": at.numpy()}
+    (found,) = exe.run(None, feeds)
+    assert_close(torch.from_numpy(found), twin(x, at))
+    assert len(exe.profile(feeds, runs=2).rows) > 0
