@@ -13,7 +13,7 @@ from tests.conformance.workers import run_all
 from tests.conformance_torch import results
 from tests.conformance_torch.run import MODULE
 
-PARTS = 160  # the suite takes half an hour
+PARTS = 400  # importing the samples takes longer than these cases
 
 
 def test_a_part_of_the_suite_is_as_recorded():

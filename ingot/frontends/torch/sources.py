@@ -20,7 +20,6 @@ from ingot.frontends.torch.registry import Converter, Importer, Scalar, TorchNod
 from ingot.frontends.torch.terms import Term
 from ingot.graph.ir import Value
 
-FARTHEST = 1 << 62  # the least symbol, negated
 MOST_CONSTANT = 4096  # numbers of a range of floats that becomes a constant; heuristic
 
 
@@ -122,15 +121,10 @@ def eye(ctx: Importer, node: TorchNode, *sizes: arith.IntLike, **options: Any) -
 
 @aten("aten._local_scalar_dense.default")
 def item(ctx: Importer, node: TorchNode, x: Value) -> Any:
-    """An integer is a size, or a symbol that may be negative where tracing knows nothing of it; a
-    float or a truth value stays a tensor of rank 0."""
-    if not x.dtype.is_int:
-        return reshape(ctx, x, ())
-    if is_size(node):
-        return ctx.size_of(x)
-    symbol = ctx.g.symbol("item", low=-FARTHEST)
-    ctx.g.add("bind", [reshape(ctx, cast(ctx, x, dtypes.i64), (1,))], symbols=(symbol,))
-    return arith.Var(symbol)
+    """An integer that tracing knows not to be negative is a size; another number stays a tensor of
+    rank 0."""
+    is_whole = x.dtype.is_int and is_size(node)
+    return ctx.size_of(x) if is_whole else reshape(ctx, x, ())
 
 
 def is_size(node: TorchNode) -> bool:
