@@ -7,13 +7,10 @@ operator. Called by program.py and aot.py.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy, linear, log_softmax
-
-MODULE = "torch.nn.modules.linear_cross_entropy"
 
 
 def reduced_loss(
@@ -68,7 +65,7 @@ BODIES = {
 def bodies() -> dict[Any, Any]:
     """Those of them that this torch has."""
     try:
-        module = importlib.import_module(MODULE)
+        from torch.nn.modules import linear_cross_entropy as module
     except ImportError:
         return {}
     found = {name: getattr(module, name, None) for name in BODIES}

@@ -38,7 +38,8 @@ def read(path: str | PathLike) -> torch.export.ExportedProgram:
     except Exception as error:  # torch raises whatever its unpickler and its zip reader do
         why = f"{type(error).__name__}: {error}"
         what = "torch.export.load does not read this file"
-        raise IngotError("bad-model", what, where=str(path), why=why) from error
+        hint = "write it with torch.export.save, or export ONNX with torch.onnx.export"
+        raise IngotError("bad-model", what, where=str(path), why=why, hint=hint) from error
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
