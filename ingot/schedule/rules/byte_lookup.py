@@ -10,10 +10,12 @@ Called by elementwise.py.
 from __future__ import annotations
 
 from ingot.arith import expr as arith
+from ingot.arith.bounds import Interval, bounds_of
+from ingot.arith.simplify import simplify
 from ingot.loops import ir, visit
 from ingot.schedule.handles import LoopRef
 from ingot.schedule.look_up import TABLE, byte_look_up
-from ingot.schedule.rules.block_info import BlockInfo, extent, own_loops
+from ingot.schedule.rules.block_info import BlockInfo, own_loops
 from ingot.schedule.schedule import Schedule
 from ingot.target import Target
 
@@ -26,9 +28,8 @@ def schedule_byte_lookup(
     if made is None:
         return False
     lanes = arith.as_int(made.meaning.params[-1].shape[0]) or 0
-    count = extent(sch, loop)
-    if count is not None and count < lanes:
-        return False
+    if _is_shorter(sch, loop, lanes):
+        return False  # a remainder too, whose length may be dynamic
     done, around = False, [x for x in own_loops(sch, info.ref) if x != loop]
     with sch.attempt(info.ref, ir.SCALAR_CODE):
         blocks, inner = sch.split(loop, None, lanes, tail="peel")
@@ -38,6 +39,13 @@ def schedule_byte_lookup(
         with sch.attempt(info.ref, ir.SERIAL_LOOPS):
             sch.parallel(around[0] if around else blocks)
     return done
+
+
+def _is_shorter(sch: Schedule, loop: LoopRef, lanes: int) -> bool:
+    """Has the loop fewer iterations than that, whatever the sizes are?"""
+    sizes = {size.name: Interval(size.low, size.high) for size in sch.kernel.sizes}
+    most = bounds_of(simplify(sch.at_loop(loop).extent, sizes), sizes).high
+    return most is not None and most < lanes
 
 
 def _source(info: BlockInfo) -> ir.Load | None:
