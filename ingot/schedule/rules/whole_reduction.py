@@ -56,6 +56,8 @@ def schedule_whole_reduction(sch: Schedule, target: Target, info: BlockInfo) -> 
         for ref in (info.ref, lanes) if serial else ():
             if ref is not None:
                 sch.remark(ref, ir.SERIAL_LOOPS, serial)
+        for about in () if serial else (ir.SERIAL_LOOPS, ir.SCALAR_CODE):
+            sch.remark(info.ref, about, "combines the results of the chunks, which are few")
         if lanes is not None:
             _schedule_parts(sch, target, part, lanes, None if part == info.ref else info.ref)
         done = blocks
