@@ -40,7 +40,9 @@ def overloads(name: str) -> list[torch._ops.OpOverload]:
 
 
 def core_names() -> list[str]:
-    packets = (n for n in dir(torch.ops.aten) if hasattr(getattr(torch.ops.aten, n), "overloads"))
+    """Of the dispatcher: `dir(torch.ops.aten)` lists those that were used in this process."""
+    every = (n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
+    packets = {n.removeprefix("aten::").partition(".")[0] for n in every}
     return sorted(name for name in packets if overloads(name))
 
 
