@@ -20,6 +20,7 @@ from onnx import compose
 from benchmarks.quantised.cut import cut, given, quantised_values, values_of
 from ingot import api, pipeline
 from ingot.graph import interp as graph_interp
+from ingot.kernels.build import program_of
 from ingot.runtime.package import Package
 from tests.aarch64.emulated import Plans
 from tests.fuzz.quantised import network
@@ -28,6 +29,7 @@ from tests.models import test_weight_only as weight_only
 from tests.ops import integer_shapes
 from tests.ops.compiled_nodes import model, node
 from tests.ops.test_integer_products import KINDS, MAKERS, Case, expected, name_of
+from tests.schedule.matrix_instructions import MATRICES, Matrix
 
 pytestmark = pytest.mark.long
 TARGETS = ("aarch64", "aarch64+dotprod", "aarch64+dotprod+i8mm")
@@ -175,6 +177,28 @@ def bf16_dots(number: int) -> Job:
     return Job(package, {"x": x}, check)
 
 
+# --- matrix instructions ------------------------------------------------------------------------
+
+
+def matrix(m: Matrix) -> Job:
+    """A schedule of one's own; small integers are exact in bf16 too."""
+    kernel, sch = m.tensorized(6, 10, 3)
+    session = api.make_session(f"aarch64+{m.feature}")
+    stages = [stage.name for stage in session.stages]
+    first = stages[stages.index("schedule") + 1]
+    rng, ends = np.random.default_rng(0), {"i8": (-128, 128), "u8": (0, 256), "bf16": (-8, 9)}
+    x = rng.integers(*ends[m.a], (6, 3 * m.terms))
+    w = rng.integers(*ends[m.b], (10, 3 * m.terms))
+    want = x @ w.T
+    feeds = {p.name: a.astype(p.dtype.numpy) for p, a in zip(kernel.params, (x, w, 0 * want))}
+
+    def check(got: Arrays) -> None:
+        np.testing.assert_array_equal(got["Y"], want)
+
+    package = pipeline.run_stages(program_of(sch.kernel), session, first)
+    return Job(package, feeds, check)
+
+
 # --- all of them in one process -----------------------------------------------------------------
 
 
@@ -190,6 +214,8 @@ def jobs() -> Iterator[tuple[str, Callable[[], Job]]]:
             yield f"{kind}-{target}", lambda k=kind, t=target: shapes(k, t)
     for name in HALVES:
         yield name, lambda n=name: halves(n)
+    for each in MATRICES:
+        yield each.word, lambda m=each: matrix(m)
     for number in range(len(bf16.CASES)):
         yield f"bf16_dots-{number}", lambda n=number: bf16_dots(n)
 
