@@ -16,6 +16,7 @@ from ingot.codegen.llvm_counters import LoopCounters
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import ValuePrinter
+from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.emit import parse as parse_emit
 from ingot.loops.frame import Scratch, reasons, scratch_layout
@@ -202,7 +203,7 @@ class _Printer:
             name, where = f"llvm.masked.store.{memory_suffix(dtype, lanes)}.p0", "ptr"
             address = values.pointer(s.buffer, s.indices[0])
             if dtype.storage_bytes < (8 if dtype.is_int else 4):
-                value = self._fenced(value, type, lanes * dtype.storage_bytes)
+                value = self._fenced(value, dtype, lanes)
         else:
             name = f"llvm.masked.scatter.{memory_suffix(dtype, lanes)}.v{lanes}p0"
             where = f"<{lanes} x ptr>"
@@ -213,17 +214,24 @@ class _Printer:
             f"<{lanes} x i1> {mask})"
         )
 
-    def _fenced(self, value: str, type: str, count: int) -> str:
-        """The value of so many bytes, behind a fence that costs no instruction. LLVM 22 makes a
-        truncation and a masked store of one known lane a store of that lane before the truncation
-        (AVX-512): of an i32, over the three bytes that follow."""
-        item, size = ("float", 4) if count % 4 == 0 else ("half", 2)
-        if count % size:
-            return value  # one byte, or three: x86 has no truncation to so few
-        as_floats, fn = f"<{count // size} x {item}>", self.fn
-        moved = as_floats, fn.op(f"bitcast {type} {value} to {as_floats}")
-        name = f"llvm.arithmetic.fence.v{count // size}f{8 * size}"
-        return fn.op(f"bitcast {as_floats} {fn.call(as_floats, name, [moved])} to {type}")
+    def _fenced(self, value: str, dtype: DType, lanes: int) -> str:
+        """The value behind a fence, which is no instruction. LLVM 22 makes a truncation and a
+        masked store of one known lane a store of that lane before the truncation (AVX-512): of an
+        i32, over the three bytes that follow."""
+        item, whole = memory_type(dtype), -(-lanes // 4) * 4  # lanes that fill floats
+        wide, floats = vector(item, whole), whole * dtype.storage_bytes // 4
+        if whole > lanes:
+            value = self._resized(value, item, lanes, whole)
+        moved = f"<{floats} x float>", self.fn.op(f"bitcast {wide} {value} to <{floats} x float>")
+        fenced = self.fn.call(moved[0], f"llvm.arithmetic.fence.v{floats}f32", [moved])
+        same = self.fn.op(f"bitcast {moved[0]} {fenced} to {wide}")
+        return self._resized(same, item, whole, lanes) if whole > lanes else same
+
+    def _resized(self, value: str, item: str, lanes: int, count: int) -> str:
+        """The first lanes of a vector, or all and undefined ones."""
+        old = vector(item, lanes)
+        picks = ", ".join(f"i32 {n}" if n < lanes else "i32 poison" for n in range(count))
+        return self.fn.op(f"shufflevector {old} {value}, {old} poison, <{count} x i32> <{picks}>")
 
     def call(self, s: ir.Call) -> None:
         """An intrinsic call, as the instruction's `emit` describes it, on whole flat buffers."""

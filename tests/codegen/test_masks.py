@@ -57,7 +57,7 @@ def narrowed(X: {wide}[9, {width}], Y: {narrow}[9, {width}]):
 """
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
 @pytest.mark.parametrize(
     ("wide", "narrow"),
     [("i32", "i8"), ("f32", "u8"), ("i32", "i16"), ("i64", "i32"), ("i64", "i8"), ("f32", "bf16")],
