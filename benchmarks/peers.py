@@ -130,7 +130,7 @@ def read_arguments(words: list[str] | None = None) -> Choice:
     parser.add_argument("names", nargs="*", metavar="MODEL", help=f"{', '.join(models.NAMES)}")
     parser.add_argument("--batch", metavar="N,N", help="batch sizes: 1,8")
     parser.add_argument("--threads", help="default: 1,2,4 … up to the cores; modules: all cores")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--round-s", type=float, default=0.3)
     parser.add_argument("--peers", default=",".join(PEERS), help="runtimes to compare with")
     parser.add_argument(

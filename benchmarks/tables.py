@@ -61,7 +61,8 @@ def time_cell(entry: Entry | None, most: int = 0) -> str:
     if entry.get("failure"):
         return "failed"
     notes = [entry["runtime"].removeprefix("torch-")] if entry["runtime"] in TORCH else []
-    notes += [f"{entry['threads']} thread"] if entry["threads"] < most else []
+    threads = entry["threads"]
+    notes += [f"{threads} thread{'s' * (threads > 1)}"] if threads < most else []
     return milliseconds(entry.get("time_ms")) + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -126,7 +127,7 @@ def torch_cells(row: Row) -> tuple[str, ...]:
     return (
         row["model"],
         time_cell(best.get(OURS)),
-        time_cell({**best[BACKEND], "runtime": OURS} if BACKEND in best else None),
+        time_cell(best.get(BACKEND)),
         *times,
         figure(row.get("speedup"), ".2f"),
         figure(speedup(best, BACKEND), ".2f"),
@@ -169,6 +170,7 @@ def about_line(results: dict[str, Any]) -> str:
         if entry["version"]
     }
     made = " ".join(filter(None, (about["date"], about["commit"])))
+    made += f", {about['minutes']:.0f} minutes" if "minutes" in about else ""
     return (
         f"{about['processor']}, {about['cores']} cores, {about['isa']} ({about['vectors']}); "
         f"Python {about['python']}, {about['llvm']}; "
