@@ -157,7 +157,8 @@ def main(words: list[str] | None = None, say: Callable[[str], None] = print) -> 
         return
     start = time.monotonic()
     command = " ".join(["python benchmarks/peers.py", *(sys.argv[1:] if words is None else words)])
-    results: dict[str, Any] = {"about": files.about(command, choice.rounds, choice.threads)}
+    about = files.about(command, choice.rounds, choice.threads)
+    results: dict[str, Any] = {"about": files.cleaned(about)}
     results["models"] = []
     file = choice.out / f"results{choice.suffix}.json"
     for name in choice.cases():

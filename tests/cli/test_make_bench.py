@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import models, peers, result_files, rows, tables
+import ingot
+from benchmarks import dynamic, models, peers, result_files, rows, tables
+from benchmarks.zoo import exported
 
 ROOT = Path(__file__).parents[2]
 ABOUT = {
@@ -86,6 +88,15 @@ def test_modules_versus_torch(tmp_path: Path):
     assert all(float(cell) > 0 for name, cell in row.items() if name != "model"), row
     (model,) = json.loads((tmp_path / "results-torch.json").read_text(encoding="utf-8"))["models"]
     assert all(e["agrees"] for e in model["entries"] if e["runtime"] != "torch-eager")
+
+
+def test_one_dynamic_export_versus_fixed_ones():
+    made = ingot.compile(exported.program(exported.NETWORKS["tiny_mlp"]), threads=1)
+    for batch in (1, 3):
+        result = dynamic.compare_module("tiny_mlp", made, {"batch": batch}, rounds=1, threads=1)
+        name, sizes, *figures = dynamic.cells(result)
+        assert (name, sizes) == ("tiny_mlp", f"batch={batch}") and len(result["rounds_ms"]) == 1
+        assert len(figures) == len(dynamic.HEAD) - 2 and "-" not in figures
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ def main(name: str) -> None:
 def _load(name: str, task: Task) -> tuple[Any, dict[str, Any]]:
     start = time.perf_counter()
     runtime_class = lazy.load(f"peer.{name}")
-    if hasattr(runtime_class, "prepare"):  # what is done once per machine
-        runtime_class.prepare()
+    if hasattr(runtime_class, "prepare"):  # imports, and what is done once per machine
+        runtime_class.prepare(task)
     imported = time.perf_counter()
     runtime = runtime_class(task)
     loaded = time.perf_counter()

@@ -21,6 +21,12 @@ class Runtime:
     options: ClassVar[Mapping[str, Any]] = {}
     _call: Callable[[], Any]
 
+    @classmethod
+    def prepare(cls, task: Task) -> None:
+        """torch's import does not count as compiling; torch's own runtimes import it before too."""
+        if task.torch and (cls is Module or task.model == task.torch):
+            lazy.load("torch.tensors")
+
     def __init__(self, task: Task):
         sizes = {} if task.is_dynamic else task.sizes
         exe = api.compile(

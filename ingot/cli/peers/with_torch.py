@@ -71,8 +71,8 @@ class Compiled(Eager):
         return torch.compile(module, dynamic=task.is_dynamic)
 
     @staticmethod
-    def prepare() -> None:
-        """Before any clock starts: the headers."""
+    def prepare(task: Task) -> None:
+        """The headers."""
         torch.compile(torch.relu)(torch.ones(8))
         torch._dynamo.reset()
 
@@ -85,5 +85,5 @@ class Frozen(Compiled):
 
 class IngotBackend(Eager):
     def _function(self, module: torch.nn.Module, task: Task) -> Callable[..., Any]:
-        options = {"threads": task.threads}
+        options: dict[str, Any] = {"threads": task.threads}
         return torch.compile(module, backend="ingot", dynamic=task.is_dynamic, options=options)
