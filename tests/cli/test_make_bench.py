@@ -90,6 +90,13 @@ def test_modules_versus_torch(tmp_path: Path):
     assert all(e["agrees"] for e in model["entries"] if e["runtime"] != "torch-eager")
 
 
+@pytest.mark.long  # torch.compile runs a C++ compiler
+def test_call_overhead():
+    found = result_files.run_json("benchmarks.call_overhead", "--json", "--rounds", "1")
+    assert found.pop("exit_code") == 0 and all(us > 0 for us in found.values())
+    assert sum(name.startswith("MLP: ") for name in found) == 4
+
+
 def test_one_dynamic_export_versus_fixed_ones():
     made = ingot.compile(exported.program(exported.NETWORKS["tiny_mlp"]), threads=1)
     for batch in (1, 3):

@@ -49,7 +49,12 @@ class Runtime:
 
     def outputs(self) -> list[np.ndarray]:
         found = self._call()
-        return arrays_of(found, lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf)
+        return arrays_of(found, _array)
+
+
+def _array(leaf: Any) -> Any:
+    """A module's results are tensors, and numbers."""
+    return lazy.load("torch.tensors").to_array(leaf) if hasattr(leaf, "detach") else leaf
 
 
 class WithoutWinograd(Runtime):
