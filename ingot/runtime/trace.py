@@ -8,7 +8,6 @@ of a kernel and each wait in a barrier, named after the model's layers. Made by 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +16,11 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from ingot.runtime.report import LaunchRow, number
+from ingot.support.origins import layer_names, model_nodes
 
 PID = 1
 NAME_LENGTH = 60  # of a slice; its arguments have all node names
 CALIBRATION_S = 0.02  # least time over which ticks are counted, for an error below a thousandth
-_NODE = re.compile(r"'([^']*)'")
 
 
 class Event(NamedTuple):
@@ -114,12 +113,13 @@ class Trace:
         """Of a call of a kernel for some of the `iterations` that all threads did: its fraction of
         the launch's FLOPs and bytes is that of its iterations."""
         part = (event.high - event.low) / iterations if iterations else 0.0
-        flops, moved = (number(size, self.events.sizes) for size in (row.flops, row.arg_bytes))
+        sizes = (row.flops, row.arg_bytes, row.parallel_extent)
+        flops, moved, extent = (number(size, self.events.sizes) for size in sizes)
         found: dict[str, Any] = {
-            "nodes": node_names(row.origin),
+            "nodes": [node.layer for node in model_nodes(row.origin)],
             "kernel": row.kernel,
             "family": row.family,
-            "iterations": f"{event.low} to {event.high} of {row.parallel_extent}",
+            "iterations": f"{event.low} to {event.high} of {extent}",
             "lanes": row.lanes,
         }
         found |= {"tile": row.tile} if row.tile else {}
@@ -143,11 +143,6 @@ class Trace:
         return round((ticks - self.events.calls[0][0]) * self.events.us_per_tick, 3)
 
 
-def node_names(origin: str) -> list[str]:
-    """The model's own names: "node 'conv1' (Conv); node 'relu1' (Relu)" → conv1, relu1."""
-    return _NODE.findall(origin)
-
-
 def slice_name(row: LaunchRow) -> str:
-    names = " + ".join(node_names(row.origin)) or row.origin or row.kernel
+    names = layer_names(row.origin) or row.kernel
     return names if len(names) <= NAME_LENGTH else names[: NAME_LENGTH - 1] + "…"
