@@ -35,6 +35,7 @@ from ingot.runtime.sizes import Sizes, prepare, refuse_unknown, solve
 from ingot.runtime.state import State
 from ingot.runtime.trace import Trace
 from ingot.runtime.versions import Versions
+from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
@@ -240,6 +241,9 @@ class Executable:
         ins = ", ".join(map(str, self.inputs))
         outs = ", ".join(map(str, self.outputs))
         return f"<ingot.Executable {self.package.name}: ({ins}) → ({outs})>"
+
+    def _repr_html_(self) -> str:
+        return lazy.load("runtime.html").executable_html(self)
 
     def context(self) -> Executable:
         """The same code with its own memory and thread count, shared with no other caller."""
