@@ -14,10 +14,11 @@ import click
 
 from ingot import api, backends
 from ingot.cli.options import FAILED, USAGE_CODES, Shapes, command, shapes, some_file
-from ingot.cli.output import plain, print_json, print_table
+from ingot.cli.output import plain, ports, print_json, print_table
 from ingot.cli.sizes import named_sizes
 from ingot.runtime import devices, plan_file
 from ingot.support import lazy
+from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 from ingot.support.text import with_unit
 
@@ -55,12 +56,12 @@ def _check_model(model: Path, target: str, shapes: Shapes) -> dict[str, Any]:
     session = api.make_session(target, named_sizes(model, shapes))
     session.store = facts_of.QuickStore()
     graph = lazy.load("pipeline").run_stages(model, session, stop_after=LAST)
-    held = session.store.initial  # buffers of a PyTorch module
+    hidden = {*session.store.initial, RANDOM_KEY}  # buffers of a PyTorch module
     found = facts_of.facts(graph)
     return {
         "passed": True,
         "kind": "model",
-        "inputs": _values(v for v in graph.inputs if v.name not in held),
+        "inputs": _values(v for v in graph.inputs if v.name not in hidden),
         "outputs": _values(graph.outputs),
         "dynamic": [s.name for s in graph.symbols if s.source == "input"],
         "data_dependent": [s.name for s in graph.symbols if s.source == "node"],
@@ -93,14 +94,11 @@ def _check_plan(path: Path) -> dict[str, Any]:
     """A plan is compiled already: the question is whether it runs here."""
     package = plan_file.read(str(path)).package
     obstacle = devices.why_not(package)
-    ports = {
-        name: [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in given]
-        for name, given in (("inputs", package.inputs), ("outputs", package.outputs))
-    }
     return {
         "passed": not obstacle,
         "kind": "plan",
-        **ports,
+        "inputs": ports(package.inputs),
+        "outputs": ports(package.outputs),
         "weight_bytes": package.constants.nbytes,
         "kernels": len(package.kernel_names),
         "launches": len(package.launches),
@@ -169,7 +167,7 @@ def _print_model(model: Path, found: dict[str, Any]) -> None:
     rows.append(("FLOPs", unknown if flops is None else with_unit(flops, "FLOP")))
     print_table(("", "value"), rows)
     if found["has_loops"]:
-        click.echo("\nOf loops and branches, one iteration of each is counted.")
+        click.echo("\nThe body of a loop is counted once, and both branches of a condition.")
     where = "" if found["runs_here"] else ", for another machine than this one"
     click.echo(f"\n{model.name} would compile{where}.")
 
