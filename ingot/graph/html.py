@@ -37,7 +37,7 @@ def _nodes_summary(count: int) -> str:
 
 
 def _nodes(graph: Graph) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for node in [n for n in graph.nodes if n.op != "constant"][:NODES_SHOWN]:
         operands = ", ".join("_" if v is None else v.name for v in node.inputs)
         types = ", ".join(
