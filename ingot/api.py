@@ -15,13 +15,13 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from ingot import backends, cache, frontends
-from ingot.runtime import devices, plan_file
+from ingot.runtime import devices, plan_file, report
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_call import ModuleExecutable
 from ingot.runtime.package import Package
 from ingot.runtime.specialise import Settings
 from ingot.runtime.versions import Versions
-from ingot.support import lazy
+from ingot.support import lazy, progress
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
@@ -216,7 +216,9 @@ def _compile(
     if request is not None and not wants_dump:
         found = cache.lookup(request)
         if found is not None:
-            return Executable(found, threads, {"cache": time.perf_counter() - start}, versions)
+            took = time.perf_counter() - start
+            progress.LOG.info("%s: from the model cache in %.2f s", found.name, took)
+            return Executable(found, threads, {"cache": took}, versions)
     session = make_session(target, shapes, state, jobs, dump, kernels, capacity)
     session.profile, session.limits, session.example = profile, limits, example or {}
     session.store.drops_unused = not session.dump.wants_text
@@ -226,7 +228,10 @@ def _compile(
         hint = "the command line, ingot compile, shows the code without running it"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
     session.fingerprint = "" if hasattr(model, "placeholders") else None  # its weights may change
-    package = lazy.load("pipeline").run_stages(model, session)
+    with progress.shown():
+        package = lazy.load("pipeline").run_stages(model, session)
+    for line in report.compile_times(session.dump.times_s):
+        progress.LOG.info("%s: %s", package.name, line)
     package = replace(package, fingerprint=session.fingerprint or "")
     if request is not None and not limits.notes:  # another call may have a higher limit
         package = cache.keep(request, package, session.store.files)

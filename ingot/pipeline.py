@@ -47,7 +47,7 @@ from ingot.passes.split_transposed import split_transposed
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
-from ingot.support import options
+from ingot.support import options, progress
 from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
 
@@ -160,12 +160,12 @@ def run_stages(
     last = len(stages) - 1 if stop_after is None else position(stages, stop_after)
     if first > last:
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
-    session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
         with options.using(session.options):
             if last == len(stages) - 1:  # a whole compilation, not a look at a stage
                 getattr(session.backend, "begin", lambda s: None)(session)
-            for stage in stages[first : last + 1]:
+            for done, stage in enumerate(stages[first : last + 1]):
+                progress.at_stage(done, last + 1 - first, stage.name)
                 value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
@@ -180,25 +180,26 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
         value = stage.run(value, session)
         record.show(partial(show, value))
     start = time.perf_counter()
-    session.store.retain(_constants(value))
+    session.store.retain(constants_of(value))
     if session.options.verify:
         check(value, session.verified)
         is_program = isinstance(value, program_ir.Program)
         session.verified = tuple(k for _, k in value.kernels) if is_program else ()
     session.dump.add_time(time.perf_counter() - start)
+    progress.LOG.debug("stage %s: %.1f ms", stage.name, session.dump.entries[-1].time_s * 1e3)
     return value
 
 
-def _constants(value: Any) -> Iterator[ConstRef]:
+def constants_of(value: Any) -> Iterator[ConstRef]:
     """The constants that an IR refers to."""
     match value:
         case program_ir.Program():
             yield from (b.constant for b in value.buffers if b.constant is not None)
         case Graph():
-            yield from _constants([attr for n in value.nodes for _, attr in n.attrs])
+            yield from constants_of([attr for n in value.nodes for _, attr in n.attrs])
         case list() | tuple():
             for item in value:
-                yield from _constants(item)
+                yield from constants_of(item)
         case ConstRef():
             yield value
 

@@ -16,12 +16,12 @@ import click
 
 from ingot import api, backends, cache
 from ingot.cli.options import NewFile, Shapes, check_stage, command, complete_stage, size_bytes
-from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
+from ingot.cli.output import ports, print_json, print_table, print_times
 from ingot.cli.sizes import named_sizes
 from ingot.runtime import plan_file, report
 from ingot.runtime.executable import Executable
 from ingot.runtime.package import Package
-from ingot.support import lazy, options
+from ingot.support import lazy, options, progress
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
@@ -74,7 +74,8 @@ def compile_command(
     start = time.perf_counter()
     limits = Limits(time_limit_s, memory_limit_bytes)
     pipeline = lazy.load("pipeline")
-    with compile_record(dump or options.current().dump_dir) as record:
+    record = Dump(dump or options.current().dump_dir)
+    with progress.shown(delay_s=0):
         sizes = shapes if start_from else named_sizes(model, shapes)
         session = api.make_session(target, sizes, state, jobs, record, capacity=capacity)
         session.limits = limits

@@ -6,24 +6,20 @@ the arrays of a call. Called by run.py and profile.py.
 
 from __future__ import annotations
 
-import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from ingot import api, cache
+from ingot import api
 from ingot.arith import expr as arith
 from ingot.arith.solve import solve
 from ingot.cli.feeds import FeedSpec, make_feeds
 from ingot.cli.options import Shapes
-from ingot.cli.output import compile_record
 from ingot.cli.sizes import named_sizes, with_sizes, without_shapes
 from ingot.runtime import plan_file
 from ingot.runtime.executable import Executable
 from ingot.runtime.sizes import refuse_unknown
 from ingot.runtime.state import State
-from ingot.support import options
 from ingot.support.errors import IngotError
 
 
@@ -31,7 +27,7 @@ def open_model(
     model: Path, target: str, threads: int | None, shapes: Shapes, state: dict[str, str],
     capacity: int | None, jobs: int | None, profile: bool = False,
 ) -> tuple[Executable, Shapes]:  # fmt: skip
-    """Like ingot.compile, or ingot.load for a plan file; with a progress bar on a terminal."""
+    """Like ingot.compile, or ingot.load for a plan file."""
     if plan_file.is_plan(str(model)):
         if state or capacity or profile or target != "cpu":
             what = f"{model} is a plan: --target, --state, --capacity, profile need the model"
@@ -42,13 +38,9 @@ def open_model(
         refuse_unknown(exe.package, without_shapes(shapes))
         return exe, with_sizes(exe.inputs, shapes)  # for random inputs
     sizes = named_sizes(model, shapes)
-    make = partial(api.compile, model, target, threads, shapes=sizes, state=state,
-                   capacity=capacity, jobs=jobs, profile=profile)  # fmt: skip
-    key = api.key_options(target, sizes, state, profile, capacity)
-    if not sys.stderr.isatty() or cache.why(model, key).is_found:
-        return make(), sizes
-    with compile_record(options.current().dump_dir) as record:
-        return make(dump=record), sizes
+    exe = api.compile(model, target, threads, shapes=sizes, state=state, capacity=capacity,
+                      jobs=jobs, profile=profile)  # fmt: skip
+    return exe, sizes
 
 
 def make_call(

@@ -12,9 +12,10 @@ import click
 
 from ingot import api
 from ingot.cli.options import Shapes, check_stage, command, complete_form, complete_stage
-from ingot.cli.output import compile_record, print_json, print_table
+from ingot.cli.output import print_json, print_table
 from ingot.cli.sizes import named_sizes
-from ingot.support import lazy, options
+from ingot.support import lazy, options, progress
+from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 
 LOOPS = "loops"  # the form of a kernel that every back end has
@@ -55,7 +56,8 @@ def show_command(
     if kernel is None and form != LOOPS:
         raise IngotError("bad-option", f"--as {form} needs a kernel", hint="add --kernel NAME")
     pipeline = lazy.load("pipeline")
-    with compile_record(options.current().dump_dir) as record:
+    record = Dump(options.current().dump_dir)
+    with progress.shown(delay_s=0):
         sizes = named_sizes(model, shapes)
         session = api.make_session(target, sizes, state, jobs, record, capacity=capacity)
         check_stage(session, "--stage", stage_name)

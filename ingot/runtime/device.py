@@ -13,7 +13,7 @@ is an entry point of the group `ingot.devices`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from ingot.runtime.package import Package
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Shape, Sizes
+from ingot.runtime.trace import Events
 
 # A numpy array for a port on the host; else an array of the port's device, with shape and dtype.
 Array = Any
@@ -62,6 +63,10 @@ class LoadedModule(Protocol):
 
     def counters(self) -> Counters:
         """What was counted since `start_counters`."""
+        ...
+
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
+        """When each thread did what in so many calls; `call` runs the module once."""
         ...
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from ingot.runtime import devices, plan_file, report
 from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
 from ingot.runtime.border import Border, OtherVersion, needs_border, shown_inputs
 from ingot.runtime.bundles import Bundles
-from ingot.runtime.device import Array
+from ingot.runtime.device import Array, LoadedModule
 from ingot.runtime.failure import no_memory
 from ingot.runtime.package import HOST, Package, Port
 from ingot.runtime.profile import Profile, make_profile
@@ -33,7 +33,9 @@ from ingot.runtime.random_keys import RandomKeys
 from ingot.runtime.results import Results
 from ingot.runtime.sizes import Sizes, prepare, refuse_unknown, solve
 from ingot.runtime.state import State
+from ingot.runtime.trace import Trace
 from ingot.runtime.versions import Versions
+from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
@@ -198,10 +200,7 @@ class Executable:
     ) -> Profile:
         """Time of each launch, mean of `runs` runs. Needs ingot.compile(…, profile=True). Every run
         starts from the length of the state, which it has afterwards too."""
-        loaded = self._loaded
-        if not loaded.has_counters:
-            what = "this executable has no counters"
-            raise IngotError("bad-option", what, hint="compile it with profile=True")
+        loaded = self._counting()
         self._run_again(feeds, state)  # warm-up: reserves memory, wakes the workers
         loaded.start_counters()
         start = time.perf_counter()
@@ -215,6 +214,23 @@ class Executable:
         self._measured = counters.sizes, [row.time_us for row in profile.rows]
         return profile
 
+    def trace(self, feeds: Mapping[str, Any], calls: int = 3, state: State | None = None) -> Trace:
+        """When each thread ran what, in each of so many calls: trace.save("trace.json") writes a
+        file for ui.perfetto.dev. It needs profile=True; states are as for `profile`."""
+        loaded = self._counting()
+        self._run_again(feeds, state)  # warm-up
+        events = loaded.trace(lambda: self._run_again(feeds, state), calls)
+        numbers = [i for i, launch in enumerate(self.package.launches) if launch.is_kernel]
+        rows = dict(zip(numbers, self.package.report))
+        return Trace(self.package.name, rows, events)
+
+    def _counting(self) -> LoadedModule:
+        """The loaded module, if it was compiled with counters."""
+        if not self._loaded.has_counters:
+            what = "this executable has no counters"
+            raise IngotError("bad-option", what, hint="compile it with profile=True")
+        return self._loaded
+
     def _run_again(self, feeds: Mapping[str, Any], state: State | None) -> None:
         length = 0 if state is None else state.length
         self.run(None, feeds, state=state)
@@ -225,6 +241,9 @@ class Executable:
         ins = ", ".join(map(str, self.inputs))
         outs = ", ".join(map(str, self.outputs))
         return f"<ingot.Executable {self.package.name}: ({ins}) → ({outs})>"
+
+    def _repr_html_(self) -> str:
+        return lazy.load("runtime.html").executable_html(self)
 
     def context(self) -> Executable:
         """The same code with its own memory and thread count, shared with no other caller."""

@@ -79,6 +79,9 @@ class Options:
         1000, "yields of a waiting worker before it parks", affects_code=True, low=0
     )
     verify: bool = _option(True, "verify the IR after each stage")
+    progress: bool = _option(
+        True, "a progress bar on a terminal, for compilations of over a second"
+    )
     dump_dir: str = _option("", "folder for the text of every stage; empty: no dumps")
     cache_dir: str = _option("", "folder of the caches; empty: ~/.cache/ingot; off: none")
     cache_models: bool = _option(True, "cache whole models; off: the objects of kernels only")

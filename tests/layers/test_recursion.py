@@ -123,7 +123,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
     "passes/sink_reshapes.py": {"sink_reshapes": SUBGRAPHS},
     "passes/split_transposed.py": {"split_transposed": SUBGRAPHS},
     "passes/use_winograd.py": {"use_winograd": SUBGRAPHS},
-    "pipeline.py": {"_constants": SUBGRAPHS},
+    "pipeline.py": {"constants_of": SUBGRAPHS},
     "plan/barriers.py": {"_Barriers.stmt": SUBGRAPHS},
     "plan/lifetimes.py": {"_Uses.stmt": SUBGRAPHS},
     "plan/memory.py": {"_reserve": SUBGRAPHS},

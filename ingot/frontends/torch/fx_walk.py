@@ -21,6 +21,7 @@ from ingot.arith.expr import Expr, Var
 from ingot.dtypes import DType
 from ingot.frontends.common.limits import check_count, check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
+from ingot.frontends.common.unsupported import UnsupportedOperators
 from ingot.frontends.torch import hooks
 from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.origins import where_of
@@ -424,11 +425,14 @@ def check_operators(module: torch.fx.GraphModule, kernels: Mapping[str, Any]) ->
     """An error with all operators that have no converter."""
     missing = [node for node in module.graph.nodes if is_missing(node, kernels)]
     if missing:
-        names = ", ".join(sorted({_wanted(node) for node in missing}))
+        nodes: dict[str, list[str]] = {}
+        for node in missing:
+            nodes.setdefault(_wanted(node), []).append(node.name)
+        names = ", ".join(sorted(nodes))
         where = "\n         ".join(where_of(node) for node in missing)
         what = f"the model uses operators that Ingot does not have: {names}"
         hint = "fallback=True runs them in PyTorch"
-        raise IngotError("unsupported-op", what, where=where, hint=hint)
+        raise UnsupportedOperators(nodes, what, where=where, hint=hint)
 
 
 def _wanted(node: FxNode) -> str:

@@ -7,7 +7,7 @@ device.py, called by executable.py. The structures are those of codegen/c_head.p
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +21,7 @@ from ingot.runtime.failure import run_error
 from ingot.runtime.package import Package, Port
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Sizes
+from ingot.runtime.trace import Events
 from ingot.support.errors import IngotError
 
 _pointer, _i64 = ctypes.c_void_p, ctypes.c_int64
@@ -137,6 +138,9 @@ class LoadedCModule:
         raise IngotError("bad-option", "C code has no cycle counters")
 
     def counters(self) -> Counters:
+        self.start_counters()
+
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
         self.start_counters()
 
 

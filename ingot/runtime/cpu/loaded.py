@@ -8,7 +8,7 @@ Made by device.py, called by executable.py.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ from ingot.runtime.failure import run_error
 from ingot.runtime.package import Package, Port
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Sizes
+from ingot.runtime.trace import Clock, Events
 from ingot.support import options
 from ingot.support.errors import IngotError
 
@@ -195,6 +196,25 @@ class LoadedCpuModule:
         counts = context.take_counts()
         peak = measure(self._module.probe, len(counts))
         return Counters(counts, cycles, self._sizes_of(context), peak)
+
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
+        assert self._module.probe is not None, "compiled without counters"
+        context = self._idle[-1]
+        cycles = context.code.services.cycles
+        clock = Clock(cycles)
+        context.start_trace(0)
+        call()
+        # work stealing may give one thread the events of all
+        context.start_trace(calls * (sum(context.event_counts()) + 1))
+        spans = []
+        for _ in range(calls):
+            start = cycles()
+            call()
+            spans.append((start, cycles()))
+        threads, lost = context.events(), sum(context.event_counts())
+        lost -= sum(map(len, threads))
+        context.start_trace(0)
+        return Events(threads, spans, clock.us_per_tick(), self._sizes_of(context), lost)
 
 
 def _copy_out(context: Context, port: Port, dtype: np.dtype, known: dict[str, int]) -> np.ndarray:
