@@ -39,8 +39,9 @@ from ingot.cli.peers.rounds import (
     step_count,
 )
 from ingot.cli.peers.task import WORK_PER_CALL, Task, save_feeds
-from ingot.cli.sizes import file_sizes, ports, read_graph, with_sizes
+from ingot.cli.sizes import file_sizes
 from ingot.runtime.cpu.pool import usable_cores
+from ingot.shapes import ports, read_graph, with_sizes
 from ingot.support.errors import IngotError
 
 PEERS = ("onnxruntime", "openvino", "torch")

@@ -11,7 +11,7 @@ import click
 
 from ingot.cli.feeds import FeedSpec
 from ingot.cli.model import make_call, open_model
-from ingot.cli.options import Shapes, command, feed_options
+from ingot.cli.options import OUTPUT_OPTION, Shapes, command, feed_options
 from ingot.cli.output import print_json, print_table
 from ingot.runtime.profile import HEAD
 
@@ -20,17 +20,20 @@ KEYS = ("kernel", "origin", "time_us", "wait_us", "flops", "bytes", "lanes", "gf
 
 @command("profile")
 @feed_options
+@OUTPUT_OPTION
 @click.option("--runs", type=click.IntRange(min=1), default=20, show_default=True,
               help="Number of runs; times are means over them.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), help="Show only the N slowest launches.")
 def profile_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
     threads: int | None, jobs: int | None, inputs: dict[str, str], feeds: Path | None,
-    ranges: dict, seed: int,
+    ranges: dict, seed: int, outputs: tuple[str, ...],
     runs: int, top: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL with cycle counters, run it, and print the time of each kernel launch."""
-    exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs, profile=True)
+    exe, sizes = open_model(
+        model, target, threads, shapes, state, capacity, jobs, profile=True, outputs=outputs
+    )
     spec = FeedSpec(inputs, feeds, ranges, seed)
     given, kept = make_call(exe, sizes, spec)
     found = exe.profile(given, runs, kept)
