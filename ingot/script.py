@@ -4,7 +4,8 @@
 
 A kernel is parsed, never executed: these functions only declare signatures. The built-ins range,
 min, max, abs, round and pow have a meaning in kernels too and are not redefined here. mypy and
-pyright accept the annotations. See docs/kernels.md and docs/loops.md.
+pyright accept the annotations, if the module has `n = size` for a size n in them. docs/kernels.md
+and docs/loops.md have the language.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import ingot.script as T
 from ingot.script import alloc, block, f32, grid, init, size
 
 N = 16
+n = size
 
 
 @ingot.kernel

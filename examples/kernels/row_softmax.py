@@ -13,6 +13,7 @@ import ingot
 from ingot.script import alloc, block, exp, f32, grid, inf, init, size
 
 ROWS, COLUMNS, LANES = 4096, 1024, 8
+n = size  # what the name in the kernel's annotations is, for type checkers
 
 
 @ingot.kernel
