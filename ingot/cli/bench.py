@@ -30,8 +30,9 @@ from ingot.cli.output import print_json, steps
 from ingot.cli.peers.rounds import BenchOptions, Entry, benchmark, load_cold, step_count
 from ingot.cli.peers.runtimes import ALSO, OURS, PEERS, ROOFLINE_PROBES, Model, choose
 from ingot.cli.peers.task import Task, save_feeds
-from ingot.cli.sizes import file_sizes, ports, read_graph, with_sizes
+from ingot.cli.sizes import file_sizes
 from ingot.runtime.cpu.pool import usable_cores
+from ingot.shapes import ports, read_graph, with_sizes
 from ingot.support.errors import IngotError
 
 

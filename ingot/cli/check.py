@@ -15,8 +15,8 @@ import click
 from ingot import api, backends
 from ingot.cli.options import FAILED, USAGE_CODES, Shapes, command, shapes, some_file
 from ingot.cli.output import plain, ports, print_json, print_table
-from ingot.cli.sizes import named_sizes
 from ingot.runtime import devices, plan_file
+from ingot.shapes import named_sizes
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError

@@ -12,7 +12,7 @@ import click
 
 from ingot.cli.feeds import FeedSpec
 from ingot.cli.model import make_call, open_model
-from ingot.cli.options import NewFile, Shapes, command, feed_options
+from ingot.cli.options import OUTPUT_OPTION, NewFile, Shapes, command, feed_options
 from ingot.cli.output import print_json, print_table
 from ingot.runtime.profile import HEAD
 
@@ -23,6 +23,7 @@ TRACED = 5  # runs in a trace
 
 @command("profile")
 @feed_options
+@OUTPUT_OPTION
 @click.option("--runs", type=click.IntRange(min=1), default=20, show_default=True,
               help="Number of runs; times are means over them.")  # fmt: skip
 @click.option("--trace", type=NewFile(), help="Write when each thread ran what, in up to "
@@ -31,11 +32,13 @@ TRACED = 5  # runs in a trace
 def profile_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
     threads: int | None, jobs: int | None, inputs: dict[str, str], feeds: Path | None,
-    ranges: dict, seed: int,
+    ranges: dict, seed: int, outputs: tuple[str, ...],
     runs: int, trace: Path | None, top: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL with cycle counters, run it, and print the time of each kernel launch."""
-    exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs, profile=True)
+    exe, sizes = open_model(
+        model, target, threads, shapes, state, capacity, jobs, profile=True, outputs=outputs
+    )
     spec = FeedSpec(inputs, feeds, ranges, seed)
     given, kept = make_call(exe, sizes, spec)
     found = exe.profile(given, runs, kept)

@@ -117,9 +117,12 @@ def _grouped_input(edit: Editor, conv: Node) -> Input | None:
     found = None if producer is None or group == 1 else parameters(edit, producer)
     if producer is None or found is None or producer.op != "dequantize_linear":
         return None
-    (x, _, zero), channels = (*producer.inputs, None)[:3], arith.as_int(conv.inputs[0].shape[1])
-    scale = along_axis(found.scale, conv.inputs[0].tensor.rank, 1, channels or 0)
-    if x is None or scale is None or not channels or np.unique(found.zero).size != 1:
+    x, _, zero = (*producer.inputs, None)[:3]
+    channels = None if x is None else arith.as_int(x.shape[1])
+    if x is None or not channels or np.unique(found.zero).size != 1:
+        return None
+    scale = along_axis(found.scale, x.tensor.rank, 1, channels)
+    if scale is None:
         return None
     each = scale.reshape(group, -1)
     if np.any(each != each[:, :1]):

@@ -70,7 +70,12 @@ class LoadedModule(Protocol):
         ...
 
     def close(self) -> None:
-        """Free code and memory; calls that have begun still end well. `run` is an error after."""
+        """Free code and memory, when the calls that have begun have ended. `run` is an error from
+        then on."""
+        ...
+
+    def trim(self) -> int:
+        """Free the memory that no call is using, for calls to come to make again; its bytes."""
         ...
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ingot.arith import expr as arith
-from ingot.runtime.package import Port
+from ingot.runtime.ports import PortInfo
 from ingot.runtime.profile import Profile, ProfileRow
 from ingot.runtime.report import LaunchRow
 from ingot.support.html import Html, bar, details, page, table, text
@@ -41,7 +41,7 @@ def executable_html(exe: Executable) -> str:
     )
 
 
-def ports_table(inputs: Iterable[Port], outputs: Iterable[Port]) -> Html:
+def ports_table(inputs: Iterable[PortInfo], outputs: Iterable[PortInfo]) -> Html:
     rows = [
         (what, port.name, str(port).removeprefix(f"{port.name}: "))
         for what, ports in (("input", inputs), ("output", outputs))

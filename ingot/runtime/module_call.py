@@ -21,7 +21,7 @@ import numpy as np
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_arguments import Nesting, check_fixed, has_torch
 from ingot.runtime.module_signature import Leaf, ModuleSignature, Order, Result
-from ingot.runtime.package import Port
+from ingot.runtime.ports import PortInfo
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
@@ -67,13 +67,13 @@ class ModuleExecutable(Executable):
         self._nesting = Nesting(signature)
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> tuple[PortInfo, ...]:
         """The arrays of the arguments, without the buffers of the module."""
         held = {held.port for held in self.signature.held}
         return tuple(port for port in self._plain.inputs if port.name not in held)
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> tuple[PortInfo, ...]:
         """The arrays of the results, without what is updated in place."""
         updated = {new for _, new in self.package.state}
         return tuple(port for port in self._plain.outputs if port.name not in updated)
@@ -119,17 +119,23 @@ class ModuleExecutable(Executable):
         """The memory of a buffer that calls update, by the name of its input."""
         return self._held[port][1]
 
+    def close(self) -> None:
+        super().close()
+        self._plain.close()
+
     def run(
         self,
-        outputs: Sequence[str] | None,
-        feeds: Mapping[str, Any],
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+        *,
         out: Any = None,
         state: Any = None,
     ) -> list[Any]:
         """With arrays by name, as of any model; buffers of the module need not be given."""
         held = {name: array for name, (_, array) in self._held.items()}
-        names = [port.name for port in self.outputs] if outputs is None else outputs
-        return super().run(names, {**held, **feeds}, out, state)
+        names = [port.name for port in self.outputs] if output_names is None else output_names
+        return super().run(names, {**held, **input_feed}, out=out, state=state)
 
     # --- calling ----------------------------------------------------------------------------------
 

@@ -96,6 +96,8 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile:
+    """Times of a run by launch: `rows`; `print(profile)` is a table of them."""
+
     rows: tuple[ProfileRow, ...]
     peak: Peak
     run_us: float  # wall time of one run, counters included
@@ -104,6 +106,7 @@ class Profile:
 
     @property
     def summary(self) -> str:
+        """The run in one line."""
         inside = sum(row.time_us for row in self.rows)
         waits = sum(row.wait_us for row in self.rows)
         return (

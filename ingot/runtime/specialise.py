@@ -112,13 +112,20 @@ class SpecialisingExecutable(Executable):
 
     def context(self) -> SpecialisingExecutable:
         own = object.__new__(SpecialisingExecutable)
-        own.__dict__.update(self.__dict__, _loaded=self._loaded.context(), _builds={})
+        own.__dict__.update(self.__dict__, _builds={}, **self._own())
         self._shared.attach(own)
         return own
 
     def close(self) -> None:
+        self._submissions.wait()
+        builds = self._builds
         self._shared.detach(self)
         super().close()
+        for build in builds.values():
+            build.exe.close()
+
+    def trim(self) -> int:
+        return super().trim() + sum(build.exe.trim() for build in self._builds.values())
 
     def _general(self) -> Executable:
         """This object without the dispatch."""

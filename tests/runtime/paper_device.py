@@ -89,6 +89,9 @@ class Loaded:
     def close(self) -> None:
         self.is_closed = True
 
+    def trim(self) -> int:
+        return 0  # it keeps nothing between calls
+
 
 class PaperDevice:
     name, default_threads = "paper", 1

@@ -130,6 +130,12 @@ class Context:
         """The symbol table of thread 0 after a run, data-dependent sizes included."""
         return list(self._symbols[0])
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Arenas and scratch; what a run reserved for sizes that depend on data is not counted."""
+        count = len(self._package.arenas)
+        return sum(self._arenas[count:]) + self._scratch_bytes * self.threads
+
     def arena(self, number: int) -> int:
         return self._arenas[number]
 
