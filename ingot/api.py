@@ -6,6 +6,7 @@ hit stay fast.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -96,6 +97,8 @@ def compile(
     elif any(x is not None for x in (example_inputs, example_kwargs, dynamic_shapes)):
         what = f"example_inputs and dynamic_shapes are given with a {type(model).__name__}"
         raise IngotError("bad-option", what, hint="they belong to a torch.nn.Module")
+    if is_torch or _is_exported(model):
+        _refuse_for_modules(is_torch, settings, state)
     if settings is not None:
         if capacity is not None:
             what = "specialise= and capacity= exclude each other"
@@ -131,7 +134,25 @@ def compile(
             "time_limit_s": time_limit_s, "memory_limit_bytes": memory_limit_bytes,
         }  # fmt: skip
         general = make(dump=dump, versions=versions)
-        return build_requests.specialising(general, settings, model, request, asked)
+        return _as_called(build_requests.specialising(general, settings, model, request, asked))
+
+
+def _is_exported(model: Any) -> bool:
+    return isinstance(model, str | PathLike) and os.fspath(model).endswith(".pt2")
+
+
+def _refuse_for_modules(is_object: bool, settings: Settings | None, state: Any) -> None:
+    """Errors for options that a PyTorch model cannot have; `is_object`: it is not a file."""
+    if state:
+        what = "state= and capacity= are for models whose inputs and outputs have names"
+        why = "a PyTorch module updates its own buffers, or its arguments"
+        hint = "register the cache as a buffer that forward() updates: docs/torch.md"
+        raise IngotError("bad-option", what, why=why, hint=hint)
+    if settings is not None and is_object:
+        what = "specialise= is given with a PyTorch model that is not a file"
+        why = "builds are made by other processes, which need the model"
+        hint = "torch.export.save it to a .pt2 file, and compile that"
+        raise IngotError("bad-option", what, why=why, hint=hint)
 
 
 def _is_torch(model: Any) -> bool:

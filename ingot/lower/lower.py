@@ -63,9 +63,11 @@ class Lowering:
         for output in state.values():
             wanted.pop(output, None)
         self.walk(self.graph, wanted)
-        outputs: list[str] = []
+        outputs, taken = list[str](), list[str]()  # a state's successor takes no output's buffer
         for value in self.graph.outputs:
-            outputs.append(self.output(value, outputs))
+            outputs.append(self.output(value, taken))
+            if value.name not in state.values():
+                taken.append(outputs[-1])
         outputs = self.update_state(state, outputs)
         return ir.Program(
             self.graph.name,

@@ -78,6 +78,13 @@ class ModuleExecutable(Executable):
         updated = {new for _, new in self.package.state}
         return tuple(port for port in self._plain.outputs if port.name not in updated)
 
+    @property
+    def specialised(self) -> dict[str, str]:
+        return self._plain.specialised
+
+    def wait_for_builds(self, timeout_s: float | None = None) -> bool:
+        return self._plain.wait_for_builds(timeout_s)
+
     def _adopt(self, plain: Executable) -> None:
         self.__dict__.update(plain.__dict__)
         self._plain = plain
@@ -154,10 +161,13 @@ class ModuleExecutable(Executable):
                 elif place >= 0:
                     arrays[place] = _number(given, leaf)
                 continue
+            if leaf.is_complex:
+                given = self._parts(given, leaf, place)
             array = _array(given, leaf)
             if leaf.order is not None:
                 array = _permuted(array, leaf.order)
             if leaf.state and not array.flags.carray:
+                _refuse_repeated(array, leaf.port)
                 array = np.array(array, order="C")
                 copies.append((array, _permuted(given, leaf.order)))
             if place >= 0:
@@ -167,6 +177,20 @@ class ModuleExecutable(Executable):
         if self._has_key:
             arrays[-1] = self._key()
         return arrays, copies
+
+    def _parts(self, given: Any, leaf: Leaf, place: int) -> Any:
+        """A complex argument as an array or tensor of its parts, over the same memory."""
+        wanted = "complex64" if self.package.inputs[place].dtype == "f32" else "complex128"
+        if str(getattr(given, "dtype", "")).removeprefix("torch.") != wanted:
+            dtype = getattr(given, "dtype", type(given).__name__)
+            what = f"input {leaf.port!r} is {dtype}, expected {wanted}"
+            raise IngotError("bad-input", what, hint=f"give {leaf.port}.to(torch.{wanted})")
+        if isinstance(given, np.ndarray):
+            return _parts_of(given)
+        if leaf.state and given.is_conj():
+            what = f"input {leaf.port!r} is updated in place, and a conjugate view"
+            raise IngotError("bad-input", what, hint=f"give {leaf.port}.resolve_conj()")
+        return _tensors().parts(given, leaf.port)
 
     def _key(self) -> np.ndarray:
         """Of random numbers: drawn from torch's generator, where there is torch."""
@@ -180,7 +204,8 @@ class ModuleExecutable(Executable):
     def _nested(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
         as_tensors = has_torch() and not any(type(x) is np.ndarray for x in leaves)
         found = [
-            self._result(about, leaves, results[place], as_tensors) for place, about in self._gives
+            self._result(about, leaves, results[place] if about.output else None, as_tensors)
+            for place, about in self._gives
         ]
         return self._nesting.nested(found, as_tensors)
 
@@ -195,7 +220,8 @@ class ModuleExecutable(Executable):
             array = self.buffer(about.port)
         if as_tensors:
             array = _tensors().to_tensor(array)
-        return array if about.order is None else _permuted(array, _inverse(about.order))
+        array = array if about.order is None else _permuted(array, _inverse(about.order))
+        return _complex(array) if about.is_complex else array
 
 
 def _held(
@@ -244,11 +270,33 @@ def _inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
+def _parts_of(given: np.ndarray) -> np.ndarray:
+    """A view of the real and imaginary parts, as the last axis."""
+    parts, step = given.view(), given.itemsize // 2
+    shape, strides = (*given.shape, 2), (*given.strides, step)
+    is_writeable = given.flags.writeable
+    return np.lib.stride_tricks.as_strided(parts.real, shape, strides, writeable=is_writeable)
+
+
+def _complex(parts: Any) -> Any:
+    """The reverse, of an array or a tensor."""
+    if not isinstance(parts, np.ndarray):
+        return _tensors().of_parts(parts)
+    dense = np.ascontiguousarray(parts)
+    return dense.view(np.complex64 if dense.itemsize == 4 else np.complex128)[..., 0]
+
+
 def _number(given: Any, leaf: Leaf) -> np.ndarray:
     if isinstance(given, bool) or not isinstance(given, int | float):
         what = f"input {leaf.port!r} is a {type(given).__name__}, not a number"
         raise IngotError("bad-input", what)
     return np.array([given], np.int64) if isinstance(given, int) else np.array(given, np.float64)
+
+
+def _refuse_repeated(array: np.ndarray, name: str) -> None:
+    if any(step == 0 and size > 1 for step, size in zip(array.strides, array.shape)):
+        what = f"input {name!r} is updated in place, and has elements that share memory"
+        raise IngotError("bad-input", what, hint=f"give {name}.contiguous()")
 
 
 def _copy_back(array: np.ndarray, owner: Any) -> None:

@@ -93,28 +93,33 @@ class GraphCall:
                 weights = self._of(tensors)
         arrays, copies = self._arrays(args)
         results = weights.run(arrays, None)
-        for given, order, array in copies:
-            (given if order is None else given.permute(order)).copy_(to_tensor(array))
+        for target, updated in copies:
+            target.copy_(updated)
         found = [give(results, args) for give in self._gives]
         args.clear()
         return found
 
     def _arrays(self, args: list[Any]) -> tuple[list[np.ndarray], list[tuple]]:
-        """What the code reads; and copies of what it updates, to be copied back."""
-        arrays, copies = [], []
+        """What the code reads; and what it updates in another place than the caller's."""
+        arrays: list[np.ndarray] = []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         for place, name, order, is_updated in self._takes:
             given = args[place]
             if not isinstance(given, torch.Tensor):
                 arrays.append(_number(given))
                 continue
+            conjugate = None
             if given.is_complex():
+                conjugate = given if given.is_conj() else None
                 given = torch.view_as_real(given.resolve_conj())
             array = argument(given, name)
             if order is not None:
                 array = array.transpose(order)
             if is_updated and not array.flags.carray:
                 array = np.array(array, order="C")
-                copies.append((given, order, array))
+                copies.append((_moved(given, order), to_tensor(array)))
+            if is_updated and conjugate is not None:
+                copies.append((conjugate, torch.view_as_complex(given)))
             arrays.append(array)
         if self._has_key:
             arrays.append(random_key())
