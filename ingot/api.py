@@ -190,6 +190,7 @@ def _remade(
         session = make_session(**given)
         session.profile, session.limits = profile, limits()
         session.store.drops_unused = not session.dump.wants_text
+        session.store.lends = True
         package = lazy.load("refresh")(package, model, session)
         return Executable(package, threads, session.dump.times_s)
 
@@ -246,7 +247,8 @@ def _compile(
         what = f"code for {target!r} cannot run here"
         hint = "the command line, ingot compile, shows the code without running it"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
-    session.fingerprint = "" if hasattr(model, "placeholders") else None  # its weights may change
+    has_module = hasattr(model, "placeholders")  # whose weights may change
+    session.fingerprint, session.store.lends = "" if has_module else None, has_module
     package = lazy.load("pipeline").run_stages(model, session)
     package = replace(package, fingerprint=session.fingerprint or "")
     if request is not None and not limits.notes:  # another call may have a higher limit

@@ -12,6 +12,7 @@ what they were when it was compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import c_uint8
 from functools import cache
 from threading import Lock
 from typing import Any, Protocol
@@ -40,6 +41,10 @@ class Weights(Protocol):
 
     def buffers(self) -> dict[str, Any]: ...
 
+    def tensors(self) -> dict[str, Any]: ...
+
+    def free(self, names: frozenset[str]) -> None: ...
+
     def model(self) -> Any: ...
 
 
@@ -58,19 +63,13 @@ class ModuleExecutable(Executable):
         self.signature = signature = ModuleSignature.of(plain.package.signature)
         self._weights, self.remake = weights, remake
         self._lock = Lock()
-        self._adopt(plain)
-        names = [port.name for port in plain.package.inputs]
-        outputs = [port.name for port in plain.package.outputs]
-        self._takes = [(_index(names, leaf.port), leaf) for leaf in signature.leaves]
-        self._gives = [(_index(outputs, r.output), r) for r in signature.results]
-        self._count, self._has_key = len(names), RANDOM_KEY in names
         self._nesting = Nesting(signature)
+        self._adopt(plain)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """The arrays of the arguments, without the buffers of the module."""
-        held = {held.port for held in self.signature.held}
-        return tuple(port for port in self._plain.inputs if port.name not in held)
+        """The arrays of the arguments, without the tensors of the module."""
+        return tuple(port for port in self._plain.inputs if port.name not in self._held)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -88,8 +87,18 @@ class ModuleExecutable(Executable):
     def _adopt(self, plain: Executable) -> None:
         self.__dict__.update(plain.__dict__)
         self._plain = plain
-        buffers = {} if self._weights is None else self._weights.buffers()
-        self._held = _held(plain, self.signature, buffers)
+        names = [port.name for port in plain.package.inputs]
+        outputs = [port.name for port in plain.package.outputs]
+        self._takes = [(_index(names, leaf.port), leaf) for leaf in self.signature.leaves]
+        self._gives = [(_index(outputs, r.output), r) for r in self.signature.results]
+        self._count, self._has_key = len(names), RANDOM_KEY in names
+        weights = self._weights
+        self._held = _held(plain, self.signature, {} if weights is None else weights.buffers())
+        tensors = {} if weights is None else weights.tensors()
+        borrowed, own = _borrowed(plain, tensors)
+        self._held |= borrowed
+        if weights is not None:
+            weights.free(own)
 
     def refresh(self) -> None:
         """Take over the module's weights as they are now. Calls do so by themselves after an
@@ -114,7 +123,7 @@ class ModuleExecutable(Executable):
             self.refresh()
         elif weights.moved():
             weights.take()
-            self._held = _held(self._plain, self.signature, weights.buffers())
+            self._held |= _held(self._plain, self.signature, weights.buffers())
 
     def context(self) -> ModuleExecutable:
         own = object.__new__(ModuleExecutable)
@@ -123,7 +132,7 @@ class ModuleExecutable(Executable):
         return own
 
     def buffer(self, port: str) -> np.ndarray:
-        """The memory of a buffer that calls update, by the name of its input."""
+        """The memory of a tensor of the module, by the name of its input."""
         return self._held[port][1]
 
     def run(
@@ -239,6 +248,33 @@ def _held(
             array = np.array(initial[held.port], order="C")
         found[held.port] = names.index(held.port), array
     return found
+
+
+def _borrowed(
+    plain: Executable, tensors: Mapping[str, Any]
+) -> tuple[dict[str, tuple[int, np.ndarray]], frozenset[str]]:
+    """The same of tensors that the code reads where the module has them, or of their contents in a
+    plan; and the names of those that may change without more."""
+    names = [port.name for port in plain.package.inputs]
+    initial = dict(plain.package.initial)
+    found, own = dict[str, tuple[int, np.ndarray]](), set[str]()
+    for port, name, is_free in plain.package.borrowed:
+        array = _tensors().to_array(tensors[name], name) if name in tensors else initial[port]
+        if not array.flags.c_contiguous:  # another module's, in the model cache
+            array = np.array(array, order="C")
+        elif is_free and name in tensors:
+            own.add(name)
+        found[port] = names.index(port), _writeable(array)
+    return found, frozenset(own)
+
+
+def _writeable(array: np.ndarray) -> np.ndarray:
+    """The same memory without the flag, which calls would look at; the code only reads it."""
+    if array.flags.writeable or not array.nbytes:
+        return array
+    memory = (c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array  # type: ignore[attr-defined]
+    return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)
 
 
 @cache
