@@ -6,6 +6,7 @@ hit stay fast.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -104,6 +105,8 @@ def compile(
     elif any(x is not None for x in (example_inputs, example_kwargs, dynamic_shapes)):
         what = f"example_inputs and dynamic_shapes are given with a {type(model).__name__}"
         raise IngotError("bad-option", what, hint="they belong to a torch.nn.Module")
+    if is_torch or _is_exported(model):
+        _refuse_for_modules(is_torch, settings, state)
     if settings is not None:
         if capacity is not None:
             what = "specialise= and capacity= exclude each other"
@@ -141,7 +144,25 @@ def compile(
             "memory_limit_bytes": memory_limit_bytes,
         }  # fmt: skip
         general = make(dump=dump, versions=versions)
-        return build_requests.specialising(general, settings, model, request, asked)
+        return _as_called(build_requests.specialising(general, settings, model, request, asked))
+
+
+def _is_exported(model: Any) -> bool:
+    return isinstance(model, str | PathLike) and os.fspath(model).endswith(".pt2")
+
+
+def _refuse_for_modules(is_object: bool, settings: Settings | None, state: Any) -> None:
+    """Errors for options that a PyTorch model cannot have; `is_object`: it is not a file."""
+    if state:
+        what = "state= and capacity= are for models whose inputs and outputs have names"
+        why = "a PyTorch module updates its own buffers, or its arguments"
+        hint = "register the cache as a buffer that forward() updates: docs/torch.md"
+        raise IngotError("bad-option", what, why=why, hint=hint)
+    if settings is not None and is_object:
+        what = "specialise= is given with a PyTorch model that is not a file"
+        why = "builds are made by other processes, which need the model"
+        hint = "torch.export.save it to a .pt2 file, and compile that"
+        raise IngotError("bad-option", what, why=why, hint=hint)
 
 
 def _is_torch(model: Any) -> bool:
@@ -179,6 +200,7 @@ def _remade(
         session = make_session(**given)
         session.profile, session.limits = profile, limits()
         session.store.drops_unused = not session.dump.wants_text
+        session.store.lends = True
         package = lazy.load("refresh")(package, model, session)
         return Executable(package, threads, session.dump.times_s)
 
@@ -252,7 +274,8 @@ def _compile(
         what = f"code for {target!r} cannot run here"
         hint = "the command line, ingot compile, shows the code without running it"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
-    session.fingerprint = "" if hasattr(model, "placeholders") else None  # its weights may change
+    has_module = hasattr(model, "placeholders")  # whose weights may change
+    session.fingerprint, session.store.lends = "" if has_module else None, has_module
     with progress.shown():
         package = lazy.load("pipeline").run_stages(model, session)
     for line in report.compile_times(session.dump.times_s):

@@ -10,10 +10,11 @@ need a gradient raises one in backward().
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
-from torch._dynamo import disable, list_backends, register_backend
+from torch._dynamo import disable, register_backend
 
 from ingot import api
 from ingot.frontends.torch.aot import traced
@@ -79,5 +80,11 @@ def _settings(options: Any) -> dict[str, Any]:
     return dict(options or {})
 
 
-if "ingot" not in list_backends():  # the entry point of an installed Ingot registers it by itself
-    register_backend(compiler_fn=ingot, name="ingot")
+def _register() -> None:
+    """PyTorch itself registers the back end of an entry point, and refuses a second of the name; a
+    tree of sources that is not installed has no entry point."""
+    if "ingot" not in entry_points(group="torch_dynamo_backends").names:
+        register_backend(compiler_fn=ingot, name="ingot")
+
+
+_register()

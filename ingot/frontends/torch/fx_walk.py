@@ -248,7 +248,7 @@ class Walker:
             if value is REFUSED:
                 raise IngotError("unsupported-op", f"its operand {found.name!r} is PyTorch's own")
             if isinstance(value, torch.Tensor):
-                value = self.env[found] = self._constant(value, found.name)
+                value = self.env[found] = self._constant(value, found)
             return self._current(value)
         if isinstance(found, torch.SymInt):
             return self.sizes.number(found)
@@ -260,10 +260,14 @@ class Walker:
             return self.g.current(value)
         return [self._current(v) for v in value] if isinstance(value, list | tuple) else value
 
-    def _constant(self, found: torch.Tensor, name: str) -> Value:
+    def _constant(self, found: torch.Tensor, node: FxNode) -> Value:
+        name = node.name
         saved, self.g.origin = self.g.origin, f"tensor {name!r}"
         start = len(self.g.nodes)
-        value = self.g.constant(to_array(found, f"tensor {name!r}"), name)
+        array = to_array(found, f"tensor {name!r}")
+        value = self.g.constant(array, name)
+        if node.op == "placeholder" and found.is_floating_point():
+            self.g.store.lend(self.g.nodes[-1].attr("value"), array, name)
         self.known_values.observe(start)
         self.g.origin = saved
         return value

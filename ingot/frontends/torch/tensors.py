@@ -29,6 +29,16 @@ def to_array(tensor: torch.Tensor, where: str = "") -> np.ndarray:
     return tensor.numpy()
 
 
+def parts(given: torch.Tensor, name: str) -> torch.Tensor:
+    """The parts of a complex argument, as the last axis."""
+    _check(given, name)
+    return torch.view_as_real(given.detach().resolve_conj().resolve_neg())
+
+
+def of_parts(given: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(given)
+
+
 def argument(given: Any, name: str) -> np.ndarray:
     """What a caller gives for an input: a dense CPU tensor, without a copy, or a number."""
     try:
