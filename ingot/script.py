@@ -61,27 +61,10 @@ if TYPE_CHECKING:
     # does not exist, so that they are Any and what is in brackets is not looked at.
     MYPY = False  # mypy takes this name for true
     if MYPY:
-        from ingot._any import (  # type: ignore[import-not-found]
-            bf16,
-            bool_,
-            buffer,
-            f8e4m3fn,
-            f8e5m2,
-            f16,
-            f32,
-            f64,
-            i4,
-            i8,
-            i16,
-            i32,
-            i64,
-            size,
-            u4,
-            u8,
-            u16,
-            u32,
-            u64,
-        )
+        from ingot._any import (  # type: ignore[import-not-found]  # noqa: I001
+            bf16, bool_, buffer, f8e4m3fn, f8e5m2, f16, f32, f64, i4, i8, i16, i32, i64, size, u4,
+            u8, u16, u32, u64,
+        )  # fmt: skip
     else:
 
         class _Buffer:
@@ -90,39 +73,25 @@ if TYPE_CHECKING:
             def __getitem__(self, at: Any) -> Any: ...
             def __setitem__(self, at: Any, value: Any) -> None: ...
 
+        # fmt: off
         class bool_(_Buffer): ...
-
         class i4(_Buffer): ...
-
         class u4(_Buffer): ...
-
         class i8(_Buffer): ...
-
         class u8(_Buffer): ...
-
         class i16(_Buffer): ...
-
         class u16(_Buffer): ...
-
         class i32(_Buffer): ...
-
         class u32(_Buffer): ...
-
         class i64(_Buffer): ...
-
         class u64(_Buffer): ...
-
         class f16(_Buffer): ...
-
         class bf16(_Buffer): ...
-
         class f32(_Buffer): ...
-
         class f64(_Buffer): ...
-
         class f8e4m3fn(_Buffer): ...
-
         class f8e5m2(_Buffer): ...
+        # fmt: on
 
         class size:
             """A parameter that is a symbolic size: `n: size`, `n: size[1, 512]` from 1 to 512,

@@ -29,10 +29,10 @@ Given = Mapping[str, int | Sequence[int]]
 def named_sizes(model: Any, shapes: Given) -> Sizes:
     """The sizes that were given, the model's inputs read if one of them may be a whole shape."""
     if all(isinstance(size, int) for size in shapes.values()):
-        return _dimensions(shapes, ())
+        return _dimensions(shapes, {})
     dims = _dimensions_by_input(model)
-    if not any(name in dims or isinstance(size, Shape) for name, size in shapes.items()):
-        return _dimensions(shapes, dims)
+    if not any(name in dims or _must_be_whole(size) for name, size in shapes.items()):
+        return _dimensions(shapes, {})
     for name in shapes:
         if name in dims and any(name in row for row in dims.values()):
             raise ambiguous_shape(name)
@@ -57,16 +57,16 @@ def with_sizes(inputs: Iterable[Port], shapes: Given) -> Sizes:
 
 def without_shapes(shapes: Given) -> Sizes:
     """What was given by dimension on the command line."""
-    return _dimensions({n: x for n, x in shapes.items() if not isinstance(x, Shape)}, ())
+    return _dimensions({n: x for n, x in shapes.items() if not isinstance(x, Shape)}, {})
 
 
 def read_graph(model: Any, shapes: Given) -> Graph:
     """The imported graph, specialised for the dimensions that were given by name; its inputs are
     those of a caller, without the buffers of a PyTorch module."""
     names = _dimensions_by_input(model)
-    by_name = {name: size for name, size in shapes.items() if name not in names}
+    by_name = {n: x for n, x in shapes.items() if n not in names and not _must_be_whole(x)}
     pipeline = lazy.load("pipeline")
-    session = pipeline.open_session("cpu", shapes=_dimensions(by_name, names))
+    session = pipeline.open_session("cpu", shapes=_dimensions(by_name, {}))
     graph = pipeline.run_stages(model, session, stop_after="import")
     held = session.store.initial
     return replace(graph, inputs=tuple(v for v in graph.inputs if v.name not in held))
@@ -81,17 +81,23 @@ def ports(graph: Graph) -> list[Port]:
     ]
 
 
-def _dimensions(shapes: Given, others: Iterable[str]) -> Sizes:
-    """Sizes and ranges by dimension; `others` are names that a misspelt one may stand for."""
+def _must_be_whole(size: int | Sequence[int]) -> bool:
+    return not isinstance(size, int) and (isinstance(size, Shape) or len(size) != 2)
+
+
+def _dimensions(shapes: Given, inputs: Mapping[str, Port]) -> Sizes:
+    """Sizes and ranges by dimension; a whole shape is an error that lists the inputs."""
     found: Sizes = {}
     for name, size in shapes.items():
         if isinstance(size, int):
             found[name] = size
-        elif len(size) == 2 and not isinstance(size, Shape):
+        elif not _must_be_whole(size):
             found[name] = (size[0], size[1])
         else:
             what = f"shapes: {name!r} is {_shown(size)}, and no input is called {name!r}"
-            hint = did_you_mean(name, others) + "a dimension takes a number, or a pair (low, high)"
+            hint = did_you_mean(name, inputs)
+            hint += f"the inputs are {', '.join(map(str, inputs.values()))}; " if inputs else ""
+            hint += "a dimension takes a number, or a pair (low, high)"
             raise IngotError("bad-option", what, hint=hint)
     return found
 

@@ -433,42 +433,50 @@ class Executable:
         state: State | None = None,
     ) -> list[Array]:
         try:
-            loaded = self._loaded
             if out is None and threads is None and state is None:
-                outputs = loaded.repeat(given)
+                outputs = self._loaded.repeat(given)
                 if outputs is not None:
                     return outputs
             arrays = given
             for a, dtype in zip(given, self._plain_dtypes):
                 if type(a) is not np.ndarray or a.dtype is not dtype or not a.flags.carray:
                     arrays = self._as_arrays(given)
-                    if has_tensor(given):
-                        results = self._run_arrays(arrays, out, threads, state)
-                        return as_tensors(results, given, arrays)
                     break
-            if state is not None:
-                refuse_state_as_input(self.package.inputs, arrays, self._is_state, state.memory)
-            elif self._has_state:
-                refuse_shared_state(self.package.inputs, arrays, self._is_state)
-            shapes = tuple([a.shape for a in arrays])
-            length = 0 if state is None else state.length
-            try:
-                sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
-            except IngotError as error:
-                other = self._versions.find(self.package, shapes, error)
-                if self._border is not None:
-                    raise OtherVersion(other) from error
-                return other._run(arrays, out, self.threads if threads is None else threads)
-            results = self._results.arrays(sizes, arrays, out)
-            if sizes.is_empty:
-                return self._results.filled(results, sizes)
-            is_plain = arrays is given and out is None
-            outputs = loaded.run(sizes, arrays, results, threads, is_plain)
-            if state is not None:
-                state.grown(sizes.length)
-            return outputs
+            outputs = self._run_numpy(arrays, out, threads, state, arrays is given and out is None)
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
+        is_plain = arrays is given or not has_tensor(given)
+        return outputs if is_plain else as_tensors(outputs, given, arrays)
+
+    def _run_numpy(
+        self,
+        arrays: Sequence[Array],
+        out: Any,
+        threads: int | None,
+        state: State | None,
+        is_plain: bool,
+    ) -> list[Array]:
+        """A call with arrays that the code can read; `is_plain` as for LoadedModule.run."""
+        if state is not None:
+            refuse_state_as_input(self.package.inputs, arrays, self._is_state, state.memory)
+        elif self._has_state:
+            refuse_shared_state(self.package.inputs, arrays, self._is_state)
+        shapes = tuple([a.shape for a in arrays])
+        length = 0 if state is None else state.length
+        try:
+            sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
+        except IngotError as error:
+            other = self._versions.find(self.package, shapes, error)
+            if self._border is not None:
+                raise OtherVersion(other) from error
+            return other._run(arrays, out, self.threads if threads is None else threads)
+        results = self._results.arrays(sizes, arrays, out)
+        if sizes.is_empty:
+            return self._results.filled(results, sizes)
+        outputs = self._loaded.run(sizes, arrays, results, threads, is_plain)
+        if state is not None:
+            state.grown(sizes.length)
+        return outputs
 
     def _as_arrays(self, given: Sequence[Any]) -> list[Array]:
         rows = zip(given, self.package.inputs, self._in_dtypes, self._is_state)

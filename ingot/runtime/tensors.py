@@ -20,25 +20,24 @@ def is_tensor(value: Any) -> bool:
 
 
 def has_tensor(values: Iterable[Any]) -> bool:
-    """Is there one, also in sequences?"""
+    """Is there one, also in a sequence among them?"""
     if sys.modules.get("torch") is None:
         return False
-    return any(has_tensor(v) if isinstance(v, list | tuple) else is_tensor(v) for v in values)
+    each = (v if isinstance(v, list | tuple) else (v,) for v in values)
+    return any(is_tensor(value) for values in each for value in values)
 
 
 def as_tensors(
     results: Sequence[Any], given: Sequence[Any] = (), arrays: Sequence[Any] = ()
 ) -> list[Any]:
-    """Results as tensors; one that is an argument, a state, as the caller's own. What torch has no
-    type for stays an array. `arrays` are what the arguments became."""
+    """Results, or sequences of them, as tensors; one that is an argument, a state, as the caller's
+    own. What torch has no type for stays an array. `arrays` are what the arguments became."""
     own = {id(array): value for array, value in zip(arrays, given) if is_tensor(value)}
     to_tensor = lazy.load("torch.tensors").to_tensor_if_any
 
     def convert(result: Any) -> Any:
-        if isinstance(result, list):
-            return list(map(convert, result))
         if id(result) in own:
             return own[id(result)]
         return to_tensor(result) if isinstance(result, np.ndarray) else result
 
-    return list(map(convert, results))
+    return [list(map(convert, r)) if isinstance(r, list) else convert(r) for r in results]
