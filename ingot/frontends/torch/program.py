@@ -14,6 +14,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from ingot.frontends.torch.converters import FAMILIES
+from ingot.frontends.torch.inference_form import inference_form
 from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.pytrees import torch_text, tree_of
@@ -42,13 +43,15 @@ def read(path: str | PathLike) -> torch.export.ExportedProgram:
         raise IngotError("bad-model", what, where=str(path), why=why, hint=hint) from error
 
 
-def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in operators that have converters. Operators of the table are functional, so a
-    program of nothing else is taken as it is: torch takes a second to decompose any."""
-    if all(_is_known(node) for node in program.graph.nodes):
-        return program
+def decomposed(program: torch.export.ExportedProgram) -> tuple[Any, torch.fx.GraphModule]:
+    """The program, and its graph in operators that have converters. If the functional form has no
+    others it is taken: torch takes seconds to decompose a program."""
+    module = inference_form(program.graph_module)
+    if all(_is_known(node) for node in module.graph.nodes):
+        return program, module
     with torch.no_grad():
-        return program.run_decompositions(dict(decompositions()))
+        program = program.run_decompositions(dict(decompositions()))
+    return program, program.graph_module
 
 
 def _is_known(node: torch.fx.Node) -> bool:
@@ -74,15 +77,15 @@ def of_program(
     name: str = "module",
 ) -> FxModel:
     """`names`: names of the program's symbols, which its author gave."""
-    program = decomposed(program)
+    program, graph_module = decomposed(program)
     signature = program.graph_signature
-    nodes = {n.name: n for n in program.graph.nodes}
+    nodes = {n.name: n for n in graph_module.graph.nodes}
     tensors = {**program.state_dict, **program.constants}
     updates, held = _updates(signature), _held(signature)
     return FxModel(
-        program.graph_module,
+        graph_module,
         tuple(_placeholder(spec, nodes, tensors, held) for spec in signature.input_specs),
-        _outputs(program.graph_module, signature, updates),
+        _outputs(graph_module, signature, updates),
         program.range_constraints,
         names or {},
         name,
