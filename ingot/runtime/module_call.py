@@ -217,7 +217,7 @@ class ModuleExecutable(Executable):
     # --- results ----------------------------------------------------------------------------------
 
     def _nested(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
-        as_tensors = has_torch() and not any(type(x) is np.ndarray for x in leaves)
+        as_tensors = has_torch() and np.ndarray not in map(type, leaves)
         found = [
             self._result(about, leaves, results[place] if about.output else None, as_tensors)
             for place, about in self._gives

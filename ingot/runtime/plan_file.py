@@ -30,7 +30,7 @@ from ingot.runtime.package import Module, Package
 from ingot.runtime.plan_table import package_of, table_of
 from ingot.support.errors import IngotError
 
-VERSION = 9  # of the format; raise it with every change
+VERSION = 10  # of the format; raise it with every change
 _MAGIC = b"INGOTPLN"
 _FIELDS = struct.Struct("<8sQQQ")  # magic, version, offset of the table, length of the file
 _DIGEST_BYTES = 32  # of the table's digest

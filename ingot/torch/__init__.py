@@ -7,6 +7,7 @@ package registers it.
 """
 
 from ingot.torch.backend import ingot
+from ingot.torch.graph_call import refresh
 from ingot.torch.operators import converter, operator
 
-__all__ = ["converter", "ingot", "operator"]
+__all__ = ["converter", "ingot", "operator", "refresh"]

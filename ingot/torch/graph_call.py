@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -58,9 +59,11 @@ class WeightSet:
 
 class GraphCall:
     _boxed_call = True
+    all: WeakSet[GraphCall] = WeakSet()  # of this process
 
     def __init__(self, model: FxModel, exe: Executable):
         self._model, self._lock = model, Lock()
+        self.all.add(self)
         names = [port.name for port in exe.package.inputs]
         outputs = [port.name for port in exe.package.outputs]
         position = {p.name: i for i, p in enumerate(model.placeholders)}
@@ -87,6 +90,8 @@ class GraphCall:
         """Take over weights that changed without a trace."""
         with self._lock:
             tensors = self._current.tensors
+            if not tensors:
+                return
             self._current = self._made(tensors)
             self._sets = {tuple(map(id, tensors)): self._current}
 
@@ -155,6 +160,13 @@ class GraphCall:
         made = old.remake(old.package, replace(self._model, placeholders=placeholders))
         made.remake, made.threads = old.remake, old.threads
         return WeightSet(self._model, made, tensors)
+
+
+def refresh() -> None:
+    """Take over weights that changed without a trace (operations on `.data`, tensors made under
+    inference_mode), in everything that torch.compile has compiled with this back end."""
+    for call in list(GraphCall.all):
+        call.refresh()
 
 
 def _takes(model: FxModel, exe: Executable) -> list[Take]:

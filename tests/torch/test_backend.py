@@ -188,6 +188,17 @@ def test_layers_that_share_code_have_their_own_weights():
                 assert_close(quick(x), layer(x))
 
 
+def test_data_is_followed_by_refresh():
+    model = torch.nn.Linear(4, 8).eval()
+    fast = torch.compile(model, backend="ingot")
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        fast(x)
+        model.weight.data.mul_(2)  # leaves no trace
+        ingot.torch.refresh()
+        assert_close(fast(x), model(x))
+
+
 def test_weights_that_change():
     model = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)

@@ -118,18 +118,18 @@ def _origin(result: Any, updates: Mapping[FxNode, FxNode], is_alias: bool) -> Or
 
 
 def _viewed(node: FxNode) -> FxNode | None:
-    """What a node is a view of; None if it is none."""
-    if node.op != "call_function":
+    """What a node is a view of, or an item of a list of views; None if it is neither."""
+    first = node.args[0] if node.args else None
+    if node.op != "call_function" or not isinstance(first, FxNode):
         return None
+    is_item = getattr(node.target, "__name__", "") == "getitem"
+    return first if _makes_views(first if is_item else node) else None
+
+
+def _makes_views(node: FxNode) -> bool:
     schema = getattr(node.target, "_schema", None)
-    is_item = schema is None and getattr(node.target, "__name__", "") == "getitem"
-    is_view = schema is not None and any(
-        r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
-    )
-    first = node.args[0] if node.args and (is_item or is_view) else None
-    if is_item and isinstance(first, FxNode):  # of a list of views, or of several results
-        return first if _viewed(first) is not None else None
-    return first if isinstance(first, FxNode) else None
+    aliases = [] if schema is None else [r.alias_info for r in schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _overlapping(results: Sequence[Any], origins: Mapping[int, Origin]) -> set[FxNode]:

@@ -67,14 +67,15 @@ class ModuleWeights:
                 return True
             if version >= 0 and tensor._version != version:
                 return True
-        return any(a[key] is not b[other] for (a, key), (b, other) in self._ties)
+        ties = self._ties
+        return bool(ties) and any(a[key] is not b[other] for (a, key), (b, other) in ties)
 
     def moved(self) -> bool:
         """A buffer that calls update has other memory."""
-        return any(
-            table[key] is not tensor or tensor.data_ptr() != address
-            for table, key, tensor, _, address in self._states
-        )
+        for table, key, tensor, _, address in self._states:
+            if table[key] is not tensor or tensor.data_ptr() != address:
+                return True
+        return False
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """The buffers that calls update, by name."""
