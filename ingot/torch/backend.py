@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo import disable, register_backend
+from torch._dynamo import disable, list_backends, register_backend
 
 from ingot import api
 from ingot.frontends.torch.aot import traced
@@ -79,4 +79,5 @@ def _settings(options: Any) -> dict[str, Any]:
     return dict(options or {})
 
 
-register_backend(compiler_fn=ingot, name="ingot")
+if "ingot" not in list_backends():  # it is where the package's entry points are installed
+    register_backend(compiler_fn=ingot, name="ingot")
