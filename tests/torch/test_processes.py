@@ -122,6 +122,24 @@ def test_any_order_of_imports(order):
     assert done.returncode == 0, done.stderr
 
 
+ALONE = """
+import torch
+fast = torch.compile(lambda x: x + 1, backend="ingot")
+assert torch.equal(fast(torch.ones(3)), torch.full((3,), 2.0))
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import ingot.torch"])
+def test_the_back_end_is_found_by_name_and_leaves_quietly(first):
+    """By the entry point of the installed package, whether it was imported before or not."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", first + ALONE], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ingot" not in done.stderr, done.stderr
+
+
 def test_a_seed_makes_runs_repeat():
     f = lambda x: x + torch.rand_like(x)  # noqa: E731
     exe = ingot.compile(f, (torch.zeros(100),))
