@@ -1,6 +1,7 @@
 """What is recorded of the architectures, in this folder.
 
-    results.json   case → "passed, 1 graph", "no export: …" or what went wrong; by run.py --update
+    results.json   case → "passed, 1 graph", "torch refuses: …" or what went wrong; written by
+                   run.py --update
     gaps.json      case, or a pattern of cases (*) → why it does not pass; written by a person
 
 In: results by case. Out: kinds, complaints, tables. Called by run.py, the tests and docs. The rules
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tests.conformance import records
 from tests.torch.architectures import audio, text, vision
-from tests.torch.architectures.cases import NO_EXPORT, PASSED, SIZES, WAYS
+from tests.torch.architectures.cases import PASSED, REFUSED, SIZES, WAYS
 
 FOLDER = Path(__file__).parent
 RESULTS, GAPS = FOLDER / "results.json", FOLDER / "gaps.json"
@@ -23,10 +24,10 @@ ABSENT = "–"
 
 
 def kind(result: str) -> str:
-    """passed, gap, or absent where torch itself does not export the model."""
+    """passed, gap, or absent where torch itself fails."""
     if result.startswith(PASSED):
         return records.PASSED
-    return ABSENT if result.startswith(NO_EXPORT) else records.GAP
+    return ABSENT if result.startswith(REFUSED) else records.GAP
 
 
 def complaints(found: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
@@ -41,10 +42,10 @@ def complaints(found: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
 
 def table(found: Mapping[str, str]) -> str:
     """A line for each architecture and size: the graphs, and what does not pass."""
-    lines = [f"{'architecture':22} {'size':5} {'compile':>10} {'export':>8}  remarks"]
+    lines = [f"{'architecture':22} {'size':5} {'compile':>10} {'resize':>8} {'export':>8}  remarks"]
     for name, size in dict.fromkeys(tuple(case.split()[:2]) for case in found):
         row = {way: found.get(f"{name} {size} {way}", "") for way in WAYS}
-        cells = [short(row["compile"]).rjust(10), short(row["export"]).rjust(8)]
+        cells = [short(result).rjust(10 if way == "compile" else 8) for way, result in row.items()]
         lines.append(f"{name:22} {size:5} {' '.join(cells)}  {remarks(row.values())}".rstrip())
     return "\n".join(lines)
 
@@ -62,7 +63,8 @@ def remarks(row: Iterable[str]) -> str:
 def page() -> str:
     """The table of docs/torch.md."""
     found = records.read(RESULTS)
-    lines = ["| | size | torch.compile | torch.export | architectures |", "|---|---|---|---|---|"]
+    lines = ["| | size | torch.compile | then another size | torch.export | architectures |"]
+    lines.append("|" + "---|" * 6)
     for title, rows in KINDS.items():
         for size in SIZES:
             cells = [counted(found, rows, size, way) for way in WAYS]
