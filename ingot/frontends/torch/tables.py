@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.frontends.common.elements import indices, reshape
 from ingot.frontends.torch.common import cast, filled, promoted, widened
 from ingot.frontends.torch.reduce import norm_of
@@ -79,7 +80,7 @@ def histc(
         least, most = least - gap, most + gap
     place = ((flat - least) * bins / (most - least)).op("floor").op("min", bins - 1)
     inside = (flat >= least) & (flat <= most)
-    row = Term(ctx, positions(ctx, bins, flat.dtype))
+    row = Term(ctx, positions(ctx, arith.Const(bins), flat.dtype))
     found = inside & place.equals(Term(ctx, reshape(ctx, row.value, (bins, 1))))
     counts = ctx.g.add("reduce_sum", [found.to(dtypes.i64).value], axes=(1,), keepdims=False)
     return cast(ctx, counts, node.output.dtype)
