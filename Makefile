@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test bench bench-full bench-torch bench-half bench-quantised bench-trained conformance \
-	conformance-torch conformance-ml micro zoo clean long math-long aarch64
+	conformance-torch conformance-ml micro zoo clean long math-long aarch64 architectures wheel site
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -63,6 +63,12 @@ conformance: $(VENV)/.test
 # PyTorch's own samples through torch.compile; some: make conformance-torch CASES=conv
 conformance-torch: $(VENV)/.test
 	$(BIN)/python -m tests.conformance_torch.run --match "$(CASES)"
+
+# models of transformers with random weights through torch.compile and torch.export, versus eager;
+# some: make architectures MODELS="bert gpt2"; at full size (hours): make architectures SIZE=large
+SIZE ?= small
+architectures: $(VENV)/.test
+	$(BIN)/python -m tests.torch.architectures.run --size $(SIZE) $(MODELS)
 
 # classical ML: skl2onnx's own tests with ONNX Runtime and with Ingot in its place, then models of
 # XGBoost, LightGBM and CatBoost against these libraries; some: make conformance-ml TESTS=svm

@@ -32,8 +32,10 @@ def serve(connection: Connection, runtime: str, module: str) -> None:
 class Worker:
     """A process that runs cases, started again after a crash or a hang."""
 
-    def __init__(self, runtime: str, module: str = ONNX_CASES) -> None:
-        self.runtime, self.module = runtime, module
+    def __init__(
+        self, runtime: str, module: str = ONNX_CASES, limit_s: float = CASE_LIMIT_S
+    ) -> None:
+        self.runtime, self.module, self.limit_s = runtime, module, limit_s
         self.start()
 
     def start(self) -> None:
@@ -48,9 +50,9 @@ class Worker:
     def run(self, name: str) -> str:
         try:
             self.connection.send(name)
-            if self.connection.poll(CASE_LIMIT_S):
+            if self.connection.poll(self.limit_s):
                 return self.connection.recv()
-            found = f"hang: more than {CASE_LIMIT_S} s"
+            found = f"hang: more than {self.limit_s} s"
         except (EOFError, OSError):
             self.process.join()
             found = f"crash: exit code {self.process.exitcode}"
@@ -65,6 +67,7 @@ def run_all(
     runtime: str = "ingot",
     workers: int = WORKERS,
     module: str = ONNX_CASES,
+    limit_s: float = CASE_LIMIT_S,
 ) -> dict[str, str]:
     """The result of each case."""
     todo: SimpleQueue[str] = SimpleQueue()
@@ -73,7 +76,7 @@ def run_all(
     found: dict[str, str] = {}
 
     def work() -> None:
-        worker = Worker(runtime, module)
+        worker = Worker(runtime, module, limit_s)
         while True:
             try:
                 name = todo.get_nowait()

@@ -68,6 +68,40 @@ def test_graph_breaks_make_several_graphs():
     assert len(graphs) >= 2
 
 
+@pytest.mark.parametrize("batches", [(2, 2, 2), (2, 3, 4)])
+def test_rows_of_two_axes_after_a_graph_break(batches):
+    """What crosses the break has 2 * s rows, or those of two dynamic axes; s is a number."""
+
+    def f(x, w):
+        batch, length, width = x.shape
+        y = x.reshape(-1, width) @ w
+        torch._dynamo.graph_break()
+        return torch.relu(y).reshape(batch, length, -1)
+
+    fast, w = compiled(f), torch.randn(3, 4)
+    for batch, length in zip(batches, (5, 7, 9)):
+        x = torch.randn(batch, length, 3)
+        assert_close(fast(x, w), f(x, w))
+
+
+def test_as_many_values_as_a_mask_has_elements():
+    """The number of values is known when compiling, that of the elements when running."""
+
+    def f(x, mask, values):
+        y = x.clone()
+        y[mask] = values
+        return y
+
+    fast = compiled(f, dynamic=False)
+    for count in (0, 1, 3, 5):
+        x, mask, values = torch.randn(3, 3), torch.arange(9).view(3, 3) < count, torch.randn(count)
+        assert_close(fast(x, mask, values), f(x, mask, values))
+    for wrong in (2, 4, 9):
+        mask = torch.arange(9).view(3, 3) < wrong
+        with pytest.raises(ingot.IngotError, match="too short"):
+            fast(torch.randn(3, 3), mask, torch.randn(3))
+
+
 def test_mark_dynamic_serves_all_sizes_with_one_graph():
     count = []
 

@@ -27,8 +27,7 @@ def test_the_page_runs(tmp_path):
     text = (ROOT / "docs" / "torch.md").read_text()
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.M))
     assert code.count("assert") >= 5
-    register = "import ingot.torch  # also where the entry point is not installed\n"
-    (tmp_path / "page.py").write_text(register + code)
+    (tmp_path / "page.py").write_text(code)
     _run(str(tmp_path / "page.py"))
 
 

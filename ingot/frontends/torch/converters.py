@@ -11,6 +11,7 @@ from ingot.frontends.torch import (
     conv,
     division,
     elementwise,
+    experts,
     formulas,
     indexing,
     matmul,
@@ -31,7 +32,7 @@ from ingot.frontends.torch import (
 )
 
 FAMILIES = (
-    activation, attention, backward, bags, complex, conv, division, elementwise, formulas, indexing,
-    matmul, movement, norm, ordered, pad, points, pool, random, reduce, resize, rnn, softmax,
-    sources, strided, tables,
+    activation, attention, backward, bags, complex, conv, division, elementwise, experts, formulas,
+    indexing, matmul, movement, norm, ordered, pad, points, pool, random, reduce, resize, rnn,
+    softmax, sources, strided, tables,
 )  # fmt: skip

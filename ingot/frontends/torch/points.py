@@ -109,6 +109,7 @@ def index_put(
     if len(points.axes) == len(points.shape) == 1 and points.axes[0] and not accumulate:
         (axis,), (count,) = points.axes, points.shape
         rows = tuple(count if k == axis else d for k, d in enumerate(flat.shape))
+        values = fitted(ctx, values, rows, axis)
         values = ctx.g.add("expand", [values], shape=rows) if values.shape != rows else values
         return reshape(ctx, written_along(ctx, flat, axis, points.at[0], values), shape)
     order = [*points.axes, *rest]
@@ -127,9 +128,29 @@ def put_values(ctx: Importer, points: Points, rest: Sequence[arith.Expr], values
     """The values as (points, other axes); they broadcast to the order that reading gives."""
     first, rank = points.first, len(points.shape)
     shape = (*rest[:first], *points.shape, *rest[first:])
+    values = fitted(ctx, values, shape, first)
     wide = ctx.g.add("expand", [values], shape=shape) if values.shape != shape else values
     order = [*range(first, first + rank), *range(first), *range(first + rank, len(shape))]
     return transposed(ctx, wide, order)
+
+
+def fitted(ctx: Importer, values: Value, shape: Sequence[arith.Expr], place: int) -> Value:
+    """Values whose number is not that of the elements under a mask, which the run counts: the two
+    must be equal. The slice from `count - own` of `count` elements is in bounds for that alone."""
+    axis, count = place - len(shape) + values.tensor.rank, shape[place]
+    if axis < 0 or not is_found_by_run(ctx, count):
+        return values
+    own = values.shape[axis]
+    if own == count or arith.is_const(own, 1):
+        return values
+    rest = [arith.Const(0)] * values.tensor.rank
+    starts = (*rest[:axis], tidy(ctx, count - own), *rest[axis + 1 :])
+    sizes = tuple(count if k == axis else d for k, d in enumerate(values.shape))
+    return ctx.g.add("slice", [values], starts=starts, sizes=sizes, steps=(1,) * len(rest))
+
+
+def is_found_by_run(ctx: Importer, size: arith.Expr) -> bool:
+    return isinstance(size, arith.Var) and ctx.g.symbols[size.name].source == "node"
 
 
 def masked_write(ctx: Importer, x: Value, mask: Value, value: Value) -> Value:

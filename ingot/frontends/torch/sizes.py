@@ -132,7 +132,7 @@ def _modular(base: Expr, divisor: Expr, modulus: Expr) -> Expr:
 
 BUILD: dict[type, Callable[..., Expr]] = {
     sympy.Add: _many(arith.add),
-    sympy.Mul: _many(arith.mul),
+    sympy.Mul: lambda *args: _many(arith.mul)(*reversed(args)),  # 2 * s → s * 2, as arith has it
     sympy.Max: _many(arith.maximum),
     sympy.Min: _many(arith.minimum),
     special.Max: _many(arith.maximum),

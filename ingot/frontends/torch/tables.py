@@ -1,4 +1,4 @@
-"""Converters of tables: embeddings, one-hot rows, boundaries.
+"""Converters of tables: embeddings, one-hot rows, boundaries, histograms.
 
 In: indices, or values and boundaries. Out: gathers, comparisons and sums. Called by the importer.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ingot import dtypes
+from ingot.arith import expr as arith
 from ingot.frontends.common.elements import indices, reshape
 from ingot.frontends.torch.common import cast, filled, promoted, widened
 from ingot.frontends.torch.reduce import norm_of
@@ -61,3 +62,25 @@ def bucketize(
     below = (row <= column) if right else (row < column)
     axes = (below.value.tensor.rank - 1,)
     return ctx.g.add("reduce_sum", [below.to(node.output.dtype).value], axes=axes, keepdims=False)
+
+
+@aten("aten.histc.default")
+def histc(
+    ctx: Importer, node: TorchNode, x: Value, bins: int = 100, low: Any = 0, high: Any = 0
+) -> Value:
+    """The number of elements in each bin, the last of which has its upper bound; equal bounds are
+    those of the data, or 1 around it."""
+    flat = Term(ctx, widened(ctx, reshape(ctx, x, (1, x.tensor.numel))))
+    least, most = (flat.lifted(bound) for bound in (low, high))
+    if low == high:
+        least, most = (
+            flat.op(f"reduce_{name}", axes=(0, 1), keepdims=True) for name in ("min", "max")
+        )
+        gap = where(least.equals(most), flat.lifted(1), flat.lifted(0))
+        least, most = least - gap, most + gap
+    place = ((flat - least) * bins / (most - least)).op("floor").op("min", bins - 1)
+    inside = (flat >= least) & (flat <= most)
+    row = Term(ctx, positions(ctx, arith.Const(bins), flat.dtype))
+    found = inside & place.equals(Term(ctx, reshape(ctx, row.value, (bins, 1))))
+    counts = ctx.g.add("reduce_sum", [found.to(dtypes.i64).value], axes=(1,), keepdims=False)
+    return cast(ctx, counts, node.output.dtype)

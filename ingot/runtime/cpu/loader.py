@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -52,9 +53,10 @@ class LoadedObject:
     def address(self, symbol: str) -> int:
         return self._base + self._image.offset(symbol)
 
-    def __del__(self) -> None:
-        # at exit, daemon threads may still run this code; the system frees it then
-        if self._base and not sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # at exit, daemon threads may still run this code, and module globals may be None (hence
+        # the default argument); the system frees the memory then
+        if self._base and not is_finalizing():
             _libc.munmap(self._base, self._size)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers.integrations.moe  # noqa: F401 registers its operators
 
 from ingot.support.errors import IngotError
 from tests.frontends.torch.interpreted import check, compare, imported
@@ -110,6 +111,28 @@ def test_places_that_are_not_zero_are_as_many_as_the_run_finds():
 
 def test_a_number_of_the_data_may_be_negative():
     check(lambda x: x * x.sum().item(), torch.tensor([3, -8, 1]))
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1), (0, 0), (0, 4)])
+@pytest.mark.parametrize("x", [torch.linspace(-2, 2, 41), torch.arange(5.0), torch.ones(3)])
+def test_histograms(bounds, x):
+    check(lambda x: x.histc(4, *bounds), x)
+
+
+@pytest.mark.parametrize("ends", [[2, 3, 5], [0, 0, 5], [5, 5, 5], [1, 1, 3], [0, 0, 0]])
+def test_rows_in_groups_with_a_matrix_each(ends):
+    torch.manual_seed(0)
+    x, weights = torch.randn(5, 3), torch.randn(3, 3, 4)
+    grouped = torch.ops.transformers.grouped_mm_fallback
+    run = imported(grouped, [x, weights, torch.tensor([1, 2, 4])])
+    compare(run, grouped, [x, weights, torch.tensor(ends)])
+
+
+def test_rows_in_groups_of_torch():
+    torch.manual_seed(0)
+    x, weights = torch.randn(5, 16).bfloat16(), torch.randn(2, 16, 8).bfloat16()
+    ends = torch.tensor([2, 5], dtype=torch.int32)
+    check(lambda x, w: torch._grouped_mm(x, w, offs=ends), x, weights)
 
 
 def write_through_views(x):

@@ -1,4 +1,5 @@
-"""The table of converters: names that torch has, and all of core ATen."""
+"""The table of converters: names that torch or transformers has, and all of
+core ATen."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import itertools
 
 import pytest
 import torch
+import transformers.integrations.moe  # noqa: F401 registers its operators
 
 from ingot.frontends.torch.common import common_dtype
 from ingot.frontends.torch.fx_walk import ASSERTIONS
