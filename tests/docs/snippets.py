@@ -3,6 +3,7 @@
 python   the blocks of a page are one script, in a folder that has examples/
 sh       each block is a script of bash, in such a folder; `python` and `ingot` are these ones
 console  a transcript: docs/sessions.py runs it
+lists    of `make target` and `python benchmarks/file.py` only: their names are checked
 others   are in QUOTES, CHECKED_BY or EXEMPT, by page and first line (or the start of it)
 """
 
@@ -58,11 +59,9 @@ CHECKED_BY = (
     Row("docs/schedule.md", "sch = Schedule(kernel)", "tests/docs/test_texts.py"),
     Row("docs/schedule.md", "dot4 = instruction", "tests/docs/test_texts.py"),
 )
-_RECURSION = "the target runs the tests, or what they run; the targets' names are checked"
 _SUITE = "the suite runs these tests itself"
 EXEMPT = (
     Row("README.md", "make wheel", "builds and installs; tests/test_wheel.py does both"),
-    Row("README.md", "make demo", _RECURSION),
     Row("docs/from-pytorch.md", "pip install", "needs a registry"),
     Row("docs/add-an-op.md", "python -m pytest -q tests/ops/test_samples", _SUITE),
     Row("docs/add-an-op.md", "python -m pytest -q tests/ops/test_against", _SUITE),

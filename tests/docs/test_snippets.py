@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -29,7 +31,16 @@ def row_of(fence: Fence) -> snippets.Row | None:
     return found[0] if found else None
 
 
-RUNNABLE = [fence for fence in ALL if row_of(fence) is None]
+# lists of targets and benchmarks: they run the tests, or take minutes
+_TARGET = re.compile(r"(?:make (?P<target>[\w-]+)|python (?P<file>benchmarks/[\w/]+\.py))(?: |$)")
+
+
+def is_list_of_targets(fence: Fence) -> bool:
+    return all(_TARGET.match(line) for line in fence.text.splitlines())
+
+
+LISTS = [fence for fence in ALL if is_list_of_targets(fence)]
+RUNNABLE = [fence for fence in ALL if fence not in LISTS and row_of(fence) is None]
 SCRIPTS = sorted({f.page for f in RUNNABLE if f.language == "python"} - set(snippets.RUN_BY))
 
 
@@ -64,6 +75,7 @@ def test_python_runs(page: str, monkeypatch, tmp_path: Path, tmp_path_factory):
     cache = tmp_path if page == "docs/cache.md" else tmp_path_factory.getbasetemp()
     with options.override(cache_dir=str(cache / "cache"), cache_models=True):
         said = run_script(page, tmp_path)
+    logging.getLogger("ingot").setLevel(logging.NOTSET)  # a page may have switched it on
     for text in PRINTS.get(page, ()):
         assert text in said
 
@@ -92,6 +104,18 @@ def test_toml_is_read(fence: Fence):
     groups = tomllib.loads(fence.text)["project"]["entry-points"]
     real = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert set(groups) <= {*real, "ingot.devices"}
+
+
+@pytest.mark.parametrize("fence", LISTS, ids=str)
+def test_listed_targets_and_files_exist(fence: Fence):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for line in fence.text.splitlines():
+        found = _TARGET.match(line)
+        assert found is not None
+        if found["target"]:
+            assert re.search(rf"^{found['target']}:", makefile, re.MULTILINE), line
+        else:
+            assert (ROOT / found["file"]).exists(), line
 
 
 @pytest.mark.parametrize("fence", RUNNABLE, ids=str)
