@@ -14,7 +14,11 @@ $(VENV)/.base: pyproject.toml
 # install the pinned torch first, so that no other package pulls in a CUDA build
 $(VENV)/.test: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench,docs]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 demo: $(VENV)/.base
@@ -25,6 +29,16 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# dist/ingot-….whl, for `pip install`; setuptools' build folder would bring deleted modules back
+wheel:
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	rm -rf build/lib build/bdist.*
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+# the pages as a site, in build/site: open build/site/index.html
+site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # benchmark Ingot versus its peers; some models: make bench MODELS="digits resnet50-8"
 bench: $(VENV)/.test

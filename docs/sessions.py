@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("cli.md", "first-model.md", "../README.md")
+PAGES = ("cli.md", "first-model.md", "read-a-profile.md", "../README.md")
 WIDTH = 118
 HOME, CACHE = "/home/you/ingot", "~/.cache/ingot"  # where the reader has them
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -63,6 +63,7 @@ def run(command: str, folder: Path) -> Step:
         ["bash", "-c", shell],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, timeout=300,
         env={**kept, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "COLUMNS": "100",
+             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
              "INGOT_CACHE_DIR": str(folder / "cache"), "INGOT_CACHE_MODELS": "1"},
     )  # fmt: skip
     printed = done.stdout.replace(str(ROOT), HOME).replace(str(folder / "cache"), CACHE)

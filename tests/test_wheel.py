@@ -1,10 +1,13 @@
-"""The package as people install it: one pure-Python wheel, and importing it loads nothing heavy."""
+"""The package as people install it: one pure-Python wheel that pip installs in a fresh environment;
+importing it loads nothing heavy."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
@@ -57,3 +60,26 @@ def test_it_imports_without_the_repository(wheel: Path, tmp_path: Path):
     subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(wheel)}, check=True
     )
+
+
+def test_pip_installs_it_and_its_command_compiles_a_model(wheel: Path, tmp_path: Path):
+    """In a fresh environment that sees this one's dependencies, so that no registry is asked."""
+    fresh, model = tmp_path / "fresh", ROOT / "examples" / "digits" / "digits.onnx"
+    venv.create(fresh)
+    command = [sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install"]
+    options = ["--no-index", "--no-deps", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*command, *options, str(wheel)], check=True)
+    (packages,) = fresh.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    code = "import ingot; print(ingot.__file__)"
+    for line, said in (
+        (["python", "-c", code], str(packages)),
+        (["ingot", "compile", str(model), "--save", "digits.plan"], "logits: f32[batch, 10]"),
+        (["ingot", "run", "digits.plan", "--shape", "batch=2"], "logits  f32[2, 10]"),
+    ):
+        environment = {"PATH": "/usr/bin:/bin", "INGOT_CACHE_DIR": str(tmp_path / "cache")}
+        done = subprocess.run(
+            [fresh / "bin" / line[0], *line[1:]],
+            cwd=tmp_path, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr

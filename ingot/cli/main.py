@@ -56,7 +56,12 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return lazy.load(f"cli.{cmd_name}") if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        try:
+            return lazy.load(f"cli.{cmd_name}")
+        except IngotError as error:  # not on Linux, or a package is missing
+            raise click.ClickException(str(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

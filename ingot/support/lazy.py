@@ -10,6 +10,7 @@ import importlib
 from typing import Any
 
 from ingot.support.errors import IngotError
+from ingot.support.system import require_linux
 
 TABLE: dict[str, str] = {
     "ingot.compile": "ingot.api:compile",  # the public names: ingot/__init__.py
@@ -86,6 +87,8 @@ def load(name: str) -> Any:
         module_name, _, attribute = TABLE[name].partition(":")
     except KeyError:
         raise KeyError(f"{name!r} is not in ingot.support.lazy.TABLE: {sorted(TABLE)}") from None
+    if name != "ingot.IngotError":
+        require_linux()
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

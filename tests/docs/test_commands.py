@@ -1,4 +1,4 @@
-"""Every command on the pages runs: those of the README, the stages' page, and the transcripts."""
+"""Commands: transcripts and the stages' page run; what the text names exists."""
 
 from __future__ import annotations
 
@@ -72,12 +72,6 @@ def test_every_command_has_a_transcript_and_its_help():
         assert f"<!-- made: help_{name} -->" in text
 
 
-@pytest.mark.parametrize("line", re.findall(r"^ingot .*$", read(ROOT / "README.md"), re.M))
-def test_the_readme_commands_run(line: str, tmp_path: Path):
-    done = SESSIONS.run(line, SESSIONS.prepare(tmp_path))
-    assert done.exit_code == 0 and len(done.printed) > 50, done.printed
-
-
 def test_the_commands_of_the_stages_page_run_in_order(tmp_path: Path):
     (tmp_path / "model.onnx").symlink_to(ROOT / "examples" / "digits" / "digits.onnx")
     lines = re.findall(r"^ingot .*$", read(DOCS / "pipeline.md"), re.M)
@@ -92,3 +86,19 @@ def test_the_makefile_has_the_readmes_targets():
     makefile = read(ROOT / "Makefile")
     for target in re.findall(r"^make ([\w-]+)", read(ROOT / "README.md"), re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_commands_in_the_text_exist():
+    """`make target`, `ingot command`, `python file.py` and `python -m module`, in backquotes."""
+    makefile = read(ROOT / "Makefile")
+    for path in [*DOCS.glob("*.md"), *ROOT.glob("*.md")]:
+        for code in re.findall(r"`([^`\n]+)`", read(path)):
+            where = f"{path.name}: {code}"
+            if found := re.match(r"make ([a-z][\w-]*)(?: |$)", code):
+                assert re.search(rf"^{found[1]}:", makefile, re.M), where
+            if found := re.match(r"ingot ([a-z]+)(?: |$)", code):
+                assert found[1] in COMMANDS, where
+            if found := re.match(r"python (?!-)([\w/.]+\.py)", code):
+                assert (ROOT / found[1]).exists(), where
+            if found := re.match(r"python -m ((?:benchmarks|tests|ingot)[\w.]*)", code):
+                assert importlib.util.find_spec(found[1]) is not None, where
