@@ -108,7 +108,9 @@ def _is_unseen(node: Node, order: dict[Node, int]) -> bool:
     if any(order[user] > order[node] or not _is_fresh(user) for user in others):
         return False
     before, after = x.meta.get("val"), node.meta.get("val")
-    return before is not None and (before.shape, before.dtype) == (after.shape, after.dtype)
+    if before is None or after is None:
+        return False
+    return (before.shape, before.dtype) == (after.shape, after.dtype)
 
 
 def _is_fresh(node: Node) -> bool:
