@@ -180,7 +180,7 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
         value = stage.run(value, session)
         record.show(partial(show, value))
     start = time.perf_counter()
-    session.store.retain(_constants(value))
+    session.store.retain(constants_of(value))
     if session.options.verify:
         check(value, session.verified)
         is_program = isinstance(value, program_ir.Program)
@@ -189,16 +189,16 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
     return value
 
 
-def _constants(value: Any) -> Iterator[ConstRef]:
+def constants_of(value: Any) -> Iterator[ConstRef]:
     """The constants that an IR refers to."""
     match value:
         case program_ir.Program():
             yield from (b.constant for b in value.buffers if b.constant is not None)
         case Graph():
-            yield from _constants([attr for n in value.nodes for _, attr in n.attrs])
+            yield from constants_of([attr for n in value.nodes for _, attr in n.attrs])
         case list() | tuple():
             for item in value:
-                yield from _constants(item)
+                yield from constants_of(item)
         case ConstRef():
             yield value
 
