@@ -81,8 +81,9 @@ def compile_record(folder: Path | str = "") -> AbstractContextManager[Dump]:
     return nullcontext(Dump(folder))
 
 
-def steps(total: int, what: str) -> AbstractContextManager[Any]:
-    """A function to call with the name of each step; on a terminal it drives a progress bar."""
+def steps(total: int | None, what: str) -> AbstractContextManager[Any]:
+    """A function to call with the name of each step; on a terminal it drives a progress bar.
+    `total`: the number of steps; None: unknown."""
     if sys.stderr.isatty():
         return lazy.load("cli.terminal").step_bar(total, what)
     return nullcontext(lambda name: None)

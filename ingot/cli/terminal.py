@@ -62,7 +62,7 @@ class StageBar(Dump):
 
 
 @contextmanager
-def step_bar(total: int, what: str) -> Iterator[Callable[[str], None]]:
+def step_bar(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
     with _bar() as bar:
         task = bar.add_task(what, total=total)
 

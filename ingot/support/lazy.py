@@ -14,6 +14,7 @@ from ingot.support.errors import IngotError
 TABLE: dict[str, str] = {
     "ingot.compile": "ingot.api:compile",  # the public names: ingot/__init__.py
     "ingot.load": "ingot.api:load",
+    "ingot.verify": "ingot.inspect.verify:verify",
     "ingot.Executable": "ingot.runtime.executable:Executable",
     "ingot.State": "ingot.runtime.state:State",
     "ingot.IngotError": "ingot.support.errors:IngotError",
@@ -45,6 +46,7 @@ TABLE: dict[str, str] = {
     "cli.compile": "ingot.cli.compile:compile_command",
     "cli.run": "ingot.cli.run:run_command",
     "cli.bench": "ingot.cli.bench:bench_command",
+    "cli.verify": "ingot.cli.verify:verify_command",
     "cli.profile": "ingot.cli.profile:profile_command",
     "cli.show": "ingot.cli.show:show_command",
     "cli.doctor": "ingot.cli.doctor:doctor_command",
@@ -52,6 +54,9 @@ TABLE: dict[str, str] = {
     "cli.machine": "ingot.cli.machine",
     "cli.measure": "ingot.cli.measure",
     "cli.terminal": "ingot.cli.terminal",
+    "oracle.onnxruntime": "ingot.inspect.onnx_oracle:values",
+    "oracle.torch": "ingot.inspect.torch_oracle:values",
+    "oracle.one_node": "ingot.inspect.onnx_oracle:one_node",
     "peer.ingot": "ingot.cli.peers.with_ingot:Runtime",
     "peer.onnxruntime": "ingot.cli.peers.with_onnxruntime:Runtime",
     "peer.openvino": "ingot.cli.peers.with_openvino:Runtime",

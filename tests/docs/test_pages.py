@@ -131,7 +131,15 @@ def test_the_readme_example_runs(monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["add-a-rule.md", "pipeline.md", "report.md", "first-model.md", "cache.md", "runtime.md"],
+    [
+        "add-a-rule.md",
+        "pipeline.md",
+        "report.md",
+        "first-model.md",
+        "cache.md",
+        "runtime.md",
+        "verify.md",
+    ],
 )
 def test_other_examples_run(name: str, monkeypatch, tmp_path: Path):
     """With the model cache on, as it is for a reader."""

@@ -65,6 +65,7 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
         "attr_dims": ATTRIBUTES,
     },
     "inspect/exact.py": {"widened": SUBGRAPHS},
+    "inspect/stages.py": {"_with_barriers": SUBGRAPHS},
     "legalize/expand_calls.py": {"_meaning": MEANINGS},
     "legalize/expand_math.py": {"_Expand.cast": (3, "each time a wider type")},
     "legalize/widen.py": {"Widen.scatter": (2, "the mask has a name then")},
