@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench bench-half bench-quantised bench-trained conformance conformance-torch conformance-ml micro \
-	zoo clean long math-long aarch64
+.PHONY: demo test bench bench-full bench-torch bench-half bench-quantised bench-trained conformance \
+	conformance-torch conformance-ml micro zoo clean long math-long aarch64
 
 $(VENV)/.base: pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -29,6 +29,16 @@ test: $(VENV)/.test
 # benchmark Ingot versus its peers; some models: make bench MODELS="digits resnet50-8"
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/peers.py $(MODELS)
+
+# the same with torch on every model that came from torch
+bench-full: $(VENV)/.test
+	$(BIN)/python benchmarks/peers.py --torch all $(MODELS)
+
+# PyTorch modules versus torch: eager, channels-last, torch.compile, freezing; then one dynamic
+# export versus fixed ones
+bench-torch: $(VENV)/.test
+	$(BIN)/python benchmarks/peers.py --from-torch $(MODELS)
+	$(BIN)/python benchmarks/dynamic.py --torch
 
 # trained models as packages hold them, sizes dynamic; some: make bench-trained MODELS="silero ocr"
 bench-trained: $(VENV)/.test

@@ -2,6 +2,7 @@
 
     python benchmarks/dynamic.py                     BERT, MobileNet-v2, ResNet-50, an LSTM
     python benchmarks/dynamic.py bert_base --rounds 9 --threads 1
+    python benchmarks/dynamic.py --torch             one dynamic torch.export versus fixed ones
     python benchmarks/dynamic.py --trained           trained models with dynamic sizes
     python benchmarks/dynamic.py --trained ocr       those whose name contains a word
 
@@ -31,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 import ingot  # noqa: E402  # this file is run by its path
 from benchmarks.trained import files, inputs  # noqa: E402
 from benchmarks.zoo import TABLE, path_of  # noqa: E402
+from benchmarks.zoo.exported import NETWORKS, program  # noqa: E402
 from ingot.runtime.sizes import solve  # noqa: E402
 from ingot.support.errors import IngotError  # noqa: E402
 from ingot.support.text import columns  # noqa: E402
@@ -60,11 +62,16 @@ def best_ms(exe: Any, feeds: Mapping[str, np.ndarray]) -> float:
 
 def arena_bytes(exe: Any, sizes: Mapping[str, int]) -> int | None:
     """None where it depends on data."""
-    symbols = exe.package.symbols
-    if any(s.source == "node" for s in symbols):
+    if any(s.source == "node" for s in exe.package.symbols):
         return None
-    names = {s.name for s in symbols}
-    return exe.memory_for(**{n: v for n, v in sizes.items() if n in names}).get("arena main", 0)
+    return exe.memory_for(**sizes).get("arena main", 0)
+
+
+def sizes_of(exe: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """What the executable's dynamic sizes are for these inputs."""
+    symbols = exe.package.symbols
+    values = solve(exe.package, [feeds[p.name].shape for p in exe.package.inputs]).symbols
+    return {s.name: v for s, v in zip(symbols, values) if s.source == "input"}
 
 
 def compare_zoo(
@@ -75,6 +82,15 @@ def compare_zoo(
     return compare(name, dynamic, fixed, entry.feeds(sizes), sizes, rounds)
 
 
+def compare_module(
+    name: str, dynamic: Any, sizes: dict[str, int], rounds: int, threads: int
+) -> dict[str, Any]:
+    network = NETWORKS[name]
+    fixed = ingot.compile(program(network, sizes), threads=threads)
+    feeds = dict(zip([port.name for port in fixed.inputs], network.feeds(sizes).values()))
+    return compare(name, dynamic, fixed, feeds, sizes, rounds)
+
+
 def compare_trained(model: Any, rounds: int, threads: int) -> dict[str, Any] | None:
     """None if Ingot does not compile the model, or it has no dynamic size."""
     try:
@@ -83,9 +99,7 @@ def compare_trained(model: Any, rounds: int, threads: int) -> dict[str, Any] | N
         print(f"{model.name}: {error.what}", flush=True)
         return None
     feeds = inputs.feeds_of(model)
-    symbols = dynamic.package.symbols
-    values = solve(dynamic.package, [feeds[p.name].shape for p in dynamic.inputs]).symbols
-    sizes = {s.name: v for s, v in zip(symbols, values) if s.source == "input"}
+    sizes = sizes_of(dynamic, feeds)
     if not sizes:
         return None
     fixed = ingot.compile(model.path(), threads=threads, shapes=sizes)
@@ -102,7 +116,7 @@ def compare(
     for exe in (dynamic, fixed):
         best_ms(exe, feeds)
     times = [[best_ms(exe, feeds) for exe in (dynamic, fixed, fixed)] for _ in range(rounds)]
-    arenas = [arena_bytes(exe, sizes) for exe in (dynamic, fixed)]
+    arenas = [arena_bytes(exe, sizes_of(exe, feeds)) for exe in (dynamic, fixed)]
     return {"name": name, "sizes": sizes, "rounds_ms": times, "first_ms": first, "arenas": arenas}
 
 
@@ -125,6 +139,19 @@ def zoo_results(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield compare_zoo(name, dynamic, sizes, given.rounds, given.threads)
 
 
+def torch_results(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for name in given.names or MODELS:
+        dynamic = ingot.compile(program(NETWORKS[name]), threads=given.threads)
+        for sizes in MODELS[name]:
+            yield compare_module(name, dynamic, sizes, given.rounds, given.threads)
+
+
+def chosen(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    if given.trained:
+        return trained_results(given)
+    return torch_results(given) if given.torch else zoo_results(given)
+
+
 def trained_results(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for model in files.models():
         if not given.names or any(word in model.name for word in given.names):
@@ -138,10 +165,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--torch", action="store_true", help="from torch.export, not ONNX")
     parser.add_argument("--trained", action="store_true", help="trained models; NAME: words")
     given = parser.parse_args()
     results = []
-    for result in trained_results(given) if given.trained else zoo_results(given):
+    for result in chosen(given):
         results.append(result)
         print("  ".join(cells(result)), flush=True)
     OUT.parent.mkdir(parents=True, exist_ok=True)

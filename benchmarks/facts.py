@@ -30,7 +30,7 @@ def facts(name: str, folder: Path) -> dict[str, Any]:
 
 
 def exact_file(case: models.Case, folder: Path) -> Path:
-    return folder / f"{case.name}-exact.npz"
+    return folder / f"{case.name.removesuffix(models.DYNAMIC)}-exact.npz"
 
 
 if __name__ == "__main__":

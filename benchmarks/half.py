@@ -1,10 +1,10 @@
 """f16 and bf16, stored narrow:  python -m benchmarks.half [--threads 1,2] [--rounds 5]
 
 Three tables. GEMV and small GEMMs with constant weights in f32, f16 and bf16, and a GEMM by bf16
-dot products; a decoding step of GPT-2 in f32, with weights that are bf16 numbers, and wholly in
-bf16 and f16; vision models converted to f16, versus ONNX Runtime in a process of its own on the
-same file (`ingot bench`). Within one table the variants take turns, and the median of the rounds is
-shown; a round is the fastest of its calls.
+dot products; a decoding step of GPT-2 and of a larger decoder in f32, with weights that are bf16
+numbers, and wholly in bf16 and f16; vision models converted to f16, versus ONNX Runtime in a
+process of its own on the same file (`ingot bench`). Within one table the variants take turns, and
+the median of the rounds is shown; a round is the fastest of its calls.
 """
 
 from __future__ import annotations
@@ -24,12 +24,19 @@ import onnx
 
 import ingot
 from benchmarks import half_models
+from benchmarks.weight_only_models import Decoder
 from benchmarks.zoo import TABLE, path_of, zoo_folder
 from ingot.support.text import columns
 
 ROOT = Path(__file__).parents[1]
 GEMMS = ((1, 4096, 8192), (1, 4096, 14336), (4, 4096, 8192), (128, 2048, 2048))
 DECODER = "gpt2_decode"
+LARGE = Decoder(layers=4)  # 1.2 GB of weights in f32: more than caches hold
+FOLDER = ROOT / "build" / "half"
+VARIANTS = (  # name, numbers that the weights are, element type
+    ("f32", "f32", "f32"), ("f32, weights bf16", "bf16", "f32"), ("bf16", "bf16", "bf16"),
+    ("f16", "f16", "f16"),
+)  # fmt: skip
 VISION = ("resnet50", "mobilenet_v2", "efficientnet_b0")
 ROUND_S = 0.3
 DOTS = {"bf16_dots": True}
@@ -76,23 +83,36 @@ def _bound(exe: ingot.Executable, feeds: Mapping[str, np.ndarray]) -> Callable[[
 
 
 def decoding(threads: int, count: int) -> Rows:
-    """One token after a cache of others."""
+    """One token after a cache of others: GPT-2, and a decoder whose weights exceed the caches."""
     entry = TABLE[DECODER]
     sizes = entry.sizes[0]
     model, feeds = onnx.load(path_of(entry)), entry.feeds(sizes)
-    variants = {"f32": (model, "f32"), "f32, weights bf16": (half_models.rounded(model, "bf16"),
-                "f32"), "bf16": (half_models.converted(model, "bf16"), "bf16"),
-                "f16": (half_models.converted(model, "f16"), "f16")}  # fmt: skip
+    rows: Rows = [("model", "type", "ms", "weights MiB", "f32 / this")]
+    rows += _decoded(DECODER, model, feeds, threads, count, entry.shapes(sizes))
+    model, feeds = half_models.decoding(FOLDER, LARGE)
+    return rows + _decoded(f"decoder, {LARGE.layers} layers", model, feeds, threads, count)
+
+
+def _decoded(
+    title: str,
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    threads: int,
+    count: int,
+    shapes: Mapping[str, int] | None = None,
+) -> Rows:
     calls, weights = {}, {}
-    for name, (made, narrow) in variants.items():
-        exe = ingot.compile(made, threads=threads, shapes=entry.shapes(sizes))
-        calls[name] = _bound(exe, _as(feeds, narrow))
+    for name, narrow, dtype in VARIANTS:
+        made = half_models.rounded(model, narrow) if dtype == "f32" != narrow else model
+        made = half_models.converted(made, dtype) if dtype != "f32" else made
+        exe = ingot.compile(made, threads=threads, shapes=shapes)
+        calls[name] = _bound(exe, _as(feeds, dtype))
         weights[name] = exe.memory["weights"] >> 20
     times = rounds(calls, count)
-    rows: Rows = [(DECODER, "ms", "weights MiB", "f32 / this")]
-    for name, ms in times.items():
-        rows.append((name, f"{ms:.2f}", str(weights[name]), f"{times['f32'] / ms:.2f}"))
-    return rows
+    return [
+        (title, name, f"{ms:.2f}", str(weights[name]), f"{times['f32'] / ms:.2f}")
+        for name, ms in times.items()
+    ]
 
 
 def _as(feeds: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

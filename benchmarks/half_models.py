@@ -8,9 +8,14 @@ checkpoint leaves them.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
+import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
+
+from benchmarks.weight_only_models import Decoder, Model, decoder, decoder_feeds
 
 NARROW: dict[str, tuple[int, np.dtype]] = {
     "f32": (TensorProto.FLOAT, np.dtype(np.float32)),
@@ -32,6 +37,22 @@ def gemm(name: str, rows: int, depth: int, columns: int) -> tuple[ModelProto, np
         [_tensor("w", w, code)],
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
+
+
+class Unpacked(Model):
+    """The decoder of weight_only_models with plain weights, in f32."""
+
+    def product(self, name: str, x: str, k: int, n: int, output: str = "") -> str:
+        weights = np.random.default_rng(self.count).standard_normal((k, n), np.float32)
+        return self.node("MatMul", [x, self.external(name, weights / np.float32(k**0.5))], output)
+
+
+def decoding(folder: Path, d: Decoder) -> tuple[ModelProto, dict[str, np.ndarray]]:
+    """One token of a decoder in f32, and its inputs."""
+    model = Unpacked(folder, f"unpacked_{d.layers}_{d.width}", d.block, d.bits)
+    outputs = decoder(model, d)
+    file = model.save(*map(list, zip(*outputs.items())))[0]
+    return onnx.load(file), decoder_feeds(d)
 
 
 def converted(model: ModelProto, name: str) -> ModelProto:

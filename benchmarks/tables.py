@@ -1,137 +1,48 @@
-"""The tables of peers.py. In: results. Out: Markdown, and pages of the docs filled in.
-
-A row is a model at a thread count. `SPEEDUP` is the best peer's time over Ingot's: above 1, Ingot
-is faster. `roofline` is the least time over the measured time. The least time is that of the
-model's useful FLOPs at the rate of Ingot's own GEMM, or that of reading its weights at memory
-bandwidth, whichever is longer, both measured in the same minutes on as many threads.
-"""
+"""The tables of peers.py. In: results. Out: Markdown, and the blocks of the docs filled in."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files as files
+from benchmarks.rows import (
+    BOUNDS,
+    PEERS,
+    Entry,
+    Row,
+    against,
+    best_peer,
+    error_ratio,
+    failures,
+    geometric_mean,
+    mean_line,
+    noise_line,
+    row,
+    speedup,
+)
+from ingot.cli.peers.runtimes import BACKEND, MODULE, OURS, TORCH, WITHOUT_WINOGRAD
+
 ROOT = Path(__file__).parents[1]
-OURS, PEERS = "ingot", ("onnxruntime", "openvino", "torch")
-SPEEDUP = "speedup_over_best_peer"
-HEAD = ("model", "threads", "Ingot ms", "ONNX Runtime ms", "OpenVINO ms", "torch ms",
-        "speedup vs best peer", "GFLOP", "of roofline", "error vs float64",
-        "error / ONNX Runtime's", "compile s", "load s (cached)", "peak RSS MB",
-        "error vs reference")  # fmt: skip
-SHORT = ("model", "threads", "Ingot ms", "best peer ms", "speedup vs best peer")
-BOUNDS = {"gemm": "GEMM", "bandwidth": "bandwidth"}  # names of the roofline probes in the table
-PAGES = {"docs/performance.md": "full", "README.md": "short"}
-
-Row = dict[str, Any]
-
-
-def rows(result: dict[str, Any]) -> list[Row]:
-    """One row for each thread count."""
-    by_threads: dict[int, Row] = {}
-    for entry in result.get("entries", ()):
-        row = by_threads.setdefault(
-            entry["threads"], {"model": result["name"], "threads": entry["threads"]}
-        )
-        row[entry["runtime"]] = entry
-    if not by_threads:
-        error = result.get("error", {}).get("code", f"exit code {result['exit_code']}")
-        return [{"model": f"{result['name']} ({error})", "threads": "-"}]
-    for row in by_threads.values():
-        row["flops"] = result.get("facts", {}).get("useful_flops")
-        row["roofline"] = roofline(result, row["threads"], row.get(OURS, {}).get("time_ms"))
-    return list(by_threads.values())
-
-
-def roofline(
-    result: dict[str, Any], threads: int, time_ms: float | None
-) -> tuple[float, str] | None:
-    """The fraction of the roofline that Ingot reaches, and the probe that bounds the model."""
-    rates = {y["name"]: y["per_second"] for y in result.get("roofline", ())
-             if y["threads"] == threads and y["per_second"]}  # fmt: skip
-    facts = result.get("facts", {})
-    work = {"gemm": facts.get("useful_flops"), "bandwidth": facts.get("weights_bytes")}
-    least_s = [(work[name] / rate, name) for name, rate in rates.items() if work[name]]
-    if not least_s or not time_ms:
-        return None
-    seconds, name = max(least_s)
-    return 1e3 * seconds / time_ms, name
-
-
-def full_cells(row: Row) -> tuple[str, ...]:
-    ours = row.get(OURS, {})
-    times = [_time(row.get(name, {})) for name in (OURS, *PEERS)]
-    flops, fraction = row.get("flops"), row.get("roofline")
-    return (
-        row["model"],
-        str(row["threads"]),
-        *times,
-        figure(ours.get(SPEEDUP), ".2f"),
-        figure(None if flops is None else flops / 1e9, ".3g"),
-        f"{100 * fraction[0]:.0f} % of {BOUNDS[fraction[1]]}" if fraction else "-",
-        figure(ours.get("error"), ".0e"),
-        figure(_error_ratio(row), ".1f"),
-        figure(ours.get("load_s"), ".1f"),
-        figure(ours.get("cached_s"), ".2f"),
-        figure((ours.get("peak_bytes") or 0) / 1e6 or None, ".0f"),
-        _agreement(ours),
-    )
-
-
-def short_cells(row: Row) -> tuple[str, ...]:
-    ours = row.get(OURS, {})
-    peers = [e for name in PEERS if (e := row.get(name, {})).get("time_ms")]
-    best = min(peers, key=lambda entry: entry["time_ms"], default={})
-    peer = f"{_time(best)} ({best['runtime']})" if best else "-"
-    return row["model"], str(row["threads"]), _time(ours), peer, figure(ours.get(SPEEDUP), ".2f")
-
-
-def _error_ratio(row: Row) -> float | None:
-    """Ingot's error from the float64 outputs over ONNX Runtime's."""
-    ours, theirs = (row.get(name, {}).get("error") for name in (OURS, "onnxruntime"))
-    return ours / theirs if ours is not None and theirs else None
-
-
-def _time(entry: Row) -> str:
-    if entry.get("failure"):
-        return "failed"
-    time_ms = entry.get("time_ms")
-    return figure(time_ms, ".1f" if time_ms and time_ms >= 10 else ".3f")
-
-
-def _agreement(entry: Row) -> str:
-    if entry.get("agrees") is None:
-        return "-"
-    return ("" if entry["agrees"] else "DIFFERS ") + figure(entry.get("distance"), ".0e")
+HEAD = ("model", "Ingot ms", "from the module ms", "ONNX Runtime ms", "OpenVINO ms", "torch ms",
+        "speedup vs best peer", "Ingot / Ingot", "p99 ms: Ingot, best peer",
+        "without Winograd ms", "of roofline", "error / ONNX Runtime's")  # fmt: skip
+LOADING_HEAD = ("model", "Ingot: compile s", "Ingot, cached", "ONNX Runtime", "OpenVINO", "torch")
+SHORT_HEAD = ("model", "Ingot ms", "best peer ms", "speedup vs best peer")
+TORCH_HEAD = ("model", "Ingot ms", 'backend="ingot" ms', "eager ms", "channels-last ms",
+              "compile ms", "freezing ms", "speedup", 'speedup, backend="ingot"',
+              "Ingot: compile s", 'backend="ingot": compile s', "torch.compile: s")  # fmt: skip
+OVERHEAD_HEAD = ("call", "µs")
+NOTHING = "No results of this are in benchmarks/results yet."
 
 
 def figure(value: float | None, spec: str) -> str:
     return "-" if value is None else format(value, spec)
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def mean_line(found: Iterable[Row]) -> str:
-    """The geometric mean speedup over the best peer for each thread count: of all models, and of
-    those of a millisecond or more, where call overhead does not count."""
-    by_threads: dict[int, list[Row]] = {}
-    for row in found:
-        if row.get(OURS, {}).get(SPEEDUP):
-            by_threads.setdefault(row["threads"], []).append(row[OURS])
-    means = [
-        f"{_mean(rows)} with {threads} thread{'s' * (threads > 1)}"
-        f" ({_mean(row for row in rows if row['time_ms'] >= 1)} for models of 1 ms or more)"
-        for threads, rows in sorted(by_threads.items())
-    ]
-    return "Geometric mean speedup over the best peer: " + (", ".join(means) or "-") + "."
-
-
-def _mean(rows: Iterable[Row]) -> str:
-    speedups = [row[SPEEDUP] for row in rows]
-    return f"{geometric_mean(speedups):.2f}" if speedups else "-"
+def milliseconds(time_ms: float | None) -> str:
+    return figure(time_ms, ".1f" if time_ms and time_ms >= 10 else ".3f")
 
 
 def markdown(head: tuple[str, ...], cells: Iterable[tuple[str, ...]]) -> str:
@@ -139,20 +50,190 @@ def markdown(head: tuple[str, ...], cells: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def tables(results: dict[str, Any]) -> dict[str, str]:
-    found = [row for result in results["models"] for row in rows(result)]
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def time_cell(entry: Entry | None, most: int = 0) -> str:
+    """The time; in parentheses the number of threads, where it is not the most, and for torch which
+    of its variants it is."""
+    if entry is None:
+        return "-"
+    if entry.get("failure"):
+        return "failed"
+    notes = [entry["runtime"].removeprefix("torch-")] if entry["runtime"] in TORCH else []
+    threads = entry["threads"]
+    notes += [f"{threads} thread{'s' * (threads > 1)}"] if threads < most else []
+    return milliseconds(entry.get("time_ms")) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def full_cells(row: Row) -> tuple[str, ...]:
+    best = row["best"]
+    if "error" in row:
+        return (f"{row['model']} ({row['error']})", *("-" * (len(HEAD) - 1)))
+    most, ours = max(entry["threads"] for entry in row["entries"]), best[OURS]
+    without, fraction = against(row, WITHOUT_WINOGRAD), row["roofline"]
+    return (
+        row["model"] + (" ᵂ" if "winograd" in ours.get("uses", ()) else ""),
+        time_cell(ours, most) + _differs(ours),
+        time_cell(best.get(MODULE), most),
+        *(time_cell(best.get(name), most) for name in PEERS),
+        figure(row["speedup"], ".2f"),
+        figure(row["noise"], ".2f"),
+        _p99(ours, best_peer(best)),
+        milliseconds(without and without * ours["time_ms"]),
+        f"{100 * fraction[0]:.0f} % of {BOUNDS[fraction[1]]}" if fraction else "-",
+        figure(error_ratio(row), ".1f"),
+    )
+
+
+def _differs(entry: Entry) -> str:
+    return f" DIFFERS {entry['distance']:.0e}" if entry.get("agrees") is False else ""
+
+
+def _p99(ours: Entry, peer: Entry | None) -> str:
+    both = [entry.get("p99_ms") if entry else None for entry in (ours, peer)]
+    return "-" if both == [None, None] else ", ".join(map(milliseconds, both))
+
+
+def loading_cells(row: Row) -> tuple[str, ...]:
+    """seconds to load / milliseconds of the first call / MB at most."""
+    best = row["best"]
+    ours = best.get(OURS, {})
+    cached = {**ours, "load_s": ours.get("cached_s")}
+    rest = (_loading(best.get(name, {})) for name in PEERS)
+    return row["model"], figure(ours.get("load_s"), ".1f"), _loading(cached), *rest
+
+
+def _loading(entry: Entry) -> str:
+    if entry.get("load_s") is None or entry.get("failure"):
+        return "-"
+    first_ms = 1e3 * entry["first_s"]
+    megabytes = figure((entry.get("peak_bytes") or 0) / 1e6 or None, ".0f")
+    return f"{entry['load_s']:.2f} / {first_ms:.{0 if first_ms >= 10 else 1}f} / {megabytes}"
+
+
+def short_cells(row: Row) -> tuple[str, ...]:
+    best = row["best"]
+    peer = best_peer(best)
+    shown = f"{milliseconds(peer['time_ms'])} ({peer['runtime']})" if peer else "-"
+    return row["model"], time_cell(best.get(OURS)), shown, figure(row.get("speedup"), ".2f")
+
+
+def torch_cells(row: Row) -> tuple[str, ...]:
+    best = row["best"]
+    variants = (best.get(name) for name in TORCH)
+    times = [milliseconds(e["time_ms"]) if e and e.get("time_ms") else "-" for e in variants]
+    compiled = [figure(compile_s(row, name), ".1f") for name in (OURS, BACKEND, "torch-compile")]
+    return (
+        row["model"],
+        time_cell(best.get(OURS)),
+        time_cell(best.get(BACKEND)),
+        *times,
+        figure(row.get("speedup"), ".2f"),
+        figure(speedup(best, BACKEND), ".2f"),
+        *compiled,
+    )
+
+
+def compile_s(row: Row, name: str) -> float | None:
+    """Until the first call is done, with empty caches."""
+    entry = row["best"].get(name, {})
+    return None if entry.get("load_s") is None else entry["load_s"] + entry["first_s"]
+
+
+def torch_line(rows: Sequence[Row]) -> str:
+    parts = []
+    for name, words in ((OURS, "ingot.compile"), (BACKEND, 'torch.compile(backend="ingot")')):
+        ratios = [(x, each["model"]) for each in rows if (x := speedup(each["best"], name))]
+        pairs = [(compile_s(each, name), compile_s(each, "torch-compile")) for each in rows]
+        parts_of = [ours / theirs for ours, theirs in pairs if ours and theirs]
+        if ratios and parts_of:
+            low, model = min(ratios)
+            mean = geometric_mean([ratio for ratio, _ in ratios])
+            parts.append(
+                f"{words}: geometric mean {mean:.2f}, lowest {low:.2f} ({model}); compiling takes "
+                f"{geometric_mean(parts_of):.2f} of torch.compile's time, {max(parts_of):.2f} at "
+                "most"
+            )
+    return "Versus the best of torch's variants. " + ". ".join(parts) + "."
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def about_line(results: dict[str, Any]) -> str:
+    about = results["about"]
     versions = {
-        entry["runtime"]: entry["version"]
-        for result in results["models"]
-        for entry in result.get("entries", ())
+        entry["runtime"].partition("-")[0]: entry["version"]
+        for model in results["models"]
+        for entry in model.get("entries", ())
         if entry["version"]
     }
-    about = f"{results['machine']}; " + ", ".join(f"{n} {v}" for n, v in versions.items()) + "."
-    last = f"{mean_line(found)}\n\n{about}"
-    return {
-        "full": markdown(HEAD, map(full_cells, found)) + f"\n\n{last}",
-        "short": markdown(SHORT, map(short_cells, found)) + f"\n\n{mean_line(found)}",
-    }
+    made = " ".join(filter(None, (about["date"], about["commit"])))
+    made += f", {about['minutes']:.0f} minutes" if "minutes" in about else ""
+    return (
+        f"{about['processor']}, {about['cores']} cores, {about['isa']} ({about['vectors']}); "
+        f"Python {about['python']}, {about['llvm']}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + f". {about['rounds']} rounds, threads {about['threads']}: `{about['command']}`, {made}."
+    )
+
+
+def full(results: dict[str, Any]) -> str:
+    rows = [row(model) for model in results["models"]]
+    lines = [mean_line(rows), noise_line(rows), *failures(rows), about_line(results)]
+    return "\n\n".join([markdown(HEAD, map(full_cells, rows)), *lines])
+
+
+def loading(results: dict[str, Any]) -> str:
+    rows = [row(model) for model in results["models"]]
+    plain = [each for each in rows if "torch" in each["best"]] or rows
+    return markdown(LOADING_HEAD, map(loading_cells, plain))
+
+
+def short(results: dict[str, Any]) -> str:
+    rows = [row(model) for model in results["models"]]
+    single = [each for each in rows if "-" not in each["model"]]
+    return markdown(SHORT_HEAD, map(short_cells, single)) + f"\n\n{mean_line(rows)}"
+
+
+def overhead(results: dict[str, Any]) -> str:
+    calls = results.get("overhead_us", {})
+    return markdown(OVERHEAD_HEAD, ((name, f"{us:.1f}") for name, us in calls.items()))
+
+
+def torch_table(results: dict[str, Any]) -> str:
+    rows = [row(model) for model in results["models"]]
+    lines = [torch_line(rows), *failures(rows), about_line(results)]
+    return "\n\n".join([markdown(TORCH_HEAD, map(torch_cells, rows)), *lines])
+
+
+# --- the docs -------------------------------------------------------------------------------------
+
+Table = Callable[[dict[str, Any]], str]
+BLOCKS: dict[str, tuple[str, Table]] = {  # suffix of the files, what is made of one
+    "full": ("", full),
+    "loading": ("", loading),
+    "short": ("", short),
+    "overhead": ("", overhead),
+    "torch": (files.FROM_TORCH, torch_table),
+}
+PAGES = {
+    "docs/performance.md": ("full", "loading", "overhead", "torch"),
+    "README.md": ("short",),
+}
+
+
+def block(name: str, folder: Path = files.FOLDER) -> str:
+    """The tables of one block: one for each machine, with its name if there are several."""
+    suffix, table = BLOCKS[name]
+    found = files.published(suffix, folder)
+    titles = [f"**{files.file_name(results['about'])}**\n\n" for results in found]
+    made = [
+        (title if len(found) > 1 else "") + table(results)
+        for title, results in zip(titles, found)
+    ]  # fmt: skip
+    return "\n\n".join(made) or NOTHING
 
 
 def fill(text: str, name: str, table: str) -> str:
@@ -165,9 +246,16 @@ def fill(text: str, name: str, table: str) -> str:
     return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
-def fill_pages(results: dict[str, Any]) -> None:
-    made = tables(results)
-    for page, name in PAGES.items():
-        path = ROOT / page
-        path.write_text(fill(path.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
+def filled(page: str, folder: Path = files.FOLDER) -> str:
+    """The page with all its blocks made from the published results."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in PAGES[page]:
+        text = fill(text, name, block(name, folder))
+    return text
+
+
+def fill_pages() -> None:
+    for page in PAGES:
+        text = filled(page)
+        (ROOT / page).write_text(text, encoding="utf-8")
         print(f"{page} filled")

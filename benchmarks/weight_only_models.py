@@ -103,7 +103,7 @@ class Product:
 
     def files(self, folder: Path) -> Files:
         name = f"product_{self.rows}_{self.k}_{self.n}_{self.block}_{self.bits}"
-        model = _Model(folder, name, self.block, self.bits)
+        model = Model(folder, name, self.block, self.bits)
         model.input("x", (self.rows, self.k))
         model.product("w", "x", self.k, self.n, "y")
         levels = model.save(["y"], [(self.rows, self.n)])
@@ -118,8 +118,8 @@ class Product:
 
 def decoder_files(folder: Path, d: Decoder) -> Files:
     name = f"decoder_{d.layers}_{d.width}_{d.block}_{d.bits}"
-    model = _Model(folder, name, d.block, d.bits)
-    outputs = _decoder(model, d)
+    model = Model(folder, name, d.block, d.bits)
+    outputs = decoder(model, d)
     levels = model.save(*map(list, zip(*outputs.items())))
     feeds = decoder_feeds(d)
     return Files(levels, feeds, _exact(d, feeds), d.weight_bytes)
@@ -133,7 +133,7 @@ def decoder_feeds(d: Decoder) -> dict[str, np.ndarray]:
     return {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
 
 
-def _decoder(m: _Model, d: Decoder) -> dict[str, tuple[int, ...]]:
+def decoder(m: Model, d: Decoder) -> dict[str, tuple[int, ...]]:
     """Adds the nodes; the outputs with their shapes."""
     kv_shape, group = (1, d.kv_heads, d.past + 1, d.head), d.heads // d.kv_heads
     m.input("x", (1, 1, d.width))
@@ -221,7 +221,7 @@ def gains(name: str, width: int) -> np.ndarray:
 
 
 @dataclass
-class _Model:
+class Model:
     """An ONNX model under construction, with its weights in a file of their own."""
 
     folder: Path

@@ -40,14 +40,15 @@ from ingot.support.errors import CODES, IngotError
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-import operator_page  # noqa: E402  # in this folder
+import api_page  # noqa: E402  # in this folder
+import operator_page  # noqa: E402
 import torch_operator_page  # noqa: E402
 from error_examples import EXAMPLES  # noqa: E402
 
 DIGITS = HERE.parent / "examples" / "digits"
 PAGES = (
     "tour.md", "pipeline.md", "program.md", "cli.md", "errors.md", "operators.md",
-    "torch-operators.md", "../README.md",
+    "torch-operators.md", "api.md", "../README.md",
 )  # fmt: skip
 TARGET, SHAPES, KERNEL = "x86-64-v3", {"batch": 1}, "matmul_add_relu"
 
@@ -222,6 +223,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "abi": abi_table,
     "errors": errors,
     "operators": operator_page.page,
+    "api": api_page.page,
     "torch_operators": torch_operator_page.page,
     **{f"help_{name}": help_of(name) for name in COMMANDS},
 }

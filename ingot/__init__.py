@@ -39,11 +39,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ingot' has no attribute {name!r}")
-    value = globals()[name] = lazy.load(f"ingot.{name}")
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one of them
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'ingot' has no attribute {name!r}")
+        value = globals()[name] = lazy.load(f"ingot.{name}")
+        return value
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,9 @@ hit stay fast.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -15,19 +16,19 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from ingot import backends, cache, frontends
-from ingot.runtime import devices, plan_file
+from ingot.runtime import devices, plan_file, report
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_call import ModuleExecutable
 from ingot.runtime.package import Package
 from ingot.runtime.specialise import Settings
 from ingot.runtime.versions import Versions
-from ingot.support import lazy
+from ingot.support import lazy, progress
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
 from ingot.support.options import Options, current, using
 
-Shapes = Mapping[str, int | tuple[int, int]]
+Shapes = Mapping[str, int | Sequence[int]]
 Capacity = int | Mapping[str, int]
 
 _TORCH = {
@@ -47,6 +48,7 @@ def compile(
     dynamic_shapes: Any = None,
     fallback: bool = False,
     shapes: Shapes | None = None,
+    outputs: Sequence[str] | None = None,
     state: Mapping[str, str] | None = None,
     capacity: Capacity | None = None,
     kernels: Mapping[str, Any] | None = None,
@@ -67,7 +69,10 @@ def compile(
     fallback  nodes of a module that Ingot lacks run in PyTorch: exe.fallback has them
     target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
-    shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}
+    shapes   sizes or (low, high) ranges of dynamic dimensions: {"batch": 1, "seq": (1, 512)}; or
+             whole shapes of inputs: {"ids": (1, 128)}
+    outputs  values or nodes of the model, by name, that are its outputs instead of its own:
+             what comes after them is not computed
     state    inputs updated in place: {"past": "present"}
     capacity rows of states that grow, present = concat(past, new): a number, or {"past": 1024};
              calls then take state=exe.new_state(…), docs/runtime.md
@@ -79,23 +84,29 @@ def compile(
              schedules and less LLVM optimisation, and exe.report() says so
     specialise  sizes that calls have often get a build of their own in the background: True, or
              {"calls": 100, "max_builds": 4, "max_bytes": 1 << 30}; docs/runtime.md
-    options  of this compilation: {"off": "attention,winograd", "verify": False}; docs/pipeline.md
+    options  of this compilation: ingot.Options(off="winograd", jobs=2), or a dict; docs/api.md
     """
     if not isinstance(target, str):
         example_inputs, target = target, "cpu"
     _check_count("threads", threads)
     limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)
+    names = _names("outputs", outputs)
     _check_names("state", state, '{"past": "present"}')
     _check_capacity(state, capacity)
     _check_names("options", None if isinstance(options, Options) else options, '{"jobs": 2}')
     settings, chosen = Settings.of(specialise), Options.of(options)
+    if settings is not None and shapes:
+        shapes = lazy.load("shapes").named_sizes(model, shapes)  # for the keys of builds
     is_torch = _is_torch(model)
     if is_torch:
         model = lazy.load("torch.model")(model, example_inputs, example_kwargs, dynamic_shapes)
+        shapes = lazy.load("shapes").named_sizes(model, shapes or {})
     elif any(x is not None for x in (example_inputs, example_kwargs, dynamic_shapes)):
         what = f"example_inputs and dynamic_shapes are given with a {type(model).__name__}"
         raise IngotError("bad-option", what, hint="they belong to a torch.nn.Module")
+    if is_torch or _is_exported(model):
+        _refuse_for_modules(is_torch, settings, state)
     if settings is not None:
         if capacity is not None:
             what = "specialise= and capacity= exclude each other"
@@ -105,7 +116,8 @@ def compile(
         model = build_requests.fixed_model(model)
     make = partial(
         _compile_with, chosen, model, target=target, threads=threads, shapes=shapes,
-        state=state, capacity=capacity, kernels=kernels, jobs=jobs, profile=profile, limits=limits,
+        outputs=names, state=state, capacity=capacity, kernels=kernels, jobs=jobs, profile=profile,
+        limits=limits,
     )  # fmt: skip
     if is_torch:
         remake = partial(
@@ -125,13 +137,32 @@ def compile(
         return _as_module(made, model, remake) if is_torch else _as_called(made)
     with using(chosen):
         build_requests.check_cacheable(model, kernels)
-        request = cache.request(model, key_options(target, shapes, state, profile))
+        request = cache.request(model, key_options(target, shapes, state, profile, outputs=names))
         asked = {
-            "target": target, "shapes": shapes or {}, "state": state, "profile": profile,
-            "time_limit_s": time_limit_s, "memory_limit_bytes": memory_limit_bytes,
+            "target": target, "shapes": shapes or {}, "outputs": names, "state": state,
+            "profile": profile, "time_limit_s": time_limit_s,
+            "memory_limit_bytes": memory_limit_bytes,
         }  # fmt: skip
         general = make(dump=dump, versions=versions)
-        return build_requests.specialising(general, settings, model, request, asked)
+        return _as_called(build_requests.specialising(general, settings, model, request, asked))
+
+
+def _is_exported(model: Any) -> bool:
+    return isinstance(model, str | PathLike) and os.fspath(model).endswith(".pt2")
+
+
+def _refuse_for_modules(is_object: bool, settings: Settings | None, state: Any) -> None:
+    """Errors for options that a PyTorch model cannot have; `is_object`: it is not a file."""
+    if state:
+        what = "state= and capacity= are for models whose inputs and outputs have names"
+        why = "a PyTorch module updates its own buffers, or its arguments"
+        hint = "register the cache as a buffer that forward() updates: docs/torch.md"
+        raise IngotError("bad-option", what, why=why, hint=hint)
+    if settings is not None and is_object:
+        what = "specialise= is given with a PyTorch model that is not a file"
+        why = "builds are made by other processes, which need the model"
+        hint = "torch.export.save it to a .pt2 file, and compile that"
+        raise IngotError("bad-option", what, why=why, hint=hint)
 
 
 def _is_torch(model: Any) -> bool:
@@ -169,6 +200,7 @@ def _remade(
         session = make_session(**given)
         session.profile, session.limits = profile, limits()
         session.store.drops_unused = not session.dump.wants_text
+        session.store.lends = True
         package = lazy.load("refresh")(package, model, session)
         return Executable(package, threads, session.dump.times_s)
 
@@ -197,6 +229,7 @@ def _compile(
     target: str,
     threads: int | None,
     shapes: Shapes | None,
+    outputs: tuple[str, ...],
     state: Mapping[str, str] | None,
     capacity: Capacity | None,
     kernels: Mapping[str, Any] | None,
@@ -208,16 +241,32 @@ def _compile(
 ) -> Executable:
     """`example`: shapes of the inputs, if this is another version of the model, made for these."""
     start = time.perf_counter()
-    request = None
-    if not kernels:  # a function has no digest: not cacheable
-        asked = key_options(target, shapes, state, profile, capacity)
-        request = cache.request(model, {**asked, "example": example} if example else asked)
-    wants_dump = dump is not None or bool(current().dump_dir)
-    if request is not None and not wants_dump:
-        found = cache.lookup(request)
-        if found is not None:
-            return Executable(found, threads, {"cache": time.perf_counter() - start}, versions)
-    session = make_session(target, shapes, state, jobs, dump, kernels, capacity)
+
+    def request_for(shapes: Shapes | None) -> cache.Request | None:
+        if kernels:  # a function has no digest: not cacheable
+            return None
+        asked = key_options(target, shapes, state, profile, capacity, outputs)
+        return cache.request(model, {**asked, "example": example} if example else asked)
+
+    def cached(request: cache.Request | None) -> Executable | None:
+        wants_dump = dump is not None or bool(current().dump_dir)
+        found = None if request is None or wants_dump else cache.lookup(request)
+        if found is None:
+            return None
+        took = time.perf_counter() - start
+        progress.LOG.info("%s: from the model cache in %.2f s", found.name, took)
+        return Executable(found, threads, {"cache": took}, versions)
+
+    request = request_for(shapes)
+    found = cached(request)
+    if found is None and _may_be_whole(shapes):
+        # nothing is kept under whole shapes: what is found under a pair is a range
+        shapes = lazy.load("shapes").named_sizes(model, shapes)
+        request = request_for(shapes)
+        found = cached(request)
+    if found is not None:
+        return found
+    session = make_session(target, shapes, state, jobs, dump, kernels, capacity, outputs)
     session.profile, session.limits, session.example = profile, limits, example or {}
     session.store.drops_unused = not session.dump.wants_text
     obstacle = session.backend.why_not_here(session.target)
@@ -225,8 +274,12 @@ def _compile(
         what = f"code for {target!r} cannot run here"
         hint = "the command line, ingot compile, shows the code without running it"
         raise IngotError("bad-target", what, why=obstacle, hint=hint)
-    session.fingerprint = "" if hasattr(model, "placeholders") else None  # its weights may change
-    package = lazy.load("pipeline").run_stages(model, session)
+    has_module = hasattr(model, "placeholders")  # whose weights may change
+    session.fingerprint, session.store.lends = "" if has_module else None, has_module
+    with progress.shown():
+        package = lazy.load("pipeline").run_stages(model, session)
+    for line in report.compile_times(session.dump.times_s):
+        progress.LOG.info("%s: %s", package.name, line)
     package = replace(package, fingerprint=session.fingerprint or "")
     if request is not None and not limits.notes:  # another call may have a higher limit
         package = cache.keep(request, package, session.store.files)
@@ -259,13 +312,18 @@ def key_options(
     state: Mapping[str, str] | None = None,
     profile: bool = False,
     capacity: Capacity | None = None,
+    outputs: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The options in a cache key, as ingot.cache takes them."""
     pairs: dict[str, Mapping[str, Any]] = {"shapes": shapes or {}, "state": state or {}}
     if capacity is not None:
         pairs["capacity"] = capacity if isinstance(capacity, Mapping) else {"": capacity}
     named = {what: {str(k): v for k, v in given.items()} for what, given in pairs.items()}
-    return {"target": target, "back end": backends.identity(target), **named, "profile": profile}
+    chosen = {"outputs": list(outputs)} if outputs else {}
+    return {
+        "target": target, "back end": backends.identity(target), **named, "profile": profile,
+        **chosen,
+    }  # fmt: skip
 
 
 def make_session(
@@ -276,6 +334,7 @@ def make_session(
     dump: Dump | None = None,
     kernels: Mapping[str, Any] | None = None,
     capacity: Capacity | None = None,
+    outputs: Sequence[str] = (),
 ) -> Any:
     """The pipeline's Session; the command line makes one too."""
     _check_count("jobs", jobs)
@@ -284,6 +343,7 @@ def make_session(
     return lazy.load("pipeline").open_session(
         target,
         shapes=dict(shapes or {}),
+        outputs=tuple(outputs),
         state=dict(state or {}),
         capacity=capacity,
         kernels=lazy.load("kernels.hooks").hooks(kernels) if kernels else {},
@@ -312,6 +372,14 @@ def _check_names(option: str, given: Any, example: str) -> None:
         raise IngotError("bad-option", what, hint=f"{option}={example}")
 
 
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    is_list = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+    if given is not None and not is_list:
+        what = f"{option} is a list of names, not {given!r}"
+        raise IngotError("bad-option", what, hint=f'{option}=["logits"]')
+    return tuple(given or ())
+
+
 def _check_capacity(state: Mapping[str, str] | None, capacity: Any) -> None:
     if capacity is None:
         return
@@ -328,10 +396,15 @@ def _check_capacity(state: Mapping[str, str] | None, capacity: Any) -> None:
 def _check_sizes(shapes: Shapes | None) -> None:
     _check_names("shapes", shapes, '{"batch": 8}')
     for name, size in (shapes or {}).items():
-        is_range = isinstance(size, tuple) and len(size) == 2
-        if not all(map(_is_int, size if is_range else [size])):  # type: ignore[arg-type]
+        is_whole = isinstance(size, tuple | list)
+        if not all(map(_is_int, size if is_whole else [size])):  # type: ignore[arg-type]
             what = f"shapes: {name!r} is {size!r}"
-            raise IngotError("bad-option", what, hint="give a number, or a pair (low, high)")
+            hint = "give a number, a pair (low, high), or of an input its shape"
+            raise IngotError("bad-option", what, hint=hint)
+
+
+def _may_be_whole(shapes: Shapes | None) -> bool:
+    return any(not isinstance(size, int) for size in (shapes or {}).values())
 
 
 def _is_int(value: Any) -> bool:

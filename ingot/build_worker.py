@@ -46,6 +46,7 @@ def compile_into_cache(request: Mapping[str, Any], model: bytes) -> None:
         request["path"] or model,
         request["target"],
         shapes=ranges,
+        outputs=request["outputs"] or None,
         state=request["state"],
         profile=request["profile"],
         jobs=1,  # in this process: the cores are for the parent's calls

@@ -8,7 +8,6 @@ the timings, docs/pipeline.md and docs/tour.md; `ingot show --stages --target T`
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 import time
@@ -26,6 +25,7 @@ from ingot.loops import verify as loops_verify
 from ingot.loops.ir import Kernel
 from ingot.passes.attach_state import attach_state, growing_dims
 from ingot.passes.capture_constants import capture_constants
+from ingot.passes.choose_outputs import choose_outputs
 from ingot.passes.decompose import decompose
 from ingot.passes.fold_batch_norm import fold_batch_norm
 from ingot.passes.fold_constants import fold_constants
@@ -47,9 +47,10 @@ from ingot.passes.split_transposed import split_transposed
 from ingot.program import ir as program_ir
 from ingot.program import text as program_text
 from ingot.program import verify as program_verify
-from ingot.support import options
+from ingot.support import options, progress
 from ingot.support.dump import check_version, with_version
 from ingot.support.errors import IngotError
+from ingot.support.names import did_you_mean
 
 assert _ops.__all__  # importing them fills the operator table
 
@@ -71,8 +72,10 @@ def _import(model: Any, s: Session) -> Graph:
                 hint=hint,
             )
         check_names(model, s.shapes)
-        return model
+        return choose_outputs(model, s.outputs) if s.outputs else model
     importer = frontends.find(model)
+    if s.outputs:
+        model = _with_outputs(importer, model, s.outputs)
     graph = importer.import_model(model, s.store, s.shapes, s.kernels, s.example)
     if s.capacity is None:
         return graph
@@ -80,6 +83,15 @@ def _import(model: Any, s: Session) -> Graph:
     grown = dict.fromkeys(growing_dims(graph, s.state), (0, None))
     shapes = {**grown, **s.shapes}
     return importer.import_model(model, s.store, shapes, s.kernels, s.example) if grown else graph
+
+
+def _with_outputs(importer: Any, model: Any, names: tuple[str, ...]) -> Any:
+    choose = getattr(importer, "with_outputs", None)
+    if choose is None:
+        what = f"outputs= cannot choose among the values of a {importer.name} model"
+        hint = "return them from the module itself; outputs= is for ONNX models and graphs"
+        raise IngotError("bad-option", what, hint=hint)
+    return choose(model, names)
 
 
 def _fold(graph: Graph, s: Session) -> Graph:
@@ -160,12 +172,12 @@ def run_stages(
     last = len(stages) - 1 if stop_after is None else position(stages, stop_after)
     if first > last:
         raise IngotError("bad-option", f"stage {start_from!r} comes after {stop_after!r}")
-    session.dump.expected = [stage.name for stage in stages[first : last + 1]]
     try:
         with options.using(session.options):
             if last == len(stages) - 1:  # a whole compilation, not a look at a stage
                 getattr(session.backend, "begin", lambda s: None)(session)
-            for stage in stages[first : last + 1]:
+            for done, stage in enumerate(stages[first : last + 1]):
+                progress.at_stage(done, last + 1 - first, stage.name)
                 value = _run_stage(stage, value, session)
     finally:
         if session.dump.entries and session.dump.folder is not None:
@@ -186,6 +198,7 @@ def _run_stage(stage: Stage, value: Any, session: Session) -> Any:
         is_program = isinstance(value, program_ir.Program)
         session.verified = tuple(k for _, k in value.kernels) if is_program else ()
     session.dump.add_time(time.perf_counter() - start)
+    progress.LOG.debug("stage %s: %.1f ms", stage.name, session.dump.entries[-1].time_s * 1e3)
     return value
 
 
@@ -217,9 +230,8 @@ def position(stages: tuple[Stage, ...], name: str) -> int:
     """The index of the stage of that name."""
     names = [stage.name for stage in stages]
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
         what = f"no stage is called {name!r}"
+        hint = did_you_mean(name, names)
         raise IngotError("bad-option", what, hint=hint + "the stages are " + ", ".join(names))
     return names.index(name)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ingot import pipeline
 from ingot.backends.base import Session
-from ingot.backends.packaging import constant_blob
+from ingot.backends.packaging import borrowed, constant_blob
 from ingot.program import ir
 from ingot.runtime.package import Package
 
@@ -25,7 +25,9 @@ def refreshed(package: Package, model: Any, session: Session) -> Package:
     program = pipeline.run_stages(model, session, stop_after=names[last])
     if _fits(program, package, session.fingerprint):
         blob = constant_blob(program, dict(package.constant_places), session.store)
-        return replace(package, constants=blob)
+        initial = tuple(session.store.initial.items())
+        lent = borrowed(session.store)
+        return replace(package, constants=blob, initial=initial, borrowed=lent)
     made = pipeline.run_stages(program, session, start_from=names[last + 1])
     return replace(made, fingerprint=session.fingerprint)
 
@@ -34,4 +36,5 @@ def _fits(program: ir.Program, package: Package, fingerprint: str) -> bool:
     """Is it the program that the package was made of, but for its constants?"""
     constants = {b.name for b in program.buffers if b.constant is not None}
     is_same = bool(fingerprint) and fingerprint == package.fingerprint
+    is_same &= list(program.inputs) == [port.name for port in package.inputs]
     return is_same and constants == {name for name, _ in package.constant_places}

@@ -35,7 +35,8 @@ def test_it_is_pure_python_and_whole(wheel: Path):
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     inside = {name for name in names if name.startswith("ingot/")}
-    assert inside == {str(path.relative_to(ROOT)) for path in (ROOT / "ingot").rglob("*.py")}
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "ingot").rglob("*.py")}
+    assert inside == {*modules, "ingot/py.typed"}
     others = {name.split("/", 1)[1] for name in names if not name.startswith("ingot/")}
     assert "licenses/LICENSE" in others and "entry_points.txt" in others
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.micro.rounds import Implementation, Result
-from benchmarks.tables import SPEEDUP, figure, geometric_mean
+from benchmarks.rows import geometric_mean
+from benchmarks.tables import figure
 from ingot.support.text import columns
 
 LIMITS = (0.95, 0.85)  # speedups below which the summary counts cases
@@ -87,7 +88,7 @@ def _summary(
         "cases": len(found),
         "geometric_mean": geometric_mean([x for x, _ in found]),
         "below": {str(limit): sum(x < limit for x, _ in found) for limit in LIMITS},
-        "worst": [{"case": name, SPEEDUP: x} for x, name in found[:WORST]],
+        "worst": [{"case": name, "speedup_over_best_peer": x} for x, name in found[:WORST]],
     }
 
 
@@ -97,12 +98,12 @@ def summary_lines(found: Sequence[dict[str, Any]]) -> list[str]:
             *(f"below {limit}" for limit in LIMITS), "minimum")  # fmt: skip
     rows = [
         (s["column"], str(s["threads"]), s["kind"], str(s["cases"]), f"{s['geometric_mean']:.2f}",
-         *(str(n) for n in s["below"].values()), f"{s['worst'][0][SPEEDUP]:.2f}")
+         *(str(n) for n in s["below"].values()), f"{s['worst'][0]['speedup_over_best_peer']:.2f}")
         for s in found
     ]  # fmt: skip
     worst = [
         f"worst of {s['column']}, threads: {s['threads']}: "
-        + ", ".join(f"{w['case']} {w[SPEEDUP]:.2f}" for w in s["worst"])
+        + ", ".join(f"{w['case']} {w['speedup_over_best_peer']:.2f}" for w in s["worst"])
         for s in found
         if s["kind"] == "all"
     ]
@@ -116,7 +117,7 @@ def as_data(results: Sequence[Result], impls: Sequence[Implementation]) -> list[
             "kind": r.case.kind,
             "threads": r.threads,
             "flops": r.case.flops,
-            SPEEDUP: {
+            "speedup_over_best_peer": {
                 impl.label: ratio(r, impl.label, impls) for impl in impls if impl.is_ours
             },
             "entries": [

@@ -27,7 +27,8 @@ from typing import Any
 from benchmarks.quantised import models
 from benchmarks.quantised.rounds import CAPS, CHILD, Column, benchmark, columns_for
 from benchmarks.quantised.saturation import EXACT, middle_of
-from benchmarks.tables import figure, geometric_mean
+from benchmarks.rows import geometric_mean
+from benchmarks.tables import figure
 from ingot import backends
 from ingot.cli.peers.rounds import BenchOptions, Entry
 from ingot.support.text import columns as in_columns

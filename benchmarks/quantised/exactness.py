@@ -1,6 +1,6 @@
 """How exact quantised models are, against ONNX Runtime without optimisations.
 
-    python -m benchmarks.quantised.exactness                 the static models
+    python -m benchmarks.quantised.exactness                 the static models, and trained ones
     python -m benchmarks.quantised.exactness detector --inputs 5 --target x86-64-v3
 
 Two tables. `layers`: each layer is given the same 8-bit values (cut.py); of its outputs the share
@@ -155,7 +155,7 @@ def _share(value: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantised.exactness")
-    static = [model.name for model in models.STATIC]
+    static = [model.name for model in (*models.STATIC, *models.TRAINED)]
     parser.add_argument("names", nargs="*", metavar="MODEL", help=", ".join(static))
     parser.add_argument("--inputs", type=int, default=3)
     parser.add_argument("--target", default="cpu")

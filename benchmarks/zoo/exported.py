@@ -7,7 +7,7 @@ grow with depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -146,30 +146,45 @@ def _tensors(feeds: Feeds) -> dict[str, Any]:
 
 
 def _export_to_torch(network: Network, path: Path) -> None:
-    """Export by `torch.export` at the first sizes, with positional inputs."""
+    import torch
+
+    torch.export.save(program(network, network.sizes[0]), path)
+
+
+def program(network: Network, sizes: Sizes | None = None) -> Any:
+    """The network exported by `torch.export` with positional inputs: at these sizes, or with its
+    sizes dynamic."""
     import torch
 
     from benchmarks.zoo.networks import ByPosition
 
-    feeds = _tensors(network.feeds(network.sizes[0]))
+    feeds = _tensors(network.feeds(sizes) if sizes else _example(network))
     module = ByPosition(_made(network)[0], list(feeds), _nested)
-    torch.export.save(torch.export.export(module, tuple(feeds.values())), path)
+    dims = None if sizes else (tuple(_dynamic_axes(network, feeds).values()),)
+    return torch.export.export(module, tuple(feeds.values()), dynamic_shapes=dims)
 
 
-def _export(network: Network, path: Path) -> None:
+def _dynamic_axes(network: Network, names: Iterable[str]) -> dict[str, dict[int, Any]]:
+    """For each input the dimensions of its dynamic axes, by axis."""
     import torch
 
-    module, example = _made(network)
     limits = network.largest or {}
     dims = {
         name: torch.export.Dim(name, max=limits.get(name))
         for axes in network.axes.values()
         for name in axes.values()
     }
-    shapes = {
+    return {
         name: {axis: dims[size] for axis, size in network.axes.get(name, {}).items()}
-        for name in example
+        for name in names
     }
+
+
+def _export(network: Network, path: Path) -> None:
+    import torch
+
+    module, example = _made(network)
+    shapes = _dynamic_axes(network, example)
     torch.onnx.export(
         module,
         kwargs=_nested(example),

@@ -10,7 +10,7 @@ from timing import compare_with_numpy  # before numpy: it sets numpy's thread co
 import numpy as np
 
 import ingot
-from ingot.script import *
+from ingot.script import alloc, block, f32, grid, init
 
 C_IN, C_OUT, SIDE, K = 16, 32, 64, 5
 CHANNELS, VECTORS, LANES = 4, 2, 8
@@ -43,8 +43,8 @@ def tiled(sch: ingot.Schedule) -> None:
     sch.reverse_compute_at(out, x_tile)
     sch.split(sch.loops(out)[-1], None, LANES)
     zero = sch.decompose_reduction(acc, c)
-    for block in (zero, acc, out):
-        *_, row, vectors, lanes = sch.loops(block)
+    for each in (zero, acc, out):
+        *_, row, vectors, lanes = sch.loops(each)
         sch.vectorize(lanes)
         sch.unroll(vectors)
         sch.unroll(row)

@@ -10,7 +10,7 @@ from timing import compare_with_numpy  # before numpy: it sets numpy's thread co
 import numpy as np
 
 import ingot
-from ingot.script import *
+from ingot.script import alloc, block, f32, grid, init
 
 N = 1024
 ROWS, VECTORS, LANES = 6, 2, 8  # register tile: 6 × 16, twelve vector accumulators of eight lanes
@@ -39,8 +39,8 @@ def tiled(sch: ingot.Schedule) -> None:
     sch.reorder(j_tile, i_tile, k, row, vector, lane)
     sch.reverse_compute_at(relu, i_tile)  # fused epilogue: the tile is still in registers
     sch.compute_at(panel, j_tile)  # pack one panel of B, use it for all rows of A
-    for block in (relu, panel):
-        vector_2, lane_2 = sch.split(sch.loops(block)[-1], None, LANES)
+    for each in (relu, panel):
+        vector_2, lane_2 = sch.split(sch.loops(each)[-1], None, LANES)
         sch.vectorize(lane_2)
         sch.unroll(vector_2)
     sch.unroll(sch.loops(relu)[-3])

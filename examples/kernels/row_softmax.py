@@ -10,9 +10,10 @@ from timing import compare_with_numpy  # before numpy: it sets numpy's thread co
 import numpy as np
 
 import ingot
-from ingot.script import *
+from ingot.script import alloc, block, exp, f32, grid, inf, init, size
 
 ROWS, COLUMNS, LANES = 4096, 1024, 8
+n = size  # what the name in the kernel's annotations is, for type checkers
 
 
 @ingot.kernel
@@ -47,14 +48,14 @@ def by_rows(sch: ingot.Schedule) -> None:
     row, _ = sch.loops(sch.block("Y"))
     partial_max, partial_sum = in_lanes(sch, "row_max"), in_lanes(sch, "row_sum")
     row_max, exps, row_sum = sch.block("row_max"), sch.block("exps"), sch.block("row_sum")
-    for block in (row_sum, partial_sum, exps, row_max, partial_max):  # consumers first
-        sch.compute_at(block, row)
-    for block in (partial_max, partial_sum):
-        *_, lane, _, j = sch.loops(block)
+    for each in (row_sum, partial_sum, exps, row_max, partial_max):  # consumers first
+        sch.compute_at(each, row)
+    for each in (partial_max, partial_sum):
+        *_, lane, _, j = sch.loops(each)
         sch.reorder(j, lane)
         sch.vectorize(lane)
-    for block in (exps, sch.block("Y")):
-        sch.vectorize(sch.split(sch.loops(block)[-1], None, LANES)[-1])
+    for each in (exps, sch.block("Y")):
+        sch.vectorize(sch.split(sch.loops(each)[-1], None, LANES)[-1])
     sch.parallel(row)
 
 

@@ -10,7 +10,7 @@ from timing import compare_with_numpy  # before numpy: it sets numpy's thread co
 import numpy as np
 
 import ingot
-from ingot.script import *
+from ingot.script import alloc, block, f32, grid
 
 N, BAND, LANES = 2048, 32, 8
 THIRD = 1 / 3

@@ -54,6 +54,7 @@ class Session:
     stages: tuple[Stage, ...]  # the whole pipeline of the target
     shapes: Mapping[str, Any] = field(default_factory=dict)
     example: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the inputs
+    outputs: tuple[str, ...] = ()  # values or nodes of the model; (): the model's own outputs
     state: Mapping[str, str] = field(default_factory=dict)
     capacity: int | Mapping[str, int] | None = None  # rows of states that grow
     kernels: Mapping[str, Any] = field(default_factory=dict)

@@ -87,7 +87,12 @@ def package(
         signature=store.signature,
         constant_places=_places(program),
         initial=tuple(store.initial.items()),
+        borrowed=borrowed(store),
     )
+
+
+def borrowed(store: ConstantStore) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((port, *about) for port, about in store.borrowed.items())
 
 
 def _growth(growth: ir.Growth | None) -> Growth | None:

@@ -10,7 +10,7 @@ import click
 from ingot import api, cache
 from ingot.cli.options import FAILED, Shapes, command
 from ingot.cli.output import print_json, print_table
-from ingot.cli.sizes import named_sizes
+from ingot.shapes import named_sizes
 
 _MAX_WIDTH = 40  # characters of a value in the table
 

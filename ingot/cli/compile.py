@@ -15,13 +15,21 @@ from typing import Any
 import click
 
 from ingot import api, backends, cache
-from ingot.cli.options import NewFile, Shapes, check_stage, command, complete_stage, size_bytes
-from ingot.cli.output import compile_record, ports, print_json, print_table, print_times
-from ingot.cli.sizes import named_sizes
+from ingot.cli.options import (
+    OUTPUT_OPTION,
+    NewFile,
+    Shapes,
+    check_stage,
+    command,
+    complete_stage,
+    size_bytes,
+)
+from ingot.cli.output import ports, print_json, print_table, print_times
 from ingot.runtime import plan_file, report
 from ingot.runtime.executable import Executable
 from ingot.runtime.package import Package
-from ingot.support import lazy, options
+from ingot.shapes import named_sizes
+from ingot.support import lazy, options, progress
 from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 from ingot.support.limits import Limits
@@ -64,8 +72,10 @@ from ingot.support.limits import Limits
     callback=size_bytes,
     help="The same, when compiling uses this much memory: 500MB, 2GB, 2GiB.",
 )
+@OUTPUT_OPTION
 def compile_command(
-    model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    model: Path, target: str, shapes: Shapes, outputs: tuple[str, ...], state: dict[str, str],
+    capacity: int | None,
     threads: int | None, jobs: int | None, dump: Path | None, stop_after: str | None,
     start_from: str | None, save: Path | None, time_limit_s: float | None,
     memory_limit_bytes: int | None, as_json: bool,
@@ -74,9 +84,12 @@ def compile_command(
     start = time.perf_counter()
     limits = Limits(time_limit_s, memory_limit_bytes)
     pipeline = lazy.load("pipeline")
-    with compile_record(dump or options.current().dump_dir) as record:
+    record = Dump(dump or options.current().dump_dir)
+    with progress.shown(delay_s=0):
         sizes = shapes if start_from else named_sizes(model, shapes)
-        session = api.make_session(target, sizes, state, jobs, record, capacity=capacity)
+        session = api.make_session(
+            target, sizes, state, jobs, record, capacity=capacity, outputs=outputs
+        )
         session.limits = limits
         check_stage(session, "--start-from", start_from)
         check_stage(session, "--stop-after", stop_after)
@@ -84,7 +97,7 @@ def compile_command(
             _read(model, start_from, session), session, start_from, stop_after
         )
     seconds = time.perf_counter() - start
-    asked = api.key_options(target, sizes, state, capacity=capacity)
+    asked = api.key_options(target, sizes, state, capacity=capacity, outputs=outputs)
     request = None if start_from else cache.request(model, asked)
     if request is not None and isinstance(made, Package) and not limits.notes:
         made = cache.keep(request, made, session.store.files)
@@ -171,8 +184,8 @@ def _as_data(
         "name": made.name,
         "runs_here": exe is not None,
         "why_not": obstacle,
-        "inputs": ports((exe or made).inputs),
-        "outputs": ports((exe or made).outputs),
+        "inputs": ports(made.inputs if exe is None else (x.port for x in exe.inputs)),
+        "outputs": ports(made.outputs if exe is None else (x.port for x in exe.outputs)),
         "memory_bytes": exe.memory if exe is not None else None,
         "notes": list(made.notes),
         "stages_s": record.times_s,

@@ -193,7 +193,7 @@ def _folder(section: str, name: str, path: Path) -> Finding:
 
 
 def _options() -> Iterator[Finding]:
-    current, defaults = vars(options.current()), vars(options.Options())
+    current, defaults = vars(options.current()), vars(options.from_environment({}))
     for name, value in current.items():
         if value != defaults[name]:
             yield Finding("environment", options.env_name(name), "note", str(value))

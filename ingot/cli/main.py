@@ -18,6 +18,7 @@ from ingot.support.errors import IngotError
 
 COMMANDS: dict[str, str] = {
     "compile": "Compile a model and print a report of its kernels.",
+    "check": "Check a model without compiling it: operators, sizes, memory, what is missing.",
     "run": "Run a model once, on inputs from files or random inputs.",
     "bench": "Benchmark a model in Ingot versus every other installed runtime.",
     "verify": "Compare a model's outputs with exact ones; find the node and stage at fault.",

@@ -18,6 +18,7 @@ from ingot import backends
 from ingot.cli.output import print_json
 from ingot.support import lazy, options
 from ingot.support.errors import IngotError
+from ingot.support.names import Shape
 
 FAILED = 1  # error in the model, its inputs or its run
 USAGE = 2  # usage error: unknown option, missing file, invalid value
@@ -29,10 +30,6 @@ UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kmgt", 1)},
 USAGE_CODES = ("bad-option", "bad-target")
 Size = int | tuple[int, int]  # a value, or a range
 Shapes = dict[str, Any]  # dynamic dimension → Size, input → Shape
-
-
-class Shape(tuple[int, ...]):
-    """The shape of one input: 1x3x224x224."""
 
 
 def command(
@@ -234,6 +231,11 @@ MODEL_OPTIONS = (
     click.option("--option", "given", multiple=True, metavar="NAME=VALUE", callback=pairs,
                  help="Another compiler option: verify=off (docs/pipeline.md)."),
     click.option("--jobs", type=click.IntRange(min=1), help="Parallel code generation processes."),
+)  # fmt: skip
+
+OUTPUT_OPTION = click.option(
+    "--output", "outputs", multiple=True, metavar="NAME",
+    help="A value or node of the model that is an output instead of the model's own; repeatable.",
 )  # fmt: skip
 
 FEED_OPTIONS = (

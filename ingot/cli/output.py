@@ -19,7 +19,7 @@ import numpy as np
 
 from ingot.arith import expr as arith
 from ingot.runtime.package import Port
-from ingot.support import lazy
+from ingot.support import lazy, options, progress
 from ingot.support.dump import Dump
 from ingot.support.text import columns
 
@@ -74,17 +74,10 @@ def ports(items: Iterable[Port]) -> list[dict[str, Any]]:
     return [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in items]
 
 
-def compile_record(folder: Path | str = "") -> AbstractContextManager[Dump]:
-    """The record of a compilation; on a terminal it drives a progress bar."""
-    if sys.stderr.isatty():
-        return lazy.load("cli.terminal").StageBar(folder)
-    return nullcontext(Dump(folder))
-
-
 def steps(total: int | None, what: str) -> AbstractContextManager[Any]:
     """A function to call with the name of each step; on a terminal it drives a progress bar.
     `total`: the number of steps; None: unknown."""
-    if sys.stderr.isatty():
+    if progress.is_terminal() and options.current().progress:
         return lazy.load("cli.terminal").step_bar(total, what)
     return nullcontext(lambda name: None)
 

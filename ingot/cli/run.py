@@ -16,12 +16,21 @@ import numpy as np
 from ingot.cli.compare import TOLERANCE, mismatch, worst_distance
 from ingot.cli.feeds import FeedSpec, read_bundle
 from ingot.cli.model import make_call, open_model
-from ingot.cli.options import OUTPUTS_DIFFER, NewFile, Shapes, command, feed_options, some_file
+from ingot.cli.options import (
+    OUTPUT_OPTION,
+    OUTPUTS_DIFFER,
+    NewFile,
+    Shapes,
+    command,
+    feed_options,
+    some_file,
+)
 from ingot.cli.output import describe_outputs, print_json, print_outputs
 
 
 @command("run")
 @feed_options
+@OUTPUT_OPTION
 @click.option("--save", type=NewFile(), help="Write the outputs to a .npz.")
 @click.option(
     "--expect",
@@ -37,25 +46,27 @@ from ingot.cli.output import describe_outputs, print_json, print_outputs
 def run_command(
     model: Path, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
     threads: int | None, jobs: int | None, inputs: dict[str, str], feeds: Path | None,
-    ranges: dict, seed: int,
+    ranges: dict, seed: int, outputs: tuple[str, ...],
     save: Path | None, expect: Path | None, tolerance: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Run MODEL once and print statistics of its outputs. Inputs that are not given are random.
     MODEL may also be a plan file, written by `ingot compile --save`."""
-    exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs)
+    exe, sizes = open_model(model, target, threads, shapes, state, capacity, jobs, outputs=outputs)
     spec = FeedSpec(inputs, feeds, ranges, seed)
     given, kept = make_call(exe, sizes, spec)
     arrays = [_as_array(value) for value in exe.run(None, given, state=kept)]
-    outputs = {port.name: array for port, array in zip(exe.outputs, arrays)}
+    results = {port.name: array for port, array in zip(exe.outputs, arrays)}
     if save is not None:
-        saved = {n: a.astype(str) if a.dtype == object else a for n, a in outputs.items()}
+        saved = {n: a.astype(str) if a.dtype == object else a for n, a in results.items()}
         np.savez(save, **saved)  # type: ignore[arg-type]
-    result: dict[str, Any] = {"outputs": describe_outputs(zip(exe.outputs, arrays))}
+    result: dict[str, Any] = {
+        "outputs": describe_outputs(zip((info.port for info in exe.outputs), arrays))
+    }
     if expect is not None:
         expected = read_bundle(expect, "--expect")
-        worst, name = worst_distance(outputs, expected)
+        worst, name = worst_distance(results, expected)
         result |= {"agrees": worst <= tolerance, "distance": worst, "worst_output": name}
-        result["mismatch"] = mismatch(outputs, expected)
+        result["mismatch"] = mismatch(results, expected)
     print_json(result) if as_json else _print(result)
     if not result.get("agrees", True):
         sys.exit(OUTPUTS_DIFFER)

@@ -11,10 +11,18 @@ from typing import Any
 import click
 
 from ingot import api
-from ingot.cli.options import Shapes, check_stage, command, complete_form, complete_stage
-from ingot.cli.output import compile_record, print_json, print_table
-from ingot.cli.sizes import named_sizes
-from ingot.support import lazy, options
+from ingot.cli.options import (
+    OUTPUT_OPTION,
+    Shapes,
+    check_stage,
+    command,
+    complete_form,
+    complete_stage,
+)
+from ingot.cli.output import print_json, print_table
+from ingot.shapes import named_sizes
+from ingot.support import lazy, options, progress
+from ingot.support.dump import Dump
 from ingot.support.errors import IngotError
 
 LOOPS = "loops"  # the form of a kernel that every back end has
@@ -40,8 +48,10 @@ LOOPS = "loops"  # the form of a kernel that every back end has
     help="Output format of a kernel: loops, or what the back end emits (cpu: llvm, asm; c: c), "
     "which needs a late stage.",
 )
+@OUTPUT_OPTION
 def show_command(
-    model: Path | None, target: str, shapes: Shapes, state: dict[str, str], capacity: int | None,
+    model: Path | None, target: str, shapes: Shapes, outputs: tuple[str, ...],
+    state: dict[str, str], capacity: int | None,
     threads: int | None, jobs: int | None, stage_name: str | None, list_stages: bool,
     kernel: str | None, form: str,
     as_json: bool,
@@ -55,9 +65,12 @@ def show_command(
     if kernel is None and form != LOOPS:
         raise IngotError("bad-option", f"--as {form} needs a kernel", hint="add --kernel NAME")
     pipeline = lazy.load("pipeline")
-    with compile_record(options.current().dump_dir) as record:
+    record = Dump(options.current().dump_dir)
+    with progress.shown(delay_s=0):
         sizes = named_sizes(model, shapes)
-        session = api.make_session(target, sizes, state, jobs, record, capacity=capacity)
+        session = api.make_session(
+            target, sizes, state, jobs, record, capacity=capacity, outputs=outputs
+        )
         check_stage(session, "--stage", stage_name)
         last = stage_name or pipeline.last_program_stage(session.stages)
         made = pipeline.run_stages(model, session, stop_after=last)

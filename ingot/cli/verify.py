@@ -17,8 +17,8 @@ import click
 from ingot.cli.feeds import FeedSpec, make_feeds
 from ingot.cli.options import OUTPUTS_DIFFER, Shapes, command, feed_options
 from ingot.cli.output import print_json, steps
-from ingot.cli.sizes import named_sizes, ports, read_graph, with_sizes
 from ingot.inspect.verify import AGAINST, Report, verify
+from ingot.shapes import ports, read_graph, with_sizes
 from ingot.support.errors import IngotError
 
 
@@ -52,7 +52,7 @@ def verify_command(
     folder = save or Path(f"{model.stem}-reproducer")
     with steps(None, model.name) as step:
         report = verify(
-            model, arrays, target, threads, shapes=named_sizes(model, shapes), jobs=jobs,
+            model, arrays, target, threads, shapes=shapes, jobs=jobs,
             against=against, save=folder, step=step,
         )  # fmt: skip
     print_json(_as_data(report)) if as_json else click.echo(str(report))

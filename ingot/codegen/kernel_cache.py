@@ -18,6 +18,7 @@ from pathlib import Path
 from ingot.codegen import llvm_object
 from ingot.codegen.workers import Job, MachineSpec
 from ingot.support.cache_folder import open_folder
+from ingot.support.progress import LOG
 
 Compile = Callable[[Sequence[Job]], list[bytes]]
 
@@ -30,6 +31,7 @@ def compile_cached(jobs: Sequence[Job], machine: MachineSpec, compile_jobs: Comp
     keys = [key_of(job.text, machine) for job in jobs]
     found = {key: data for key in keys if (data := folder.get(key)) is not None}
     missing = {key: job for key, job in zip(keys, jobs) if key not in found}
+    LOG.debug("kernel cache: %d of %d objects", len(jobs) - len(missing), len(jobs))
     made = compile_jobs(list(missing.values())) if missing else []
     for key, data in zip(missing, made):
         folder.put(key, data)

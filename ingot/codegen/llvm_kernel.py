@@ -16,6 +16,7 @@ from ingot.codegen.llvm_counters import LoopCounters
 from ingot.codegen.llvm_memory import memory_suffix
 from ingot.codegen.llvm_text import Function, memory_type, value_type, vector
 from ingot.codegen.llvm_values import ValuePrinter
+from ingot.dtypes import DType
 from ingot.loops import ir, visit
 from ingot.loops.emit import parse as parse_emit
 from ingot.loops.frame import Scratch, reasons, scratch_layout
@@ -201,6 +202,8 @@ class _Printer:
         if arith.is_const(s.stride, 1):
             name, where = f"llvm.masked.store.{memory_suffix(dtype, lanes)}.p0", "ptr"
             address = values.pointer(s.buffer, s.indices[0])
+            if dtype.storage_bytes < (8 if dtype.is_int else 4):
+                value = self._fenced(value, dtype, lanes)
         else:
             name = f"llvm.masked.scatter.{memory_suffix(dtype, lanes)}.v{lanes}p0"
             where = f"<{lanes} x ptr>"
@@ -210,6 +213,25 @@ class _Printer:
             f"call void @{name}({type} {value}, {where} {address}, i32 {dtype.storage_bytes}, "
             f"<{lanes} x i1> {mask})"
         )
+
+    def _fenced(self, value: str, dtype: DType, lanes: int) -> str:
+        """The value behind a fence, which is no instruction. LLVM 22 makes a truncation and a
+        masked store of one known lane a store of that lane before the truncation (AVX-512): of an
+        i32, over the three bytes that follow."""
+        item, whole = memory_type(dtype), -(-lanes // 4) * 4  # lanes that fill floats
+        wide, floats = vector(item, whole), whole * dtype.storage_bytes // 4
+        if whole > lanes:
+            value = self._resized(value, item, lanes, whole)
+        moved = f"<{floats} x float>", self.fn.op(f"bitcast {wide} {value} to <{floats} x float>")
+        fenced = self.fn.call(moved[0], f"llvm.arithmetic.fence.v{floats}f32", [moved])
+        same = self.fn.op(f"bitcast {moved[0]} {fenced} to {wide}")
+        return self._resized(same, item, whole, lanes) if whole > lanes else same
+
+    def _resized(self, value: str, item: str, lanes: int, count: int) -> str:
+        """The first lanes of a vector, or all and undefined ones."""
+        old = vector(item, lanes)
+        picks = ", ".join(f"i32 {n}" if n < lanes else "i32 poison" for n in range(count))
+        return self.fn.op(f"shufflevector {old} {value}, {old} poison, <{count} x i32> <{picks}>")
 
     def call(self, s: ir.Call) -> None:
         """An intrinsic call, as the instruction's `emit` describes it, on whole flat buffers."""

@@ -26,11 +26,14 @@ from ingot.support.abi import (
     DYNAMIC,
     DYNAMIC_BYTES,
     ERROR,
+    EVENT,
+    EVENT_BYTES,
     HOST_FAILED,
     NO_MEMORY,
     PROFILE,
     PROFILE_BYTES,
     SERVICES,
+    TRACE,
 )
 from ingot.support.errors import IngotError
 
@@ -43,7 +46,7 @@ LONG_ENTRY = 32
 def print_entry(
     program: ir.Program, symbol: str, triple: str, spin_count: int, profile: bool = False
 ) -> str:
-    """`profile` compiles cycle counters in: see support/abi.py, PROFILE."""
+    """`profile` compiles cycle counters in: see support/abi.py, PROFILE and TRACE."""
     printer = _Entry(program, profile)
     printer.prologue()
     printer.define_offsets()
@@ -54,6 +57,7 @@ def print_entry(
     head = f'define i32 @{symbol}(ptr noalias %ctx) {attributes} "no-builtins"'
     declares = "\n".join(printer.fn.declares)
     helpers = [_copy(), next_chunk_text(), barrier_text(triple, spin_count)]
+    helpers += [_count()] if profile else []
     return "\n".join([printer.fn.text(head), *helpers, declares, ""])
 
 
@@ -103,19 +107,17 @@ class _Entry:
         self.fn.do("ret i32 0")
 
     @contextmanager
-    def counted(self, what: str) -> Iterator[None]:
-        """Add the cycles spent inside to this thread's count for the launch last printed."""
+    def counted(self, what: str, low: str = "0", high: str = "1") -> Iterator[None]:
+        """Add the cycles spent inside to this thread's count for the launch last printed, and an
+        event to its trace: of the iterations low … high-1."""
         if not self.profile:
             yield
             return
         start = self.fn.call("i64", "llvm.readcyclecounter", [])
         yield
         stop = self.fn.call("i64", "llvm.readcyclecounter", [])
-        spent = self.fn.op(f"sub i64 {stop}, {start}")
-        offset = PROFILE_BYTES * self.latest + PROFILE[what]
-        place = self.fn.op(f"getelementptr i8, ptr {self.fields['profile']}, i64 {offset}")
-        before = self.fn.op(f"load i64, ptr {place}, align 8")
-        self.fn.do(f"store i64 {self.fn.op(f'add i64 {before}, {spent}')}, ptr {place}, align 8")
+        event = f"i64 {self.latest}, i64 {PROFILE[what]}, i64 {low}, i64 {high}"
+        self.fn.do(f"call void @count(ptr %ctx, {event}, i64 {start}, i64 {stop})")
 
     def entry_of(self, table: str, number: int, type: str = "ptr") -> str:
         base = self.fields[table]
@@ -298,7 +300,7 @@ class _Entry:
         error = fn.op(f"getelementptr i8, ptr {self.fields['error']}, i64 {ERROR['reason']}")
         last = [f"i64 {low}", f"i64 {high}", f"ptr {self.fields['scratch']}", f"ptr {error}"]
         self.latest = self.numbers[id(s)]
-        with self.counted("busy"):
+        with self.counted("busy", low, high):
             code = fn.op(f"call i32 {kernel}({', '.join([*args, *last])})")
         self.fail_if(fn.op(f"icmp ne i32 {code}, 0"), self.numbers[id(s)], None)
 
@@ -501,6 +503,50 @@ class _Entry:
         args = f"ptr {self.fields['services']}, ptr %ctx, i64 {number}, i64 {needed}"
         code = self.fn.op(f"call i32 {self.service('grow')}({args})")
         self.fail_if(self.fn.op(f"icmp ne i32 {code}, 0"), self.latest, NO_MEMORY)
+
+
+def _count() -> str:
+    """Add an event's cycles to the count of its launch, and the event to the trace if it has room.
+    `what` is the offset of the count."""
+    fields = ("launch", "what", "low", "high", "start", "stop")
+    places = [
+        f"""  %to_{name} = getelementptr i8, ptr %event, i64 {offset}
+  store i64 %{name}, ptr %to_{name}, align 8"""
+        for name, offset in zip(fields, EVENT.values(), strict=True)
+    ]
+    return f"""
+define internal void @count(ptr %ctx, {", ".join(f"i64 %{name}" for name in fields)})
+    noinline nounwind "no-builtins" {{
+entry:
+  %profile_at = getelementptr i8, ptr %ctx, i64 {CTX["profile"]}
+  %profile = load ptr, ptr %profile_at, align 8
+  %row = mul i64 %launch, {PROFILE_BYTES}
+  %offset = add i64 %row, %what
+  %place = getelementptr i8, ptr %profile, i64 %offset
+  %before = load i64, ptr %place, align 8
+  %spent = sub i64 %stop, %start
+  %after = add i64 %before, %spent
+  store i64 %after, ptr %place, align 8
+  %trace_at = getelementptr i8, ptr %ctx, i64 {CTX["trace"]}
+  %trace = load ptr, ptr %trace_at, align 8
+  %count_at = getelementptr i8, ptr %trace, i64 {TRACE["count"]}
+  %n = load i64, ptr %count_at, align 8
+  %n_next = add i64 %n, 1
+  store i64 %n_next, ptr %count_at, align 8
+  %capacity_at = getelementptr i8, ptr %trace, i64 {TRACE["capacity"]}
+  %capacity = load i64, ptr %capacity_at, align 8
+  %fits = icmp slt i64 %n, %capacity
+  br i1 %fits, label %keep, label %done
+keep:
+  %events_at = getelementptr i8, ptr %trace, i64 {TRACE["events"]}
+  %events = load ptr, ptr %events_at, align 8
+  %used = mul i64 %n, {EVENT_BYTES}
+  %event = getelementptr i8, ptr %events, i64 %used
+{chr(10).join(places)}
+  br label %done
+done:
+  ret void
+}}"""
 
 
 def _copy() -> str:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 
 from ingot.codegen import llvm_object
 from ingot.codegen.llvm_worker import read_message, write_message
-from ingot.support import options
+from ingot.support import options, progress
 from ingot.support.errors import IngotError
 
 
@@ -82,6 +82,10 @@ class WorkerProcess:
 
     def ask(self, request: bytes, what: str, timeout_s: float) -> bytes:
         """The reply; IngotError if there is none."""
+        with progress.timed(what):
+            return self._ask(request, what, timeout_s)
+
+    def _ask(self, request: bytes, what: str, timeout_s: float) -> bytes:
         assert self.process.stdin is not None and self.process.stdout is not None
         timed_out = threading.Event()
 
@@ -221,7 +225,7 @@ class _JobQueue:
     """Numbered jobs, and threads that each feed one worker process until no job is left."""
 
     def __init__(self, lengths: Sequence[int], do: Do):
-        self._do = do
+        self._do, self._count = do, len(lengths)
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
             self._todo.put(number)  # longest first, so that the processes end at about one time
@@ -259,6 +263,7 @@ class _JobQueue:
             try:
                 worker = worker or self._acquire()
                 self._results[number] = self._do(worker, number)
+                progress.at_job(len(self._results), self._count)
             except BaseException as error:  # re-raised by result()
                 self._results[number] = error
                 if worker is not None and not worker.is_alive:
@@ -292,6 +297,7 @@ class _JobQueue:
 def compile_here(job: Job, machine: MachineSpec) -> bytes:
     """Compile in this process: for a single job, or with processes=1."""
     try:
-        return llvm_object.compile_text(text=job.text, **asdict(machine))
+        with progress.timed(f"code generation for {job.name}"):
+            return llvm_object.compile_text(text=job.text, **asdict(machine))
     except RuntimeError as error:
         raise rejected(job, str(error)) from error

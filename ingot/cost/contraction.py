@@ -45,7 +45,7 @@ MIN_COMPUTE_TO_MOVE = 2  # FMA cycles per cycle of data movement: compute-bound 
 MIN_PREFETCH_STEP = 8  # iterations of k; measured: with 2, GEMMs of 7 to 12 rows took twice as long
 MAX_PREFETCH_RATIO = 1.1  # prefetched lines, relative to the lines of a panel; heuristic
 
-# Partial sums: each costs about ten terms. Measured on 128 x 768 x 3072 (docs/performance.md).
+# Partial sums: each costs about ten terms. Measured on 128 x 768 x 3072.
 LONG_SUM_TERMS = 4096  # terms from which a float sum is split: 1 to 3 % slower, smaller error
 PARTIAL_SUM_TERMS = 256  # terms of one partial sum, at least
 

@@ -13,7 +13,7 @@ from ingot.cost.tile import Tile
 from ingot.support import options
 from ingot.target import Target
 
-K_STEP = 4  # rows of B per step; measured, docs/performance.md ("Small-M GEMM")
+K_STEP = 4  # rows of B per step; measured
 GEMV_K_STEP = 8  # the same with M = 1, where each step loads and stores C; measured
 VECTORS = 2  # vectors of columns per tile; heuristic
 L1_FRACTION = 0.5  # of the L1 cache, for the block of C; heuristic

@@ -40,7 +40,7 @@ BARRIER_CYCLES = 3000  # of the barriers between the three stages, per convoluti
 MIN_SPEEDUP = 1.1  # predicted, over the direct convolution: pays for 16/9 of the weights; heuristic
 LLC_INTERMEDIATE_FRACTION = 1 / 8  # of the last-level cache, for the intermediates; heuristic
 # Tiles of a block, which reads all weights once. Measured at 64 to 256 channels: 28 tiles are best,
-# 84 to 112 take 6 to 18 % longer (docs/performance.md).
+# 84 to 112 take 6 to 18 % longer, measured.
 MIN_BLOCK_TILES, BEST_BLOCK_TILES, MAX_BLOCK_TILES = 20, 28, 40
 MAX_SLOWDOWN = 1.08  # of a register tile with fewer rows, relative to the best tile; heuristic
 

@@ -57,7 +57,8 @@ class Importer(Protocol):
         ...
 
     # An importer may also have `inputs_with_defaults(model)`: names of inputs that are constants
-    # unless `example` has a shape for them.
+    # unless `example` has a shape for them; and `with_outputs(model, names)`: what import_model
+    # takes for the model with these values, or results of these nodes, as its outputs.
 
 
 def find(model: Any) -> Importer:

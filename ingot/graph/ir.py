@@ -25,6 +25,7 @@ import numpy as np
 
 from ingot.arith.expr import Expr
 from ingot.graph.types import Symbol, TensorType, Type
+from ingot.support import lazy
 from ingot.support.node import Node as Frozen
 from ingot.support.node import node
 
@@ -135,6 +136,13 @@ class Graph(Frozen):
                 if value is not None:
                     table.setdefault(value.name, []).append(n)
         return table
+
+    def _repr_html_(self) -> str:
+        return lazy.load("graph.html")(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        """The text format too, for a terminal and for files that hold no HTML."""
+        return {"text/plain": lazy.load("graph.show")(self), "text/html": self._repr_html_()}
 
     @property
     def symbol_map(self) -> dict[str, Symbol]:

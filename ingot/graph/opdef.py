@@ -160,6 +160,15 @@ class OpDef:
         """The kind of this node; most operators have one kind for all nodes."""
         return self.kind
 
+    def multiply_adds(
+        self, inputs: Sequence[Type | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> Dim:
+        """The multiplications of a contraction, each added to a sum; 0 for other operators. The
+        default is a sum over the last axis of the first operand."""
+        if self.kind is not Kind.CONTRACTION or inputs[0] is None:
+            return arith.Const(0)
+        return outputs[0].numel * inputs[0].shape[-1]
+
     def samples(self) -> list[Sample]:
         return []
 

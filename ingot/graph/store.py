@@ -31,6 +31,7 @@ _PIECE_BYTES = 32 << 20  # hashed or copied at a time (heuristic)
 _HASH_THREADS = 4  # threads that hash constants (heuristic)
 _TRANSPOSE_TILE = 512  # rows and columns of a tile in a transposing copy (heuristic)
 _STRINGS = "strings"  # the key of strings and maps in an .npz
+_LENT_BYTES = 1 << 16  # smallest constant that is read where the module has it (heuristic)
 _LARGE_BYTES = 1 << 20  # from here on a derived constant is lazy and not hashed (heuristic)
 
 
@@ -71,6 +72,12 @@ class ConstantStore:
         # how a PyTorch module is called (runtime/module_signature.py), and the first contents of
         # the states that the executable keeps, by the name of the input
         self.signature, self.initial = "", dict[str, np.ndarray]()
+        # tensors of a module that the code may read where they are: the constant's digest → the
+        # tensor's name; and those for which the program has an input: its name → the tensor's, and
+        # whether no constant of the program depends on the contents
+        self.lends, self.lent = False, dict[str, str]()
+        self.borrowed: dict[str, tuple[str, bool]] = {}
+        self._inspected: set[str] = set()
         self.files: set[str] = set()  # external data files that constants were read from
 
     def add(self, array: np.ndarray) -> ConstRef:
@@ -86,9 +93,27 @@ class ConstantStore:
             digest.update(piece)
         return self._put(digest.hexdigest(), data)
 
+    def lend(self, ref: ConstRef, array: np.ndarray, name: str) -> None:
+        """The constant is this memory of a module's tensor, unless it is small, or its bytes are
+        also those of something else, which would not change with the tensor."""
+        found = self._arrays.get(ref.digest)
+        is_large = self.lends and array.nbytes >= _LENT_BYTES
+        if is_large and found is not None and _is_same_memory(found, array):
+            self.lent.setdefault(ref.digest, name)
+
+    def borrow(self, ref: ConstRef, buffer: str) -> bool:
+        """Use a lent constant as an input of the program; False: it is none."""
+        name = self.lent.get(ref.digest)
+        if name is None:
+            return False
+        self.borrowed[buffer] = name, ref.digest not in self._inspected
+        self.initial[buffer] = self._array(ref)
+        return True
+
     def derive(self, source: ConstRef, how: str, array: np.ndarray | LazyConstant) -> ConstRef:
         """A constant made from another by a transformation that `how` identifies. A large one is
         not hashed: it may be a view, or lazy."""
+        self._inspected.add(source.digest)
         if array.nbytes < _LARGE_BYTES:
             return self.add(array.materialize() if isinstance(array, LazyConstant) else array)
         name = f"{source.digest} {source.dtype}{source.shape} {how}".encode()
@@ -97,9 +122,15 @@ class ConstantStore:
     def _put(self, digest: str, array: np.ndarray | LazyConstant) -> ConstRef:
         if digest not in self._arrays:
             self._arrays[digest] = array if isinstance(array, LazyConstant) else _read_only(array)
+        elif digest in self.lent and not _is_same_memory(self._arrays[digest], array):
+            del self.lent[digest]
         return ConstRef(digest, dtypes.from_numpy(array.dtype).name, tuple(array.shape))
 
     def get(self, ref: ConstRef) -> np.ndarray:
+        self._inspected.add(ref.digest)
+        return self._array(ref)
+
+    def _array(self, ref: ConstRef) -> np.ndarray:
         found = self._arrays.get(ref.digest)
         if found is None:
             raise IngotError(
@@ -169,6 +200,11 @@ class ConstantStore:
                     continue
                 dtype = dtypes.of(key.partition(":")[2])
                 self._put(key.partition(":")[0], data[key].view(dtype.numpy))
+
+
+def _is_same_memory(a: np.ndarray | LazyConstant, b: np.ndarray | LazyConstant) -> bool:
+    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return arrays and a.ctypes.data == b.ctypes.data  # type: ignore[union-attr]
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

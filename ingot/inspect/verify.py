@@ -25,6 +25,7 @@ from ingot.inspect.reproducer import import_difference, rerun, save_import, save
 from ingot.inspect.shrink import fewer_nodes, smaller_sizes
 from ingot.inspect.stages import Finding, first_wrong_stage
 from ingot.passes.edit import rename_values
+from ingot.shapes import named_sizes
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
@@ -59,6 +60,7 @@ class Report:
 
     @property
     def is_right(self) -> bool:
+        """Whether compilation and runs succeeded, and rounding explains all differences."""
         is_other = bool(self.error or self.stage or self.is_unstable)
         return not is_other and not any(d.is_wrong for d in self.outputs)
 
@@ -106,7 +108,7 @@ def verify(
     against: str = INTERPRETER,
     save: str | Path | None = None,
     options: Options | Mapping[str, Any] | None = None,
-    step: Step = lambda what: None,
+    step: Step | None = None,
 ) -> Report:
     """Compare a model's compiled outputs with exact ones; find the stage and node at fault.
 
@@ -118,12 +120,17 @@ def verify(
     """
     chosen = Options.of(options)
     setting = Setting(
-        replace(chosen, verify=True, cache_dir="off", work_per_thread_us=0.0, dump_dir=""),
+        replace(chosen, verify=True, cache_dir="off", work_per_thread_us=0.0, dump_dir="",
+                progress=False),
         target, threads, jobs,
     )  # fmt: skip
     folder = None if save is None else Path(save)
     with using(setting.options):  # the runtime reads some when it loads code
-        return _verify(model, feeds, setting, shapes, kernels, against, folder, step)
+        return _verify(model, feeds, setting, shapes, kernels, against, folder, step or _silent)
+
+
+def _silent(what: str) -> None:
+    pass
 
 
 def _verify(
@@ -186,7 +193,10 @@ def import_case(
     """The model as a graph that takes and gives arrays only."""
     hooks = lazy.load("kernels.hooks").hooks(kernels) if kernels else {}
     session = pipeline.open_session(
-        setting.target, shapes=dict(shapes or {}), kernels=hooks, options=setting.options
+        setting.target,
+        shapes=named_sizes(model, dict(shapes or {})),
+        kernels=hooks,
+        options=setting.options,
     )
     obstacle = session.backend.why_not_here(session.target)
     if obstacle:

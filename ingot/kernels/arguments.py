@@ -5,7 +5,6 @@ parameter.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,10 +16,9 @@ from ingot.arith import expr as arith
 from ingot.loops import ir
 from ingot.loops.ir import Buffer
 from ingot.loops.signature import describe_range, is_allowed, signature, solve_sizes
+from ingot.runtime.arrays import from_dlpack
+from ingot.runtime.tensors import as_tensors, has_tensor
 from ingot.support.errors import IngotError
-
-# element types that numpy's DLPack import lacks: passed as integers of equal width
-_AS_BITS = {"bf16": "int16", "f8e4m3fn": "uint8", "f8e5m2": "uint8"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Arguments:
 
     def result(self) -> Any:
         """None if the caller gave the outputs; else the allocated output, or a tuple of them."""
-        made = [_to_torch(x) if self.gives_torch else x for x in self.made]
+        made = as_tensors(self.made) if self.gives_torch else self.made
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
 
@@ -59,7 +57,7 @@ def bind(kernel: ir.Kernel, given: Sequence[Any]) -> Arguments:
         [arrays[p.name] for p in kernel.params],
         [arrays[p.name] for p in made],
         sizes,
-        any(_is_torch(x) for x in given),
+        has_tensor(given),
     )
 
 
@@ -106,7 +104,10 @@ def _as_numpy(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.
     if isinstance(given, np.ndarray):
         return given
     if hasattr(given, "__dlpack__"):
-        return _from_dlpack(kernel, p, given)
+        try:
+            return from_dlpack(given, f"parameter {_typed(p)}")
+        except IngotError as error:
+            raise _bad(kernel, error.what, error.why, error.hint) from error
     if isinstance(given, bool | int | float | np.generic) and not is_written:
         try:
             return np.asarray(given, p.dtype.numpy)
@@ -115,39 +116,6 @@ def _as_numpy(kernel: ir.Kernel, p: Buffer, given: Any, is_written: bool) -> np.
             raise _bad(kernel, what, why=str(error)) from None
     what = f"parameter {_typed(p)} was given a {type(given).__name__}"
     raise _bad(kernel, what, hint="pass a numpy array, or anything with __dlpack__")
-
-
-def _from_dlpack(kernel: ir.Kernel, p: Buffer, given: Any) -> np.ndarray:
-    """Another library's CPU tensor as an array on the same memory, through DLPack."""
-    bits = _AS_BITS.get(p.dtype.name) if _is_torch(given) else None
-    try:
-        tensor = given.detach() if getattr(given, "requires_grad", False) else given
-        if bits is not None and str(tensor.dtype) == _torch_name(p):
-            plain = tensor.view(getattr(sys.modules["torch"], bits))
-            return np.from_dlpack(plain).view(p.dtype.numpy)
-        return np.from_dlpack(tensor)
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-        what = f"parameter {_typed(p)}: the {type(given).__name__} cannot be shared through DLPack"
-        hint = "pass a CPU tensor of that type, or a numpy array"
-        raise _bad(kernel, what, why=str(error), hint=hint) from error
-
-
-def _torch_name(p: Buffer) -> str:
-    names = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
-    return f"torch.{names[p.dtype.name]}"
-
-
-def _is_torch(given: Any) -> bool:
-    torch = sys.modules.get("torch")  # a caller with a tensor has imported it
-    return torch is not None and isinstance(given, torch.Tensor)
-
-
-def _to_torch(array: np.ndarray) -> Any:
-    torch = sys.modules["torch"]
-    for name, bits in _AS_BITS.items():
-        if array.dtype.name == {"bf16": "bfloat16"}.get(name, f"float8_{name[2:]}"):
-            return torch.from_numpy(array.view(bits)).view(getattr(torch, array.dtype.name))
-    return torch.from_numpy(array)
 
 
 # --- sizes ----------------------------------------------------------------------------------------

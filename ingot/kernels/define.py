@@ -17,11 +17,12 @@ from ingot.loops import script_parse
 from ingot.loops.bounds_check import check_bounds
 from ingot.loops.script_parse import Script
 from ingot.loops.script_scope import read_function, scope_of
+from ingot.loops.script_words import plain_words
 from ingot.loops.signature import Reference
 from ingot.loops.verify_values import InvariantError
 from ingot.support.errors import IngotError
 
-Decorator = Callable[[FunctionType], KernelFunction]
+Decorator = Callable[[Callable[..., Any]], KernelFunction]
 
 
 @overload
@@ -76,7 +77,8 @@ def _defined(
 ) -> KernelFunction:
     tree, source = read_function(f)
     # names used only in annotations are in no closure: look them up in the enclosing frame
-    script = script_parse.parse_script(tree, source, {**around, **scope_of(f)}, options)
+    outside = {**around, **scope_of(f)}
+    script = script_parse.parse_script(plain_words(tree, outside), source, outside, options)
     try:
         made = KernelFunction(script.kernel, reference)
         check_bounds(made.ir)

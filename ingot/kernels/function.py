@@ -56,6 +56,7 @@ class KernelFunction:
 
     @property
     def name(self) -> str:
+        """The kernel's name."""
         return self.ir.name
 
     def __str__(self) -> str:

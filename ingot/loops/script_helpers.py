@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, NoReturn
 
 from ingot.loops.script_scope import (
@@ -24,6 +25,7 @@ from ingot.loops.script_scope import (
     read_function,
     scope_of,
 )
+from ingot.loops.script_words import plain_words
 
 
 class Scoped:
@@ -34,6 +36,7 @@ class Scoped:
         self.outside = outside
         self.folds = folds
         self.names: dict[str, Binding] = {}
+        self.helpers: dict[FunctionType, Helper] = {}  # of the user's functions
         self.calls: list[ast.FunctionDef] = []  # the helpers being inlined
 
     def fail(self, node: ast.AST, what: str, hint: str = "") -> NoReturn:
@@ -75,8 +78,11 @@ class Scoped:
         function = self.python(node.func)
         if not is_helper(function):
             return None
-        tree, source = read_function(function)
-        return Helper(tree, Env(source, {}, scope_of(function)))
+        if function not in self.helpers:  # one tree for each: `calls` compares them
+            (tree, source), outside = read_function(function), scope_of(function)
+            env = Env(source, {}, outside)
+            self.helpers[function] = Helper(plain_words(tree, outside), env)
+        return self.helpers[function]
 
     @contextmanager
     def inlined(self, node: ast.Call, helper: Helper) -> Iterator[ast.expr]:

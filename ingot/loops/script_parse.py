@@ -21,6 +21,7 @@ from ingot.loops.ir import AxisKind, LoopKind, Stmt
 from ingot.loops.script_print import AXES, LOOPS
 from ingot.loops.script_scope import Binding, Helper, Source, Variable
 from ingot.loops.script_values import Values
+from ingot.loops.script_words import plain_words
 from ingot.support.errors import IngotError
 from ingot.support.stack import segmented
 
@@ -188,8 +189,12 @@ class _Parser(Values):
 
     def is_size(self, a: ast.arg) -> bool:
         type_ = self.annotation(a)
-        head = type_.func if isinstance(type_, ast.Call) else type_
-        return isinstance(head, ast.Name) and head.id == "size"
+        match type_:
+            case ast.Name(id="size") | ast.Call(func=ast.Name(id="size")):
+                return True
+            case ast.Subscript(value=ast.Name(id="size")):
+                return True
+        return False
 
     def annotation(self, a: ast.arg) -> ast.expr | None:
         """The parameter's type; it may be a string, as any Python annotation."""
@@ -201,14 +206,18 @@ class _Parser(Values):
                     self.fail(a.annotation, f"not Python: {error.msg}")
                 for sub in ast.walk(inside):
                     ast.copy_location(sub, a.annotation)
-                return inside
+                return plain_words(inside, self.outside)
         return a.annotation
 
     def size(self, a: ast.arg) -> ir.Size:
         type_ = self.annotation(a)
+        if isinstance(type_, ast.Subscript):  # size[1, 512], which type checkers take
+            type_ = ast.copy_location(ast.Call(type_.value, self.items(type_), []), type_)
         if not isinstance(type_, ast.Call):
             return ir.Size(a.arg)
-        args, options = self.call(type_, "size", (0, 2), ("divisor", "likely"))
+        args, options = self.call(type_, "size", (0, 3), ("divisor", "likely"))
+        if len(args) == 3:
+            options = {"divisor": args.pop(), **options}
         low, high, *_ = [*map(self.integer, args), *(None,) * 2][:2]
         divisor = self.integer(options["divisor"]) if "divisor" in options else 1
         likely = self.integer(options["likely"]) if "likely" in options else None
@@ -218,6 +227,9 @@ class _Parser(Values):
         type_ = self.annotation(a)
         if type_ is None:
             self.fail(a, f"parameter {a.arg} needs a type, such as f32[128, 64] or size")
+        match type_:
+            case ast.Subscript(value=ast.Name(id="buffer") as head):
+                type_ = ast.copy_location(ast.Call(head, self.items(type_), []), type_)
         if isinstance(type_, ast.Call):
             args, _ = self.call(type_, "buffer", (2, 2))
             return self.buffer(a.arg, args[0], self.string(args[1]))

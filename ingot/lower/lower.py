@@ -32,6 +32,7 @@ from ingot.lower.kernels import bind_kernel, group_kernel, place, reasons_for_fl
 from ingot.ops.fused import fused_node, parse_plans
 from ingot.ops.views import is_view
 from ingot.program import ir
+from ingot.support.abi import RANDOM_KEY
 
 
 def lower(graph: Graph, store: ConstantStore) -> ir.Program:
@@ -63,9 +64,11 @@ class Lowering:
         for output in state.values():
             wanted.pop(output, None)
         self.walk(self.graph, wanted)
-        outputs: list[str] = []
+        outputs, taken = list[str](), list[str]()  # a state's successor takes no output's buffer
         for value in self.graph.outputs:
-            outputs.append(self.output(value, outputs))
+            outputs.append(self.output(value, taken))
+            if value.name not in state.values():
+                taken.append(outputs[-1])
         outputs = self.update_state(state, outputs)
         return ir.Program(
             self.graph.name,
@@ -73,13 +76,19 @@ class Lowering:
             tuple(self.buffers.values()),
             tuple(self.kernels.items()),
             ir.seq(*self.stmts),
-            tuple(value.name for value in self.graph.inputs),
+            self.inputs(),
             tuple(outputs),
             tuple(value.name for value in self.graph.outputs),
             self.graph.state,
             growth=self.graph.growth,
             bundles=self.graph.bundles,
         )
+
+    def inputs(self) -> tuple[str, ...]:
+        """The graph's, then what a module lends; the key of random numbers is the last."""
+        names = [value.name for value in self.graph.inputs]
+        key = [name for name in names if name == RANDOM_KEY]
+        return (*(n for n in names if n != RANDOM_KEY), *self.store.borrowed, *key)
 
     def output(self, value: Value, others: list[str]) -> str:
         """The buffer of a graph output. An output that aliases an input, a constant or another
@@ -188,9 +197,13 @@ class Lowering:
         return self.store.derive(ref, f"pack {layout.axes}", packed)
 
     def constant(self, value: Value, ref: ConstRef) -> str:
-        """The buffer of a constant; equal constants have one buffer."""
+        """The buffer of a constant; equal constants have one buffer. One that a module lends is an
+        input of the program."""
         if ref not in self.constants:
-            self.constants[ref] = self.buffer(value.name, value, ir.Storage.CONSTANT, ref)
+            if self.store.borrow(ref, self.fresh(value.name, self.buffers)):
+                self.constants[ref] = self.buffer(value.name, value, ir.Storage.INPUT)
+            else:
+                self.constants[ref] = self.buffer(value.name, value, ir.Storage.CONSTANT, ref)
         return self.constants[ref]
 
     def true_flag(self) -> str:

@@ -130,6 +130,12 @@ class ConvBase(OpDef):
     def work_per_byte(self, inputs: Sequence[np.ndarray | None], attrs: Attrs) -> float:
         return max(1, np.asarray(inputs[1]).size)  # multiplications of an output, at most
 
+    def multiply_adds(
+        self, inputs: Sequence[Type | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> Dim:
+        w = tensor_type(self.name, inputs[1])
+        return outputs[0].numel * arith.product(list(w.shape[1:]))
+
     def attrs_of_rows(
         self, inputs: Sequence[Type | None], attrs: Attrs, batched: Collection[int], rows: Dim
     ) -> Attrs | None:

@@ -24,7 +24,7 @@ from ingot.arith.simplify import simplify
 from ingot.graph.ir import Value
 from ingot.graph.opdef import Attrs, Sample, register, type_error
 from ingot.graph.types import Dim, TensorType, Type
-from ingot.ops.common import floats, same_dim
+from ingot.ops.common import floats, same_dim, tensor_type
 from ingot.ops.conv import ConvBase, NumpyIndex, Window, window
 from ingot.ops.matmul import accumulator, result_dtype
 
@@ -88,6 +88,12 @@ class ConvTranspose(ConvBase):
         channels, dtype = w.shape[1] * group, result_dtype(x.dtype)
         self.check_bias(bias, channels, dtype)
         return [TensorType(dtype, (x.shape[0], channels, *space))]
+
+    def multiply_adds(
+        self, inputs: Sequence[Type | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> Dim:
+        x, w = (tensor_type(self.name, t) for t in inputs[:2])
+        return x.numel * arith.product(list(w.shape[1:]))
 
     def sizes(self, space: Sequence[Dim], kernel: Sequence[Dim], attrs: Attrs) -> tuple[Dim, ...]:
         w = window(self.name, attrs, len(space))

@@ -93,6 +93,12 @@ class Recurrent(OpDef):
 
     # types
 
+    def multiply_adds(
+        self, inputs: Sequence[Type | None], outputs: Sequence[TensorType], attrs: Attrs
+    ) -> Dim:
+        x, w, r = (tensor_type(self.name, t) for t in inputs[:3])
+        return arith.product(list(x.shape[:2])) * (w.numel + r.numel)
+
     def infer(self, inputs: Sequence[Type | None], attrs: Attrs) -> list[TensorType]:
         x, w, r = (tensor_type(self.name, t) for t in inputs[:3])
         bias, lens, *states = (*inputs[3:], *(None,) * 5)[:5]

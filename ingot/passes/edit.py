@@ -73,6 +73,10 @@ class Editor:
         ref = constant_ref(producer) if producer is not None else None
         return None if ref is None else self.store.get(ref)
 
+    def is_constant(self, value: Value) -> bool:
+        producer = self.producer(value)
+        return producer is not None and constant_ref(producer) is not None
+
     def finish(self) -> Graph:
         """The new graph. Outputs keep their names: a replaced output is renamed, or copied by an
         `identity` if it is also an input or another output."""

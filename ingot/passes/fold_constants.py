@@ -146,9 +146,9 @@ def _results(
     own = set(bound_symbols(node))
     if mentioned_symbols(node) - own or own & fixed:
         return None
-    inputs = [edit.constant(v) for v in node.inputs]
-    if any(a is None and v is not None for a, v in zip(inputs, node.inputs)):
+    if not all(v is None or edit.is_constant(v) for v in node.inputs):
         return None
+    inputs = [edit.constant(v) for v in node.inputs]
     given = sum(a.nbytes for a in inputs if a is not None)
     made = sum(_most_bytes(v, edit.g.symbols) for v in node.outputs)
     work = defn(node).work_per_byte(inputs, node.attr_map)

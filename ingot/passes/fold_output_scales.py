@@ -7,12 +7,12 @@
     quantize(x, 1, zy)
         →  cast(round(x) + zy, 8 bits)
 
-with constant scales; `total` are sums of integers, x are such sums or dequantised. The first is one
-multiply-add for each element; bounds that the 8 bits imply are dropped. The zero point is added
-after rounding: before it, an odd one would turn ties the other way. Neither of the first two
-divides: a result differs by one step where x / sy is within rounding of a tie. The third is exact,
-it is what QLinear operators are. Relies on constants being folded. In: a Graph. Out: a Graph. A
-stage of back ends; INGOT_OFF=fold_output_scales switches it off.
+with constant scales, per tensor or per channel; `total` are sums of integers, x are such sums or
+dequantised. The first is one multiply-add for each element; bounds that the 8 bits imply are
+dropped. The zero point is added after rounding: before it, an odd one would turn ties the other
+way. Neither of the first two divides: a result differs by one step where x / sy is within rounding
+of a tie. The third is exact, it is what QLinear operators are. Relies on constants being folded.
+In: a Graph. Out: a Graph. A stage of back ends; INGOT_OFF=fold_output_scales switches it off.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ingot import dtypes
+from ingot.dtypes import DType
 from ingot.graph.ir import Graph, Node, Value, make_attrs
 from ingot.graph.opdef import Kind, defn
 from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, map_subgraphs, same_shape
-from ingot.passes.quantised import EIGHT_BITS, Dequantised, is_one_element, numbers, uses_of
+from ingot.passes.quantised import EIGHT_BITS, Parameters, parameters, uses_of
 from ingot.passes.remove_dead_code import remove_dead_code
 from ingot.support import options
 
@@ -64,32 +65,27 @@ def _folded(edit: Editor, node: Node, uses: Counter[str], computed: set[str]) ->
     """The cast that replaces a quantisation."""
     if node.op != "quantize_linear" or node.attr("dtype") not in EIGHT_BITS:
         return None
-    x, scale, zero = (*node.inputs, None)[:3]
-    assert x is not None and scale is not None
-    is_single = is_one_element(scale.tensor) and (zero is None or is_one_element(zero.tensor))
-    if not is_single or x.dtype is not dtypes.f32 or scale.dtype is not dtypes.f32:
+    (x, *_), grid = node.inputs, parameters(edit, node)
+    if grid is None or not grid.is_usual or x is None or x.dtype is not dtypes.f32:
         return None
-    grid = Dequantised(node.outputs[0], scale, zero, *numbers(edit, scale, zero))
-    if not grid.is_constant:
-        return None
-    if grid.scale_number == 1.0:
+    if np.all(grid.scale == 1):
         return _rounded(edit, node, x, grid)
     producer = edit.producer(x)
     if x.name not in computed or (producer is not None and producer.op == "dequantize_linear"):
         return None  # of two grids, halves of a step may be common
     chain = _chain(edit, x, uses)
-    made = None if chain is None else _one_multiply_add(edit, chain, grid)
+    made = None if chain is None else _one_multiply_add(edit, chain, grid, node.attr("dtype"))
     if made is not None:
         return _rounded(edit, node, made, grid)
-    inverse = np.float32(1) / np.float32(grid.scale_number)
-    return _rounded(edit, node, edit.g.add("mul", [x, edit.g.constant(np.array(inverse))]), grid)
+    inverse = np.float32(1) / grid.scale
+    return _rounded(edit, node, edit.g.add("mul", [x, edit.g.constant(inverse)]), grid)
 
 
-def _rounded(edit: Editor, node: Node, real: Value, grid: Dequantised) -> Node:
+def _rounded(edit: Editor, node: Node, real: Value, grid: Parameters) -> Node:
     """round(real) + zero in 8 bits."""
     rounded = edit.g.add("round", [real])
-    if grid.zero_number:
-        zero = edit.g.constant(np.array(grid.zero_number, np.float32))
+    if np.any(grid.zero):
+        zero = edit.g.constant(grid.zero.astype(np.float32))
         rounded = edit.g.add("add", [rounded, zero])
     return _stored(edit, node, rounded)
 
@@ -171,21 +167,20 @@ def _bounds(edit: Editor, node: Node) -> tuple[float, float] | None:
     return found[0], found[1]
 
 
-def _one_multiply_add(edit: Editor, chain: _Chain, grid: Dequantised) -> Value | None:
+def _one_multiply_add(edit: Editor, chain: _Chain, grid: Parameters, dtype: DType) -> Value | None:
     """The chain in units of the output's steps; None if that overflows."""
-    scale, zero, dtype = grid.scale_number, grid.zero_number, grid.x.dtype
-    assert scale is not None and zero is not None
     with np.errstate(all="ignore"):
-        factor = (chain.scale / scale).astype(np.float32)
-        shift = (chain.shift / scale).astype(np.float32)
-        low, high = np.float32(chain.low / scale), np.float32(chain.high / scale)
+        parts = (chain.scale, chain.shift, chain.low, chain.high)
+        factor, shift, low, high = (
+            np.asarray(a / grid.scale.astype(np.float64), np.float32) for a in parts
+        )
     if not (np.all(np.isfinite(factor)) and np.all(np.isfinite(shift))):
         return None
     value = edit.g.add("mul", [chain.total, edit.g.constant(factor)])
     if np.any(shift):
         value = edit.g.add("add", [value, edit.g.constant(shift)])
     bounds = (
-        edit.g.constant(np.array(low)) if np.rint(low) + zero > dtype.lowest else None,
-        edit.g.constant(np.array(high)) if np.rint(high) + zero < dtype.highest else None,
+        edit.g.constant(low) if np.any(np.rint(low) + grid.zero > dtype.lowest) else None,
+        edit.g.constant(high) if np.any(np.rint(high) + grid.zero < dtype.highest) else None,
     )
     return edit.g.add("clip", [value, *bounds]) if any(bounds) else value

@@ -5,8 +5,9 @@
     matmul(dequantize(x, sx, zx), dequantize(w, sw, zw))
         →  cast(matmul(x, w - zw) - zx·Σw, f32) · (sx·sw)
 
-for an 8-bit x, per tensor, and a constant 8-bit w, per tensor or per output channel. Centred
-weights are i8; those that do not fit are shifted (passes/integer_sums.py). What follows, a bias in
+for an 8-bit x, per tensor, or per channel where each group of a convolution reads one scale, and a
+constant 8-bit w, per tensor or per output channel. Centred weights are i8; those that do not fit
+are shifted (passes/integer_sums.py). What follows, a bias in
 f32 or a quantisation, stays and fuses. A contraction of quantised operands that stays in float has
 the reason in its attribute `in_float`, for the report. In: a Graph whose dequantisations have sunk
 (sink_dequantize.py). Out: a Graph. Called by the pipeline; INGOT_OFF=integers switches it off.
@@ -25,10 +26,11 @@ from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, map_subgraphs
 from ingot.passes.integer_sums import Weights, as_weights, integer_conv, integer_matmul
 from ingot.passes.quantised import (
-    Dequantised,
+    SCALES,
     QuantisedArray,
     along_axis,
     dequantised,
+    parameters,
     quantised_array,
 )
 from ingot.support import options
@@ -62,8 +64,17 @@ def _rewritten(edit: Editor, node: Node) -> Node:
 
 
 @dataclass(frozen=True)
+class Input:
+    """(x - zero) · scale, with the scale of each output channel, or one."""
+
+    x: Value
+    zero: Value | None
+    scale: np.ndarray
+
+
+@dataclass(frozen=True)
 class Operands:
-    x: Dequantised
+    input: Input
     weights: Weights
     scale: np.ndarray  # of each output channel, or one
 
@@ -73,21 +84,52 @@ def _operands(edit: Editor, node: Node) -> Operands | None:
     x, w = node.inputs[:2]
     if x is None or w is None or x.dtype is not dtypes.f32:
         return None
-    left, right = dequantised(edit, x), quantised_array(edit, w)
+    right = quantised_array(edit, w)
+    left = _input(edit, x) if right is None else _input(edit, x) or _grouped_input(edit, node)
     if left is None or right is None:
-        reason = _reason(edit, x, w, left, right)
+        reason = _reason(edit, w, left, right)
         if reason:
             raise StaysInFloat(reason)
         return None
     axis = 0 if node.op == "conv" else right.values.ndim - 1
     size = right.values.shape[axis] if right.values.ndim > 1 else 1
     vectors = [_per_channel(a, right, axis, size) for a in (right.scale, right.zero)]
-    if not left.is_constant:
+    if not np.all((left.scale > SCALES[0]) & (left.scale < SCALES[1])):
         raise StaysInFloat("the input's scale is not a constant, or not positive")
     made = as_weights(right, axis, node.attr("group", 1) > 1)
     if made is None:
         raise StaysInFloat("the weights less their zero point do not fit 8 bits")
     return Operands(left, made, vectors[0])
+
+
+def _input(edit: Editor, x: Value) -> Input | None:
+    """An input that is quantised per tensor; its scale is NaN unless it is a constant."""
+    found = dequantised(edit, x)
+    if found is None:
+        return None
+    known = found.scale_number if found.is_constant else None
+    return Input(found.x, found.zero, np.array(np.nan if known is None else known, np.float32))
+
+
+def _grouped_input(edit: Editor, conv: Node) -> Input | None:
+    """The input of a convolution of which each group reads one scale, and all one zero point."""
+    producer, group = edit.producer(conv.inputs[0]), conv.attr("group", 1)
+    found = None if producer is None or group == 1 else parameters(edit, producer)
+    if producer is None or found is None or producer.op != "dequantize_linear":
+        return None
+    x, _, zero = (*producer.inputs, None)[:3]
+    channels = None if x is None else arith.as_int(x.shape[1])
+    if x is None or not channels or np.unique(found.zero).size != 1:
+        return None
+    scale = along_axis(found.scale, x.tensor.rank, 1, channels)
+    if scale is None:
+        return None
+    each = scale.reshape(group, -1)
+    if np.any(each != each[:, :1]):
+        return None
+    one = None if zero is None else edit.g.constant(found.zero.reshape(-1)[0].astype(x.dtype.numpy))
+    outputs = arith.as_int(conv.outputs[0].shape[1])
+    return Input(x, one, np.repeat(each[:, 0], (outputs or group) // group))
 
 
 def _per_channel(array: np.ndarray, w: QuantisedArray, axis: int, size: int) -> np.ndarray:
@@ -97,9 +139,7 @@ def _per_channel(array: np.ndarray, w: QuantisedArray, axis: int, size: int) -> 
     return found
 
 
-def _reason(
-    edit: Editor, x: Value, w: Value, left: Dequantised | None, right: QuantisedArray | None
-) -> str:
+def _reason(edit: Editor, w: Value, left: Input | None, right: QuantisedArray | None) -> str:
     """Why there is no integer form, if an operand is quantised; else empty."""
     if left is not None and dequantised(edit, w) is not None:
         return "both operands are activations"
@@ -111,15 +151,16 @@ def _reason(
 
 
 def _in_integers(edit: Editor, node: Node, found: Operands) -> Node:
-    factor = np.float32(found.x.scale_number) * found.scale.astype(np.float32)
+    source = found.input
+    factor = source.scale.astype(np.float32) * found.scale.astype(np.float32)
     _check_range(node, found)
     if node.op == "matmul":
-        total = integer_matmul(edit, found.x.x, found.x.zero, found.weights)
+        total = integer_matmul(edit, source.x, source.zero, found.weights)
         return _scaled(edit, node, total, factor, None)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     whole = _integer_bias(edit, bias, factor)
     rest = bias if whole is None else None
-    total = integer_conv(edit, node, found.x.x, found.x.zero, found.weights, whole)
+    total = integer_conv(edit, node, source.x, source.zero, found.weights, whole)
     return _scaled(edit, node, total, factor, rest)
 
 

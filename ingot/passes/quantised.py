@@ -84,6 +84,35 @@ def grid_of(edit: Editor, node: Node) -> Dequantised | None:
     return Dequantised(x, scale, zero, *numbers(edit, scale, zero))
 
 
+@dataclass(frozen=True)
+class Parameters:
+    """Constant scales and zero points of a quantize_linear or dequantize_linear, per tensor or per
+    channel: arrays that broadcast to its data. Zero points are in i32."""
+
+    scale: np.ndarray
+    zero: np.ndarray
+
+    @property
+    def is_usual(self) -> bool:
+        """Are all scales positive, and none extreme?"""
+        return bool(np.all((self.scale > SCALES[0]) & (self.scale < SCALES[1])))
+
+
+def parameters(edit: Editor, node: Node) -> Parameters | None:
+    """Those of a node that quantises from f32 or dequantises to it; None if they are not constant
+    or of blocks."""
+    x, scale, zero = (*node.inputs, None)[:3]
+    factor, offset = edit.constant(scale), edit.constant(zero)
+    if x is None or factor is None or (zero is not None and offset is None):
+        return None
+    if node.attr("block", 0) or factor.dtype != np.float32:
+        return None
+    offset = np.zeros((), np.int32) if offset is None else offset.astype(np.int32)
+    like = np.empty((1,) * x.tensor.rank)
+    spread = [param_array(a, like, node.attr_map) for a in (factor, offset)]
+    return Parameters(spread[0], spread[1])
+
+
 def numbers(edit: Editor, scale: Value, zero: Value | None) -> tuple[float | None, int | None]:
     """The scale and the zero point, where they are constants; an absent zero point is 0."""
     factor, offset = edit.constant(scale), edit.constant(zero)

@@ -13,6 +13,7 @@ from ingot.graph.ir import Graph, replace
 from ingot.graph.substitute import substitute_graph
 from ingot.graph.types import Symbol
 from ingot.support.errors import IngotError
+from ingot.support.names import check_dimensions
 
 Wanted = int | tuple[int, int | None]
 
@@ -31,14 +32,7 @@ def specialize(graph: Graph, shapes: Mapping[str, Wanted]) -> Graph:
 
 def check_names(graph: Graph, shapes: Mapping[str, Wanted]) -> None:
     """Raise an error for a name that is not a dynamic dimension of the graph's inputs."""
-    known = _of_inputs(graph)
-    for name in shapes:
-        if name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            what = f"the model has no dynamic dimension {name!r}"
-            raise IngotError(
-                "bad-option", what, where="shapes", hint=f"its dynamic dimensions are: {names}"
-            )
+    check_dimensions(shapes, _of_inputs(graph), {value.name for value in graph.inputs})
 
 
 def still_dynamic(graph: Graph, shapes: Mapping[str, Wanted]) -> dict[str, Wanted]:

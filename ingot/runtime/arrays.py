@@ -10,6 +10,8 @@ import numpy as np
 
 from ingot.runtime import devices
 from ingot.runtime.package import HOST, Port
+from ingot.runtime.tensors import is_tensor
+from ingot.support import lazy
 from ingot.support.errors import IngotError
 
 _first_byte = c_char.from_buffer
@@ -73,11 +75,11 @@ def _adopt(value: Any, port: Port, dtype: np.dtype) -> np.ndarray:
 
 
 def from_dlpack(value: Any, where: str) -> np.ndarray:
-    """Another library's CPU tensor, as an array over the same memory."""
+    """Another library's CPU tensor, as an array over the same memory. Torch's do not go through
+    DLPack, for which numpy lacks bf16, and which has no negative bit."""
+    if is_tensor(value):
+        return lazy.load("torch.tensors").shared(value, where)
     try:
-        value = value.detach() if getattr(value, "requires_grad", False) else value
-        if hasattr(value, "is_neg") and value.is_neg():  # DLPack would drop torch's negative bit
-            value = value.resolve_neg()
         return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise IngotError(

@@ -13,7 +13,7 @@ is an entry point of the group `ingot.devices`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from ingot.runtime.package import Package
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Shape, Sizes
+from ingot.runtime.trace import Events
 
 # A numpy array for a port on the host; else an array of the port's device, with shape and dtype.
 Array = Any
@@ -64,8 +65,17 @@ class LoadedModule(Protocol):
         """What was counted since `start_counters`."""
         ...
 
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
+        """When each thread did what in so many calls; `call` runs the module once."""
+        ...
+
     def close(self) -> None:
-        """Free code and memory; calls that have begun still end well. `run` is an error after."""
+        """Free code and memory, when the calls that have begun have ended. `run` is an error from
+        then on."""
+        ...
+
+    def trim(self) -> int:
+        """Free the memory that no call is using, for calls to come to make again; its bytes."""
         ...
 
 

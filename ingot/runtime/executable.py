@@ -1,11 +1,12 @@
 """A compiled model, ready to call. In: a Package. Out: the model's outputs as numpy arrays.
 
     exe(x, y)   exe(x=x, y=y)   exe.run(["logits"], {"x": x})   exe.run(None, feeds, out={"y": y})
+    future = exe.submit(x); future.result()       with exe: …, or exe.close()
     exe(x, state=cache), with cache = exe.new_state(batch=1), if states have a capacity
 
 It checks names, types and shapes, solves sizes and makes the outputs; the package's device
 (device.py) runs the code. Many Python threads may call one executable at once. C-contiguous,
-aligned inputs are used without a copy; others are copied.
+aligned inputs are used without a copy; others are copied. A torch tensor in gives tensors out.
 """
 
 from __future__ import annotations
@@ -13,27 +14,31 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from os import PathLike
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from ingot import dtypes
-from ingot.arith import expr as arith
-from ingot.arith.tape import definitions
-from ingot.runtime import devices, plan_file, report
+from ingot.runtime import devices, memory, plan_file, report
 from ingot.runtime.arrays import as_array, refuse_shared_state, refuse_state_as_input
 from ingot.runtime.border import Border, OtherVersion, needs_border, shown_inputs
 from ingot.runtime.bundles import Bundles
-from ingot.runtime.device import Array
-from ingot.runtime.failure import no_memory
+from ingot.runtime.device import Array, LoadedModule
+from ingot.runtime.failure import Closed, closed, no_memory
 from ingot.runtime.package import HOST, Package, Port
+from ingot.runtime.ports import PortInfo
 from ingot.runtime.profile import Profile, make_profile
 from ingot.runtime.random_keys import RandomKeys
 from ingot.runtime.results import Results
 from ingot.runtime.sizes import Sizes, prepare, refuse_unknown, solve
 from ingot.runtime.state import State
+from ingot.runtime.submissions import Submissions
+from ingot.runtime.tensors import as_tensors, has_tensor
+from ingot.runtime.trace import Trace
 from ingot.runtime.versions import Versions
+from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 
@@ -68,7 +73,7 @@ class Executable:
         self._random_keys = RandomKeys() if has_key else None
         kept = {name for pair in package.state for name in pair} if self._keeps_state else set()
         self._bundles = Bundles(package, {*kept, RANDOM_KEY}) if package.bundles else None
-        self._in_names = [port.name for port in self.inputs]
+        self._in_names = [port.name for port in self._input_ports()]
         # an input that is such an array is used as it is; one on a device is always looked at
         self._plain_dtypes = [
             dtype if port.device == HOST else None
@@ -78,6 +83,7 @@ class Executable:
         self._results = Results(package)
         self._border = Border(package, self._results) if needs_border(package) else None
         self._solved: dict[tuple, Sizes] = {}  # by length of the state and shapes of the inputs
+        self._submissions = Submissions()
         self._measured: tuple[Mapping[str, int], list[float]] = {}, []  # sizes, µs of each launch
 
     @property
@@ -101,17 +107,31 @@ class Executable:
     # --- introspection ------------------------------------------------------------------------
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> tuple[PortInfo, ...]:
         """What a call takes; states with a capacity are given as one, state=."""
+        return tuple(map(PortInfo.of, self._input_ports()))
+
+    @property
+    def outputs(self) -> tuple[PortInfo, ...]:
+        """What a call returns; of states with a capacity, state[name] has the rows."""
+        return tuple(map(PortInfo.of, self._output_ports()))
+
+    def get_inputs(self) -> list[PortInfo]:
+        """`inputs`, as an ONNX Runtime session gives them."""
+        return list(self.inputs)
+
+    def get_outputs(self) -> list[PortInfo]:
+        """`outputs`, as an ONNX Runtime session gives them."""
+        return list(self.outputs)
+
+    def _input_ports(self) -> tuple[Port, ...]:
         if self._bundles is not None:
             return self._bundles.inputs
         kept = dict(self.package.state) if self._keeps_state else {}
         hidden = {*kept, RANDOM_KEY}
         return tuple(port for port in shown_inputs(self.package) if port.name not in hidden)
 
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """What a call returns; of states with a capacity, state[name] has the rows."""
+    def _output_ports(self) -> tuple[Port, ...]:
         if self._bundles is not None:
             return self._bundles.outputs
         kept = set(dict(self.package.state).values()) if self._keeps_state else set()
@@ -135,31 +155,11 @@ class Executable:
     def memory(self) -> dict[str, Any]:
         """Bytes that a run needs. A dynamic size is an expression over the dynamic dimensions; that
         of an arena may mention offsets in it, which memory_for knows."""
-        figures: dict[str, Any] = {"weights": self.package.constants.nbytes}
-        for arena in self.package.arenas:
-            figures[f"arena {arena.name}"] = _number(arena.size_bytes)
-        figures["scratch per thread"] = _number(self.package.scratch_bytes)
-        return figures
+        return memory.memory(self.package)
 
     def memory_for(self, **symbols: int) -> dict[str, int]:
         """`memory` at given dynamic dimensions: exe.memory_for(batch=1, seq=128)."""
-        refuse_unknown(self.package, symbols)
-        offsets = dict(self.package.offsets)
-        used = [*self.memory.values(), *offsets.values()]
-        missing = {v for value in used for v in arith.free_vars(value)} - offsets.keys()
-        missing -= symbols.keys()
-        if missing:
-            hint = f"exe.memory_for({', '.join(f'{s.name}=…' for s in self.package.symbols)})"
-            what = f"memory_for: no value for {', '.join(sorted(missing))}"
-            why = "the memory depends on these dynamic dimensions"
-            raise IngotError("bad-option", what, why=why, hint=hint)
-        for s in self.package.symbols:
-            value, top = symbols.get(s.name, s.low), "…" if s.high is None else s.high
-            if value < s.low or (s.high is not None and value > s.high):
-                what = f"memory_for: {s.name!r} is {value}, outside {s.low} to {top}"
-                raise IngotError("bad-option", what)
-        known = definitions(self.package.offsets).evaluate(symbols)
-        return {name: arith.evaluate(value, known) for name, value in self.memory.items()}
+        return memory.memory_for(self.package, symbols)
 
     def report(self, **sizes: int) -> str:
         """One row per launch: origin, parallelism, vector lanes, and why it is serial or scalar;
@@ -198,10 +198,7 @@ class Executable:
     ) -> Profile:
         """Time of each launch, mean of `runs` runs. Needs ingot.compile(…, profile=True). Every run
         starts from the length of the state, which it has afterwards too."""
-        loaded = self._loaded
-        if not loaded.has_counters:
-            what = "this executable has no counters"
-            raise IngotError("bad-option", what, hint="compile it with profile=True")
+        loaded = self._counting()
         self._run_again(feeds, state)  # warm-up: reserves memory, wakes the workers
         loaded.start_counters()
         start = time.perf_counter()
@@ -215,6 +212,23 @@ class Executable:
         self._measured = counters.sizes, [row.time_us for row in profile.rows]
         return profile
 
+    def trace(self, feeds: Mapping[str, Any], calls: int = 3, state: State | None = None) -> Trace:
+        """When each thread ran what, in each of so many calls: trace.save("trace.json") writes a
+        file for ui.perfetto.dev. It needs profile=True; states are as for `profile`."""
+        loaded = self._counting()
+        self._run_again(feeds, state)  # warm-up
+        events = loaded.trace(lambda: self._run_again(feeds, state), calls)
+        numbers = [i for i, launch in enumerate(self.package.launches) if launch.is_kernel]
+        rows = dict(zip(numbers, self.package.report))
+        return Trace(self.package.name, rows, events)
+
+    def _counting(self) -> LoadedModule:
+        """The loaded module, if it was compiled with counters."""
+        if not self._loaded.has_counters:
+            what = "this executable has no counters"
+            raise IngotError("bad-option", what, hint="compile it with profile=True")
+        return self._loaded
+
     def _run_again(self, feeds: Mapping[str, Any], state: State | None) -> None:
         length = 0 if state is None else state.length
         self.run(None, feeds, state=state)
@@ -226,15 +240,37 @@ class Executable:
         outs = ", ".join(map(str, self.outputs))
         return f"<ingot.Executable {self.package.name}: ({ins}) → ({outs})>"
 
+    def _repr_html_(self) -> str:
+        return lazy.load("runtime.html").executable_html(self)
+
     def context(self) -> Executable:
         """The same code with its own memory and thread count, shared with no other caller."""
         own = object.__new__(Executable)
-        own.__dict__.update(self.__dict__, _loaded=self._loaded.context())
+        own.__dict__.update(self.__dict__, **self._own())
         return own
 
+    def _own(self) -> dict[str, Any]:
+        """What a context does not share."""
+        return {"_loaded": self._loaded.context(), "_submissions": Submissions()}
+
     def close(self) -> None:
-        """Free code and memory now. Otherwise they are freed with the executable."""
-        self._loaded.close()
+        """Free code and memory, when submitted and running calls have ended; calls after it are an
+        error. Otherwise they are freed with the executable. Closing twice does nothing."""
+        self._submissions.wait()
+        loaded, self._loaded = self._loaded, Closed()  # type: ignore[assignment]
+        loaded.close()
+        self._versions = Versions()
+
+    def trim(self) -> int:
+        """Free the arenas and scratch of ended calls, as after the last of a burst; the next call
+        makes what it needs. Calls that run keep theirs. Returns the bytes."""
+        return self._loaded.trim() + self._versions.trim()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     # --- calling ------------------------------------------------------------------------------
 
@@ -248,7 +284,7 @@ class Executable:
                     f"{len(arrays)} inputs given by position and {', '.join(named)} by name",
                     hint=f"all by position or all by name: {', '.join(self._in_names)}",
                 )
-            return self.run(None, named, out, state)
+            return self.run(None, named, out=out, state=state)
         if len(arrays) != len(self._in_names):
             names = ", ".join(self._in_names)
             raise IngotError(
@@ -266,15 +302,26 @@ class Executable:
         """The arrays, and the key of random numbers of this call if the model needs one."""
         return arrays if self._random_keys is None else [*arrays, self._random_keys.next()]
 
+    def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
+        """A call in the background, with the arguments of a call: its future has the result. As
+        many run at once as there are cores; `close` waits for all."""
+        if isinstance(self._loaded, Closed):
+            raise closed()
+        return self._submissions.submit(self._device.default_threads, self, *args, **named)
+
     def run(
         self,
-        outputs: Sequence[str] | None,
-        feeds: Mapping[str, Any],
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+        *,
         out: Any = None,
         state: State | None = None,
     ) -> list[Array]:
         """As ONNX Runtime's `session.run`: names of outputs (None: all), inputs by name. A sequence
-        is a list of arrays; an optional input may be None or left out."""
+        is a list of arrays; an optional input may be None or left out. Of `run_options` nothing
+        applies to Ingot: they are ignored."""
+        outputs, feeds = output_names, input_feed
         if self._bundles is not None and isinstance(feeds, Mapping):
             feeds = {**dict.fromkeys(self._bundles.optional), **feeds}
         try:
@@ -285,7 +332,7 @@ class Executable:
             other = self._versions.overriding(feeds, self._in_names)
             if other is not None:
                 other.threads = self.threads
-                return other.run(outputs, feeds, out, state)
+                return other.run(outputs, feeds, out=out, state=state)
             raise self._names_error(feeds)
         if self._bundles is not None:
             return self._run_bundles(self._bundles, outputs, arrays, out, state)
@@ -317,6 +364,8 @@ class Executable:
             else self._run(self._with_key(arrays), None)
         )
         results = bundles.unpacked(made)
+        if has_tensor(given):
+            results = as_tensors(results)
         return [results[known.index(name)] for name in names] if names else results
 
     def _names_error(self, feeds: Mapping[str, Any]) -> IngotError:
@@ -384,9 +433,8 @@ class Executable:
         state: State | None = None,
     ) -> list[Array]:
         try:
-            loaded = self._loaded
             if out is None and threads is None and state is None:
-                outputs = loaded.repeat(given)
+                outputs = self._loaded.repeat(given)
                 if outputs is not None:
                     return outputs
             arrays = given
@@ -394,29 +442,41 @@ class Executable:
                 if type(a) is not np.ndarray or a.dtype is not dtype or not a.flags.carray:
                     arrays = self._as_arrays(given)
                     break
-            if state is not None:
-                refuse_state_as_input(self.package.inputs, arrays, self._is_state, state.memory)
-            elif self._has_state:
-                refuse_shared_state(self.package.inputs, arrays, self._is_state)
-            shapes = tuple([a.shape for a in arrays])
-            length = 0 if state is None else state.length
-            try:
-                sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
-            except IngotError as error:
-                other = self._versions.find(self.package, shapes, error)
-                if self._border is not None:
-                    raise OtherVersion(other) from error
-                return other._run(arrays, out, self.threads if threads is None else threads)
-            results = self._results.arrays(sizes, arrays, out)
-            if sizes.is_empty:
-                return self._results.filled(results, sizes)
-            is_plain = arrays is given and out is None
-            outputs = loaded.run(sizes, arrays, results, threads, is_plain)
-            if state is not None:
-                state.grown(sizes.length)
-            return outputs
+            outputs = self._run_numpy(arrays, out, threads, state, arrays is given and out is None)
         except MemoryError as error:
             raise no_memory(str(error), f"model {self.package.name!r}") from error
+        is_plain = arrays is given or not has_tensor(given)
+        return outputs if is_plain else as_tensors(outputs, given, arrays)
+
+    def _run_numpy(
+        self,
+        arrays: Sequence[Array],
+        out: Any,
+        threads: int | None,
+        state: State | None,
+        is_plain: bool,
+    ) -> list[Array]:
+        """A call with arrays that the code can read; `is_plain` as for LoadedModule.run."""
+        if state is not None:
+            refuse_state_as_input(self.package.inputs, arrays, self._is_state, state.memory)
+        elif self._has_state:
+            refuse_shared_state(self.package.inputs, arrays, self._is_state)
+        shapes = tuple([a.shape for a in arrays])
+        length = 0 if state is None else state.length
+        try:
+            sizes = self._solved.get((length, shapes)) or self._solve(length, shapes)
+        except IngotError as error:
+            other = self._versions.find(self.package, shapes, error)
+            if self._border is not None:
+                raise OtherVersion(other) from error
+            return other._run(arrays, out, self.threads if threads is None else threads)
+        results = self._results.arrays(sizes, arrays, out)
+        if sizes.is_empty:
+            return self._results.filled(results, sizes)
+        outputs = self._loaded.run(sizes, arrays, results, threads, is_plain)
+        if state is not None:
+            state.grown(sizes.length)
+        return outputs
 
     def _as_arrays(self, given: Sequence[Any]) -> list[Array]:
         rows = zip(given, self.package.inputs, self._in_dtypes, self._is_state)
@@ -438,8 +498,3 @@ def _checked(threads: int) -> int:
 
 def _listed(types: Mapping[str, np.dtype]) -> str:
     return ", ".join(f"{name}: {dtype}" for name, dtype in types.items())
-
-
-def _number(size: arith.Expr) -> int | arith.Expr:
-    number = arith.as_int(size)
-    return size if number is None else number

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ingot.runtime.host_calls import take_error
 from ingot.runtime.package import Package
 from ingot.support.abi import BAD_SIZE, HOST_FAILED, NO_MEMORY
@@ -23,6 +25,21 @@ def run_error(package: Package, records: list[tuple[int, int, int, int]]) -> Ing
     else:
         what = info.reasons[reason - 1].format(first, second)
     return IngotError("run-failed", what, where=info.origin or f"kernel {info.kernel}")
+
+
+def closed() -> IngotError:
+    hint = "keep it open while it is used, or compile or load it again"
+    return IngotError("bad-option", "the executable is closed", hint=hint)
+
+
+class Closed:
+    """In the place of a loaded module that was closed: to use it in any way is an error."""
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        raise closed()
 
 
 def no_memory(why: str, where: str = "") -> IngotError:

@@ -12,6 +12,7 @@ what they were when it was compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import c_uint8
 from functools import cache
 from threading import Lock
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ import numpy as np
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_arguments import Nesting, check_fixed, has_torch
 from ingot.runtime.module_signature import Leaf, ModuleSignature, Order, Result
-from ingot.runtime.package import Port
+from ingot.runtime.ports import PortInfo
 from ingot.support import lazy
 from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
@@ -39,6 +40,10 @@ class Weights(Protocol):
     def moved(self) -> bool: ...
 
     def buffers(self) -> dict[str, Any]: ...
+
+    def tensors(self) -> dict[str, Any]: ...
+
+    def free(self, names: frozenset[str]) -> None: ...
 
     def model(self) -> Any: ...
 
@@ -58,31 +63,42 @@ class ModuleExecutable(Executable):
         self.signature = signature = ModuleSignature.of(plain.package.signature)
         self._weights, self.remake = weights, remake
         self._lock = Lock()
-        self._adopt(plain)
-        names = [port.name for port in plain.package.inputs]
-        outputs = [port.name for port in plain.package.outputs]
-        self._takes = [(_index(names, leaf.port), leaf) for leaf in signature.leaves]
-        self._gives = [(_index(outputs, r.output), r) for r in signature.results]
-        self._count, self._has_key = len(names), RANDOM_KEY in names
         self._nesting = Nesting(signature)
+        self._adopt(plain)
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
-        """The arrays of the arguments, without the buffers of the module."""
-        held = {held.port for held in self.signature.held}
-        return tuple(port for port in self._plain.inputs if port.name not in held)
+    def inputs(self) -> tuple[PortInfo, ...]:
+        """The arrays of the arguments, without the tensors of the module."""
+        return tuple(port for port in self._plain.inputs if port.name not in self._held)
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> tuple[PortInfo, ...]:
         """The arrays of the results, without what is updated in place."""
         updated = {new for _, new in self.package.state}
         return tuple(port for port in self._plain.outputs if port.name not in updated)
 
+    @property
+    def specialised(self) -> dict[str, str]:
+        return self._plain.specialised
+
+    def wait_for_builds(self, timeout_s: float | None = None) -> bool:
+        return self._plain.wait_for_builds(timeout_s)
+
     def _adopt(self, plain: Executable) -> None:
         self.__dict__.update(plain.__dict__)
         self._plain = plain
-        buffers = {} if self._weights is None else self._weights.buffers()
-        self._held = _held(plain, self.signature, buffers)
+        names = [port.name for port in plain.package.inputs]
+        outputs = [port.name for port in plain.package.outputs]
+        self._takes = [(_index(names, leaf.port), leaf) for leaf in self.signature.leaves]
+        self._gives = [(_index(outputs, r.output), r) for r in self.signature.results]
+        self._count, self._has_key = len(names), RANDOM_KEY in names
+        weights = self._weights
+        self._held = _held(plain, self.signature, {} if weights is None else weights.buffers())
+        tensors = {} if weights is None else weights.tensors()
+        borrowed, own = _borrowed(plain, tensors)
+        self._held |= borrowed
+        if weights is not None:
+            weights.free(own)
 
     def refresh(self) -> None:
         """Take over the module's weights as they are now. Calls do so by themselves after an
@@ -107,7 +123,7 @@ class ModuleExecutable(Executable):
             self.refresh()
         elif weights.moved():
             weights.take()
-            self._held = _held(self._plain, self.signature, weights.buffers())
+            self._held |= _held(self._plain, self.signature, weights.buffers())
 
     def context(self) -> ModuleExecutable:
         own = object.__new__(ModuleExecutable)
@@ -116,20 +132,26 @@ class ModuleExecutable(Executable):
         return own
 
     def buffer(self, port: str) -> np.ndarray:
-        """The memory of a buffer that calls update, by the name of its input."""
+        """The memory of a tensor of the module, by the name of its input."""
         return self._held[port][1]
+
+    def close(self) -> None:
+        super().close()
+        self._plain.close()
 
     def run(
         self,
-        outputs: Sequence[str] | None,
-        feeds: Mapping[str, Any],
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+        *,
         out: Any = None,
         state: Any = None,
     ) -> list[Any]:
         """With arrays by name, as of any model; buffers of the module need not be given."""
         held = {name: array for name, (_, array) in self._held.items()}
-        names = [port.name for port in self.outputs] if outputs is None else outputs
-        return super().run(names, {**held, **feeds}, out, state)
+        names = [port.name for port in self.outputs] if output_names is None else output_names
+        return super().run(names, {**held, **input_feed}, out=out, state=state)
 
     # --- calling ----------------------------------------------------------------------------------
 
@@ -154,10 +176,13 @@ class ModuleExecutable(Executable):
                 elif place >= 0:
                     arrays[place] = _number(given, leaf)
                 continue
+            if leaf.is_complex:
+                given = self._parts(given, leaf, place)
             array = _array(given, leaf)
             if leaf.order is not None:
                 array = _permuted(array, leaf.order)
             if leaf.state and not array.flags.carray:
+                _refuse_repeated(array, leaf.port)
                 array = np.array(array, order="C")
                 copies.append((array, _permuted(given, leaf.order)))
             if place >= 0:
@@ -167,6 +192,20 @@ class ModuleExecutable(Executable):
         if self._has_key:
             arrays[-1] = self._key()
         return arrays, copies
+
+    def _parts(self, given: Any, leaf: Leaf, place: int) -> Any:
+        """A complex argument as an array or tensor of its parts, over the same memory."""
+        wanted = "complex64" if self.package.inputs[place].dtype == "f32" else "complex128"
+        if str(getattr(given, "dtype", "")).removeprefix("torch.") != wanted:
+            dtype = getattr(given, "dtype", type(given).__name__)
+            what = f"input {leaf.port!r} is {dtype}, expected {wanted}"
+            raise IngotError("bad-input", what, hint=f"give {leaf.port}.to(torch.{wanted})")
+        if isinstance(given, np.ndarray):
+            return _parts_of(given)
+        if leaf.state and given.is_conj():
+            what = f"input {leaf.port!r} is updated in place, and a conjugate view"
+            raise IngotError("bad-input", what, hint=f"give {leaf.port}.resolve_conj()")
+        return _tensors().parts(given, leaf.port)
 
     def _key(self) -> np.ndarray:
         """Of random numbers: drawn from torch's generator, where there is torch."""
@@ -180,7 +219,8 @@ class ModuleExecutable(Executable):
     def _nested(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
         as_tensors = has_torch() and not any(type(x) is np.ndarray for x in leaves)
         found = [
-            self._result(about, leaves, results[place], as_tensors) for place, about in self._gives
+            self._result(about, leaves, results[place] if about.output else None, as_tensors)
+            for place, about in self._gives
         ]
         return self._nesting.nested(found, as_tensors)
 
@@ -195,7 +235,8 @@ class ModuleExecutable(Executable):
             array = self.buffer(about.port)
         if as_tensors:
             array = _tensors().to_tensor(array)
-        return array if about.order is None else _permuted(array, _inverse(about.order))
+        array = array if about.order is None else _permuted(array, _inverse(about.order))
+        return _complex(array) if about.is_complex else array
 
 
 def _held(
@@ -213,6 +254,33 @@ def _held(
             array = np.array(initial[held.port], order="C")
         found[held.port] = names.index(held.port), array
     return found
+
+
+def _borrowed(
+    plain: Executable, tensors: Mapping[str, Any]
+) -> tuple[dict[str, tuple[int, np.ndarray]], frozenset[str]]:
+    """The same of tensors that the code reads where the module has them, or of their contents in a
+    plan; and the names of those that may change without more."""
+    names = [port.name for port in plain.package.inputs]
+    initial = dict(plain.package.initial)
+    found, own = dict[str, tuple[int, np.ndarray]](), set[str]()
+    for port, name, is_free in plain.package.borrowed:
+        array = _tensors().to_array(tensors[name], name) if name in tensors else initial[port]
+        if not array.flags.c_contiguous:  # another module's, in the model cache
+            array = np.array(array, order="C")
+        elif is_free and name in tensors:
+            own.add(name)
+        found[port] = names.index(port), _writeable(array)
+    return found, frozenset(own)
+
+
+def _writeable(array: np.ndarray) -> np.ndarray:
+    """The same memory without the flag, which calls would look at; the code only reads it."""
+    if array.flags.writeable or not array.nbytes:
+        return array
+    memory = (c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array  # type: ignore[attr-defined]
+    return np.ctypeslib.as_array(memory).view(array.dtype).reshape(array.shape)
 
 
 @cache
@@ -244,11 +312,33 @@ def _inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
+def _parts_of(given: np.ndarray) -> np.ndarray:
+    """A view of the real and imaginary parts, as the last axis."""
+    parts, step = given.view(), given.itemsize // 2
+    shape, strides = (*given.shape, 2), (*given.strides, step)
+    is_writeable = given.flags.writeable
+    return np.lib.stride_tricks.as_strided(parts.real, shape, strides, writeable=is_writeable)
+
+
+def _complex(parts: Any) -> Any:
+    """The reverse, of an array or a tensor."""
+    if not isinstance(parts, np.ndarray):
+        return _tensors().of_parts(parts)
+    dense = np.ascontiguousarray(parts)
+    return dense.view(np.complex64 if dense.itemsize == 4 else np.complex128)[..., 0]
+
+
 def _number(given: Any, leaf: Leaf) -> np.ndarray:
     if isinstance(given, bool) or not isinstance(given, int | float):
         what = f"input {leaf.port!r} is a {type(given).__name__}, not a number"
         raise IngotError("bad-input", what)
     return np.array([given], np.int64) if isinstance(given, int) else np.array(given, np.float64)
+
+
+def _refuse_repeated(array: np.ndarray, name: str) -> None:
+    if any(step == 0 and size > 1 for step, size in zip(array.strides, array.shape)):
+        what = f"input {name!r} is updated in place, and has elements that share memory"
+        raise IngotError("bad-input", what, hint=f"give {name}.contiguous()")
 
 
 def _copy_back(array: np.ndarray, owner: Any) -> None:

@@ -20,13 +20,14 @@ class Leaf:
     """One argument. kind "tensor": the input `port`; "number": likewise, an array of one, if the
     shapes of tensors do not give it; "fixed": `value`, which tracing assumed; "any": what cannot be
     compared. `order`: the axes of its memory, outermost first, None for C order; `state`: the call
-    updates it."""
+    updates it. A complex tensor is an array of its parts, which are the last axis."""
 
     kind: str
     port: str = ""
     value: Any = None
     order: Order | None = None
     state: bool = False
+    is_complex: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Result:
     port: str = ""
     value: Any = None
     order: Order | None = None
+    is_complex: bool = False
 
 
 @dataclass(frozen=True)

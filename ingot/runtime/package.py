@@ -156,6 +156,9 @@ class Package:
     notes: tuple[str, ...] = ()  # lines that the report prints above its table
     signature: str = ""  # how the PyTorch module is called: module_signature.py; empty: arrays
     initial: tuple[tuple[str, np.ndarray], ...] = ()  # first contents of states that it keeps
+    # inputs that are a module's own tensors: (input, name of the tensor, do no constants depend on
+    # its contents); `initial` has what they were when they were compiled
+    borrowed: tuple[tuple[str, str, bool], ...] = ()
     # for new weights in the same code (ingot/refresh.py): a digest of the graph without its
     # constants, and where in `constants` each buffer of the program is; empty: not asked for
     fingerprint: str = ""

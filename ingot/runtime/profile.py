@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ingot.runtime.report import LaunchRow, number
+from ingot.support import lazy
 from ingot.support.text import columns
 
 HEAD = ("kernel", "time µs", "of run", "wait µs", "FLOPs", "bytes", "GFLOP/s", "GB/s",
@@ -94,6 +96,8 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile:
+    """Times of a run by launch: `rows`; `print(profile)` is a table of them."""
+
     rows: tuple[ProfileRow, ...]
     peak: Peak
     run_us: float  # wall time of one run, counters included
@@ -102,6 +106,7 @@ class Profile:
 
     @property
     def summary(self) -> str:
+        """The run in one line."""
         inside = sum(row.time_us for row in self.rows)
         waits = sum(row.wait_us for row in self.rows)
         return (
@@ -112,6 +117,13 @@ class Profile:
     def __str__(self) -> str:
         table = [HEAD, *(row.cells(self.run_us) for row in self.rows)]
         return "\n".join([*columns(table), self.summary, str(self.peak)])
+
+    def _repr_html_(self) -> str:
+        return lazy.load("runtime.html").profile_html(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        """The table as text too, for a terminal and for files that hold no HTML."""
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ingot.arith.tape import definitions, tape
 from ingot.runtime.package import Growth, Package, Port
 from ingot.support import options
 from ingot.support.errors import IngotError
+from ingot.support.names import did_you_mean
 
 Shape = tuple[int, ...]
 
@@ -33,9 +34,11 @@ class Sizes:
 def refuse_unknown(package: Package, given: Iterable[str]) -> None:
     """Raise an error if a given name is not one of the model's dynamic dimensions."""
     names = [s.name for s in package.symbols]
-    unknown = ", ".join(repr(name) for name in given if name not in names)
-    if unknown:
-        hint = f"the dynamic dimensions are {', '.join(names) or 'none: all shapes are static'}"
+    wrong = [name for name in given if name not in names]
+    if wrong:
+        unknown = ", ".join(map(repr, wrong))
+        hint = did_you_mean(wrong[0], names)
+        hint += f"the dynamic dimensions are {', '.join(names) or 'none: all shapes are static'}"
         raise IngotError("bad-option", f"no dynamic dimension is called {unknown}", hint=hint)
 
 

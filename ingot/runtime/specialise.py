@@ -22,6 +22,7 @@ from ingot.runtime.device import Array
 from ingot.runtime.executable import Executable
 from ingot.runtime.profile import Profile
 from ingot.runtime.state import State
+from ingot.runtime.trace import Trace
 from ingot.support.errors import IngotError
 
 
@@ -98,20 +99,33 @@ class SpecialisingExecutable(Executable):
         self, feeds: Mapping[str, Any], runs: int = 20, state: State | None = None
     ) -> Profile:
         """Of the code that these inputs run now: one build or the general code for all runs."""
+        return self._code_for(feeds).profile(feeds, runs)
+
+    def trace(self, feeds: Mapping[str, Any], calls: int = 3, state: State | None = None) -> Trace:
+        return self._code_for(feeds).trace(feeds, calls)
+
+    def _code_for(self, feeds: Mapping[str, Any]) -> Executable:
         is_named = isinstance(feeds, Mapping) and feeds.keys() >= set(self._in_names)
         given = [feeds[name] for name in self._in_names] if is_named else []
         build = self._builds.get(_shapes(self._with_key(given)))
-        return (self._general() if build is None else build.exe).profile(feeds, runs)
+        return self._general() if build is None else build.exe
 
     def context(self) -> SpecialisingExecutable:
         own = object.__new__(SpecialisingExecutable)
-        own.__dict__.update(self.__dict__, _loaded=self._loaded.context(), _builds={})
+        own.__dict__.update(self.__dict__, _builds={}, **self._own())
         self._shared.attach(own)
         return own
 
     def close(self) -> None:
+        self._submissions.wait()
+        builds = self._builds
         self._shared.detach(self)
         super().close()
+        for build in builds.values():
+            build.exe.close()
+
+    def trim(self) -> int:
+        return super().trim() + sum(build.exe.trim() for build in self._builds.values())
 
     def _general(self) -> Executable:
         """This object without the dispatch."""

@@ -71,6 +71,11 @@ class Versions:
             found = next((exe for exe in self._made if _accepts(exe.package, shapes)), None)
             return found or self._compiled(first, shapes, error)
 
+    def trim(self) -> int:
+        """Free the memory of calls that have ended; its bytes."""
+        with self._lock:
+            return sum(exe.trim() for exe in (*self._made, *self._overriding))
+
     def _compiled(self, first: Package, shapes: Sequence[Shape], error: IngotError) -> Executable:
         if len(self._made) == MAX_VERSIONS:
             why = f"the model has been compiled for {MAX_VERSIONS} other relations of its sizes"

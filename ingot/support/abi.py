@@ -28,6 +28,7 @@ CTX = {
     "dynamics": 88,  # table of DYNAMIC records
     "arena_count": 96,  # capacities follow the bases in `arenas`
     "profile": 104,  # this thread's PROFILE records, one per launch; only with profile=True
+    "trace": 112,  # this thread's TRACE record; only with profile=True
 }
 CTX_BYTES = 128
 
@@ -87,6 +88,14 @@ ARRAY_IS_PLAIN = 0x501  # contiguous, aligned, writeable
 # Cycles that a thread spent in a launch, and in barriers between that launch and the next.
 PROFILE = {"busy": 0, "wait": 8}
 PROFILE_BYTES = 16
+
+# What a thread did when: `count` events since the record was cleared, of which the first `capacity`
+# are at `events`. An EVENT is one call of a kernel, for the iterations low … high-1 of its parallel
+# loop, or (`wait` is not 0) the time in a barrier after it; `start` and `stop` are cycle counts.
+TRACE = {"count": 0, "capacity": 8, "events": 16}
+TRACE_BYTES = 64
+EVENT = {"launch": 0, "wait": 8, "low": 16, "high": 24, "start": 32, "stop": 40}
+EVENT_BYTES = 48
 
 DYNAMIC = {"data": 0, "rows": 8, "capacity": 16}
 DYNAMIC_BYTES = 24

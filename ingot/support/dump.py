@@ -54,7 +54,6 @@ class Dump:
     def __init__(self, folder: str | Path = "", keep: bool = False):
         self.folder = Path(folder) if folder else None
         self.keep = keep
-        self.expected: list[str] = []  # the stages that will run, for a progress bar
         self.entries: list[StageDump] = []
 
     @property

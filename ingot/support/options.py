@@ -1,6 +1,7 @@
 """Options of a compilation, in one typed file. Nothing else reads the environment.
 
-    ingot.compile(model, options={"off": "attention,winograd", "jobs": 2})     of one compilation
+    ingot.compile(model, options=ingot.Options(off="attention,winograd", jobs=2))   of a compilation
+    ingot.compile(model, options={"off": "attention,winograd", "jobs": 2})     the same
     ingot compile model.onnx --off attention,winograd --option jobs=2          the same
     INGOT_OFF=attention,winograd INGOT_JOBS=2                                  of the process
 
@@ -51,16 +52,30 @@ FEATURES: dict[str, str] = {
 }
 
 
+class _Inherited:
+    def __repr__(self) -> str:
+        return "as in force"
+
+
+_INHERITED = _Inherited()  # the default of every option: what is in force where one is made
+
+
 def _option(
     default: Any, doc: str, affects_code: bool = False, low: float = -INF, high: float = INF
 ) -> Any:
-    meta = {"doc": doc, "affects_code": affects_code, "low": low, "high": high}
-    return field(default=default, metadata=meta)
+    meta = {
+        "default": default, "doc": doc, "affects_code": affects_code, "low": low, "high": high,
+    }  # fmt: skip
+    return field(default=_INHERITED, metadata=meta)
 
 
 @dataclass(frozen=True)
 class Options:
-    """The values, with their defaults and docs."""
+    """Options of a compilation: `ingot.compile(model, options=ingot.Options(jobs=2))`.
+
+    An option that is not given is as the environment says (INGOT_JOBS=2), else as listed; inside a
+    command it is as that command was told. `off` may also be a text: "attention,winograd".
+    """
 
     off: frozenset[str] = _option(
         frozenset(), "optimisations to switch off, by name", affects_code=True
@@ -79,6 +94,9 @@ class Options:
         1000, "yields of a waiting worker before it parks", affects_code=True, low=0
     )
     verify: bool = _option(True, "verify the IR after each stage")
+    progress: bool = _option(
+        True, "a progress bar on a terminal, for compilations of over a second"
+    )
     dump_dir: str = _option("", "folder for the text of every stage; empty: no dumps")
     cache_dir: str = _option("", "folder of the caches; empty: ~/.cache/ingot; off: none")
     cache_models: bool = _option(True, "cache whole models; off: the objects of kernels only")
@@ -124,6 +142,17 @@ class Options:
         16384, "bytes of scratch that a kernel may keep on the stack", affects_code=True, low=0
     )
 
+    def __post_init__(self) -> None:
+        for name, option in _FIELDS.items():
+            value = getattr(self, name)
+            if value is _INHERITED:
+                value = getattr(current(), name)
+            elif name == "off":
+                value = _features(value, name)
+            else:
+                _check(option, value, name)
+            object.__setattr__(self, name, value)
+
     def has(self, feature: str) -> bool:
         """Is an optimisation on?"""
         assert feature in FEATURES, f"{feature} is not in options.FEATURES"
@@ -152,10 +181,6 @@ def current() -> Options:
 def changed(**values: Any) -> Options:
     """The options in force here, with other values by name; both are checked."""
     _reject_unknown(values)
-    if "off" in values:
-        values["off"] = _features(values["off"], "off")
-    for name, value in values.items():
-        _check(_FIELDS[name], value, name)
     return replace(current(), **values)
 
 
@@ -207,7 +232,10 @@ def cache_folder() -> str | None:
 
 def describe() -> list[tuple[str, str, str]]:
     """(environment name, default, doc) of every option, for the command line and the docs."""
-    return [(env_name(f.name), _to_text(f.default), f.metadata["doc"]) for f in _FIELDS.values()]
+    return [
+        (env_name(name), _to_text(option.metadata["default"]), option.metadata["doc"])
+        for name, option in _FIELDS.items()
+    ]
 
 
 def env_name(option: str) -> str:
@@ -219,7 +247,8 @@ def from_environment(environ: Mapping[str, str]) -> Options:
     found = {k: v for k, v in environ.items() if k.startswith(_PREFIX)}
     values = {k[len(_PREFIX) :].lower(): text for k, text in found.items()}
     _reject_unknown(values, env_name)
-    return Options(**{name: _parse(name, text) for name, text in values.items()})
+    defaults = {name: option.metadata["default"] for name, option in _FIELDS.items()}
+    return Options(**{**defaults, **{name: _parse(name, text) for name, text in values.items()}})
 
 
 def child_environment(**extra: str) -> dict[str, str]:

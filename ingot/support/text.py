@@ -62,3 +62,9 @@ def columns(rows: Iterable[tuple[str, ...]], gap: str = "  ") -> list[str]:
         max(len(row[i]) for row in table if i < len(row)) for i in range(max(map(len, table)))
     ]
     return [gap.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in table]
+
+
+def with_unit(count: int, unit: str) -> str:
+    """9800000 B as 9.8 MB."""
+    power = min(4, max(0, len(str(count)) - 1) // 3)
+    return f"{count / 1000**power:.{1 if power else 0}f} {('', 'k', 'M', 'G', 'T')[power]}{unit}"

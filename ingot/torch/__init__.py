@@ -2,7 +2,8 @@
 
     torch.compile(model, backend="ingot", options={"threads": 2})
 
-Found by the entry-point group `torch_dynamo_backends`; importing this package registers it too.
+Found by the entry-point group `torch_dynamo_backends`; where Ingot is not installed, importing this
+package registers it.
 """
 
 from ingot.torch.backend import ingot

@@ -10,6 +10,7 @@ need a gradient raises one in backward().
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -79,4 +80,11 @@ def _settings(options: Any) -> dict[str, Any]:
     return dict(options or {})
 
 
-register_backend(compiler_fn=ingot, name="ingot")
+def _register() -> None:
+    """PyTorch itself registers the back end of an entry point, and refuses a second of the name; a
+    tree of sources that is not installed has no entry point."""
+    if "ingot" not in entry_points(group="torch_dynamo_backends").names:
+        register_backend(compiler_fn=ingot, name="ingot")
+
+
+_register()

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ingot.frontends.torch.model import FxModel, Output, Placeholder
-from ingot.frontends.torch.tensors import argument, random_key, to_tensor
+from ingot.frontends.torch.model import FxModel, Output
+from ingot.frontends.torch.tensors import argument, random_key, to_array, to_tensor
 from ingot.frontends.torch.weights import version_of
 from ingot.runtime.executable import Executable
 from ingot.runtime.module_signature import Order
@@ -26,18 +26,29 @@ from ingot.support.abi import RANDOM_KEY
 
 MAX_SETS = 256  # of parameters that one graph keeps constants for; heuristic
 Run = Callable[[list[np.ndarray], None], list[np.ndarray]]
+# an input's position among the arguments, its name for the user, its memory order, does the run
+# update it, is it a parameter
+Take = tuple[int, str, Order | None, bool, bool]
 
 
 class WeightSet:
     """The executable for some parameters, and what they were when it was made."""
 
-    def __init__(self, exe: Executable, tensors: Sequence[Any]):
+    def __init__(self, model: FxModel, exe: Executable, tensors: Sequence[Any]):
         self.exe, self.run, self.tensors = exe, exe._run, tuple(tensors)
-        self._seen = [(t, version_of(t), t.data_ptr()) for t in tensors]
+        self.takes = _takes(model, exe)
+        weights = [p.name for p in model.placeholders if p.kind == "constant"]
+        free = {name for _, name, is_free in exe.package.borrowed if is_free}  # read by each call
+        self._watched = [
+            (place, tensor, version_of(tensor), tensor.data_ptr())
+            for place, (name, tensor) in enumerate(zip(weights, tensors))
+            if name not in free
+        ]
 
     def is_of(self, tensors: Sequence[Any]) -> bool:
         """Are these its parameters, unchanged?"""
-        for tensor, (own, version, address) in zip(tensors, self._seen):
+        for place, own, version, address in self._watched:
+            tensor = tensors[place]
             if tensor is not own or tensor.data_ptr() != address:
                 return False
             if version >= 0 and tensor._version != version:
@@ -53,13 +64,7 @@ class GraphCall:
         names = [port.name for port in exe.package.inputs]
         outputs = [port.name for port in exe.package.outputs]
         position = {p.name: i for i, p in enumerate(model.placeholders)}
-        updated = {output.updates for output in model.outputs}
         self._has_key = RANDOM_KEY in names
-        self._takes = [
-            _take(position[name], model.placeholders[position[name]], name in updated)
-            for name in names
-            if name != RANDOM_KEY
-        ]
         results = zip(model.outputs, model.results)
         self._gives = [
             _give(about, result, outputs, position)
@@ -70,7 +75,7 @@ class GraphCall:
         own = [
             p.tensor for p in model.placeholders if p.kind == "constant" and p.tensor is not None
         ]
-        self._current = WeightSet(exe, own)
+        self._current = WeightSet(model, exe, own)
         self._sets = {tuple(map(id, own)): self._current}
 
     @property
@@ -91,30 +96,38 @@ class GraphCall:
             tensors = [args[i] for i in self._weights]
             if not weights.is_of(tensors):
                 weights = self._of(tensors)
-        arrays, copies = self._arrays(args)
+        arrays, copies = self._arrays(args, weights.takes)
         results = weights.run(arrays, None)
-        for given, order, array in copies:
-            (given if order is None else given.permute(order)).copy_(to_tensor(array))
+        for target, updated in copies:
+            target.copy_(updated)
         found = [give(results, args) for give in self._gives]
         args.clear()
         return found
 
-    def _arrays(self, args: list[Any]) -> tuple[list[np.ndarray], list[tuple]]:
-        """What the code reads; and copies of what it updates, to be copied back."""
-        arrays, copies = [], []
-        for place, name, order, is_updated in self._takes:
+    def _arrays(self, args: list[Any], takes: list[Take]) -> tuple[list[np.ndarray], list[tuple]]:
+        """What the code reads; and what it updates in another place than the caller's."""
+        arrays: list[np.ndarray] = []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for place, name, order, is_updated, is_weight in takes:
             given = args[place]
+            if is_weight:
+                arrays.append(to_array(given, name))
+                continue
             if not isinstance(given, torch.Tensor):
                 arrays.append(_number(given))
                 continue
+            conjugate = None
             if given.is_complex():
+                conjugate = given if given.is_conj() else None
                 given = torch.view_as_real(given.resolve_conj())
             array = argument(given, name)
             if order is not None:
                 array = array.transpose(order)
             if is_updated and not array.flags.carray:
                 array = np.array(array, order="C")
-                copies.append((given, order, array))
+                copies.append((_moved(given, order), to_tensor(array)))
+            if is_updated and conjugate is not None:
+                copies.append((conjugate, torch.view_as_complex(given)))
             arrays.append(array)
         if self._has_key:
             arrays.append(random_key())
@@ -141,12 +154,23 @@ class GraphCall:
         old = self._current.exe
         made = old.remake(old.package, replace(self._model, placeholders=placeholders))
         made.remake, made.threads = old.remake, old.threads
-        return WeightSet(made, tensors)
+        return WeightSet(self._model, made, tensors)
 
 
-def _take(place: int, about: Placeholder, is_updated: bool) -> tuple:
-    """Where an input is among the arguments, its name for the user, its memory order."""
-    return place, about.target or about.name, about.order, is_updated
+def _takes(model: FxModel, exe: Executable) -> list[Take]:
+    """Of each input, in order."""
+    position = {p.name: i for i, p in enumerate(model.placeholders)}
+    updated = {output.updates for output in model.outputs}
+    weights = {port: name for port, name, _ in exe.package.borrowed}
+    found = []
+    for port in exe.package.inputs:
+        if port.name == RANDOM_KEY:
+            continue
+        place = position[weights.get(port.name, port.name)]
+        about = model.placeholders[place]
+        label, is_updated = about.target or about.name, port.name in updated
+        found.append((place, label, about.order, is_updated, port.name in weights))
+    return found
 
 
 def _number(given: Any) -> np.ndarray:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 import ingot
-from ingot import dtypes
 from ingot.runtime.cpu import pool
 from tests.aarch64.arrays import read_arrays, write_arrays
 
@@ -25,7 +24,7 @@ def main(folder: Path) -> None:
     pool._current["pool"] = pool.Pool(2)  # whatever the machine has
     for plan in sorted(folder.glob("*.plan")):
         exe = ingot.load(plan)
-        types = {port.name: dtypes.of(port.dtype).numpy for port in exe.inputs}
+        types = {port.name: port.dtype for port in exe.inputs}
         feeds = read_arrays(folder / f"{plan.stem}.feeds.npz", types)
         for threads in THREADS:
             exe.threads = threads

@@ -19,7 +19,14 @@ from ingot.cli.compare import distance, worst_distance
 from ingot.cli.feeds import FeedSpec
 from ingot.cli.main import main
 from ingot.cli.peers.process import Peer, PeerError
-from ingot.cli.peers.rounds import BenchOptions, Entry, benchmark, compare_with_reference
+from ingot.cli.peers.rounds import (
+    BenchOptions,
+    Entry,
+    benchmark,
+    compare_with_reference,
+    p99_ms,
+)
+from ingot.cli.peers.runtimes import TORCH, Model, choose
 from ingot.cli.peers.task import Task, read_outputs, save_feeds, save_outputs
 from tests.refusal import Fact, is_told
 from tests.small import BIAS, WEIGHT, answers, small_model
@@ -98,16 +105,30 @@ class Small(torch.nn.Module):
         return y, y.sum(1)
 
 
-@pytest.mark.long  # torch.compile runs a C++ compiler
-def test_torch_takes_an_exported_program(small: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch-eager", "torch-channels-last", "ingot-module", "ingot-backend",
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("torch-compile", "torch-freezing")),
+    ],
+)  # fmt: skip  # long: torch.compile runs a C++ compiler
+def test_runtimes_take_an_exported_program(name: str, small: Path, tmp_path: Path):
     program = torch.export.export(Small(), (torch.zeros(5, 4),))
     torch.export.save(program, tmp_path / "small.pt2")
     task = replace(task_for(small, tmp_path, batch=5), torch=str(tmp_path / "small.pt2"))
-    with Peer("torch", tmp_path / "cache", 1, 300.0) as peer:
-        assert peer.load(task)["version"] == torch.__version__
+    with Peer(name, tmp_path / "cache", 1, 300.0) as peer:
+        loaded = peer.load(task)
+        assert loaded["first_s"] > 0 and loaded["version"]
         peer.save_outputs(tmp_path / "a.npz")
     for found, expected in zip(read_outputs(tmp_path / "a.npz"), answers(task.arrays()[0])):
         assert distance(found, expected) < 1e-5
+
+
+def test_the_machine_is_measured_in_the_same_rounds(small: Path):
+    done = ingot("bench", small, "--size", "batch=5", "--threads", "1", "--roofline", "--json",
+                 "--peers", "", *QUICK)  # fmt: skip
+    rates = {row["name"]: row["per_second"] for row in json.loads(done.stdout)["roofline"]}
+    assert rates["fma"] > 1e9 and rates["bandwidth"] > 1e8
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -145,7 +166,7 @@ def test_a_runtime_that_dies(small: Path, tmp_path: Path):
 def test_one_failure_does_not_end_the_benchmark(small: Path, tmp_path: Path):
     task = replace(task_for(small, tmp_path), torch=str(tmp_path / "nowhere.pt2"))
     cold = Entry("ingot", 1, failure="it is cold")
-    names, options = ["ingot", "onnxruntime", "torch"], BenchOptions(rounds=1, round_s=0.0)
+    names, options = ["ingot", "onnxruntime", "torch-eager"], BenchOptions(rounds=1, round_s=0.0)
     ours, ort, other = benchmark(task, names, options, cold, tmp_path, lambda name: None)
     assert ours.failure == "it is cold" and "nowhere.pt2" in other.failure
     assert ort.time_ms is not None and not ort.failure
@@ -155,6 +176,7 @@ def test_one_failure_does_not_end_the_benchmark(small: Path, tmp_path: Path):
     (["--threads", "1,x"], 2, ["'--threads'", "'1,x'", "1,2"]),
     (["--threads", "0"], 2, ["'--threads'", 1]),
     (["--peers", "tvm"], 2, ["'--peers'", "tvm", "onnxruntime, openvino, torch"]),
+    (["--also", "twice"], 2, ["'--also'", "twice", "again, module, backend"]),
     (["--size", "batch=1:8"], 2, ["[bad-option]", "--size batch=1", "--dynamic"]),
     (["--size", "bath=1"], 2, ["[bad-option]", "'bath'", "batch"]),
     (["--input", "q=nowhere.npy"], 2, ["[bad-option]", "--input q=nowhere.npy"]),
@@ -204,6 +226,16 @@ def test_arrays_travel_in_any_type(tmp_path: Path):
 
 
 def test_who_takes_part():
-    names, skipped = bench.select_runtimes(["onnxruntime", "torch"], None)
-    assert names == ["ingot", "onnxruntime"] and list(skipped) == ["torch"]
-    assert bench.select_runtimes(["torch"], Path("m.pt2"))[0] == ["ingot", "torch"]
+    names, skipped = choose(["onnxruntime", "torch"], ["again", "module"], Model())
+    assert names == ["ingot", "ingot-again", "onnxruntime"]
+    assert list(skipped) == ["torch", "ingot-module"]
+    both = Model(has_torch_file=True, has_images=True)
+    assert choose(["torch"], ["module"], both)[0] == ["ingot", "ingot-module", *TORCH]
+    rows = choose(["onnxruntime", "torch"], ["backend"], Model(is_torch=True, has_torch_file=True))
+    assert rows[0] == ["ingot", "ingot-backend", "torch-eager", "torch-compile", "torch-freezing"]
+    assert list(rows[1]) == ["onnxruntime", "torch-channels-last"]
+
+
+def test_p99_needs_five_hundred_calls():
+    assert p99_ms([0.001] * 499) is None
+    assert p99_ms([i / 1000 for i in range(1, 1001)]) == pytest.approx(990, abs=1)

@@ -75,6 +75,17 @@ def test_show_and_profile_as_json(small: Path):
     assert len(said("profile", small, "--runs", 1, "--top", 1)["launches"]) == 1
 
 
+def test_profile_writes_a_trace(small: Path, tmp_path: Path):
+    path = tmp_path / "trace.json"
+    found = said("profile", small, "--runs", 2, "--size", "batch=16", "--trace", path)
+    assert found["trace"] == str(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    assert sum(e.get("cat") == "call" for e in events) == 2
+    assert any(e["args"].get("kernel") == found["launches"][0]["kernel"] for e in events)
+    nowhere = refusal("profile", small, "--trace", tmp_path / "no" / "t.json", exit_code=2)
+    check(nowhere, "bad-option", where="--trace")
+
+
 def test_run_as_json(small: Path):
     outputs = said("run", small, "--input", f"x={small.with_name('x.npy')}")["outputs"]
     assert [o["name"] for o in outputs] == ["y", "z"] and outputs[0]["shape"] == [2, 3]

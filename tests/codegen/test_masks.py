@@ -46,3 +46,28 @@ def test_a_kernel_without_masks_has_neither():
     sch.vectorize(sch.split(sch.loops(sch.block("Y"))[-1], None, 8)[1])
     (legal,) = legal_kernels(sch.kernel).kernels
     assert "guard" not in kernel_text(legal) and "masked" not in kernel_text(legal)
+
+
+REVERSED = """
+@ingot.kernel(origin="", family="")
+def narrowed(X: {wide}[9, {width}], Y: {narrow}[9, {width}]):
+    for i, j in grid(9, {width}):
+        with block("Y", spatial=(i, j)) as (vi, vj):
+            Y[8 - vi, vj] = cast(X[vi, vj], {narrow})
+"""
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [("i32", "i8"), ("f32", "u8"), ("i32", "i16"), ("i64", "i32"), ("i64", "i8"), ("f32", "bf16")],
+)
+def test_a_store_of_one_lane_leaves_what_follows(wide, narrow, lanes):
+    """The rest of a row is one element, and the row after it is there already."""
+    kernel = parse(REVERSED.format(wide=wide, narrow=narrow, width=lanes + 1))
+    sch = Schedule(kernel)
+    vectors, columns = sch.split(sch.loops(sch.block("Y"))[-1], None, lanes, tail="mask")
+    sch.unroll(vectors)  # then LLVM knows the mask
+    sch.vectorize(columns)
+    assert "masked.store" in kernel_text(legal_kernels(sch.kernel).kernels[0])
+    assert_everywhere(kernel, sch)

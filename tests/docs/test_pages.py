@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import logging
 import re
 import tomllib
 from pathlib import Path
@@ -142,10 +143,13 @@ def test_the_readme_example_runs(monkeypatch):
     ],
 )
 def test_other_examples_run(name: str, monkeypatch, tmp_path: Path):
-    """With the model cache on, as it is for a reader."""
-    monkeypatch.chdir(ROOT)
+    """With the model cache on, as it is for a reader, and in a folder for the files they write."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT))
     with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
         said = [run_python(code) for code in blocks(DOCS / name, "python")]
+    logging.getLogger("ingot").setLevel(logging.NOTSET)
     if name == "runtime.md":
         assert any("{'batch=4': 'ready'}" in text for text in said)
 

@@ -140,6 +140,19 @@ def test_a_scale_of_zero_for_a_block_of_zeros() -> None:
         ingot.compile(model(nodes, X, constants))
 
 
+def test_a_subnormal_scale_of_a_bias() -> None:
+    """The product of two small scales, as quantisers write it for a channel of zeros."""
+    bias = np.array([900_000, -7, 2**30, 3], np.int32)
+    constants: Constants = {"b": bias, "s": np.array([1e-39, 0.5, 3e-42, 1], F32),
+                            "z": np.zeros(4, np.int32)}  # fmt: skip
+    x = X.reshape(-1, 1)[:3]
+    nodes = [node("DequantizeLinear", "b s z", "", "d", axis=0), node("Mul", "x d")]
+    assert_computed(model(nodes, x, constants), x)
+    constants["s"][2] = 0
+    with refused("bad-model", "s", where="my DequantizeLinear"):
+        ingot.compile(model(nodes, x, constants))
+
+
 def test_scales_at_run_time_follow_arithmetic() -> None:
     s = helper.make_tensor_value_info("s", P.FLOAT, [])
     proto = model([node("QuantizeLinear", "x s z")], X, {"z": np.array(3, U8)})

@@ -249,4 +249,4 @@ def _noise(like: np.ndarray, at_end: bool) -> np.ndarray:
 
 
 def _is_slot(exe: ingot.Executable, index: int) -> bool:
-    return exe.outputs[index].storage.kind == "slot"
+    return exe.outputs[index].port.storage.kind == "slot"

@@ -19,7 +19,7 @@ LEVELS: dict[str, int] = {
     "graph": 3, "program": 4,
     "ops": 4,
     "frontends": 5, "passes": 5,
-    "cache": 6, "lower": 6, "schedule": 6,
+    "cache": 6, "shapes": 6, "lower": 6, "schedule": 6,
     "legalize": 7, "plan": 7, "codegen": 7, "build_requests": 7,
     "backends": 8,
     "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "inspect": 9,

@@ -156,7 +156,7 @@ def test_ways_to_call(exe: ingot.Executable):
         exe(**feeds, state=exe.new_state(batch=1)),
         exe.run(["y"], feeds, state=exe.new_state(batch=1)),
         exe(*given, out=out, state=exe.new_state(batch=1)),
-        exe.run(None, feeds, {"y": out}, exe.new_state(batch=1)),
+        exe.run(None, feeds, out={"y": out}, state=exe.new_state(batch=1)),
     ]
     for got in results:
         assert len(got) == 1 and np.array_equal(got[0], want)

@@ -71,9 +71,9 @@ def test_the_same_network_as_torch_has_it(name: str, tmp_path: Path) -> None:
 
 
 def test_the_bench_hands_it_over(tmp_path: Path) -> None:
-    options = models.make("tiny_cnn", tmp_path).options
-    assert Path(options[options.index("--torch") + 1]).exists()
-    assert "--torch" not in models.make("digits", tmp_path).options
+    file = models.make("tiny_cnn", tmp_path).torch_file()
+    assert file is not None and file.exists()
+    assert models.make("digits", tmp_path).torch_file() is None
 
 
 def test_a_difference_is_one() -> None:

@@ -7,6 +7,7 @@ Sizes are around those of tiles and of dot products (4 terms, 16 lanes): one les
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,23 +127,20 @@ def conv_integer(r: Rng, kinds: tuple[type, type]) -> Case:
 
 
 def convolved(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
-    """A convolution in int64: a sum over the taps of the window."""
-    (top, left, bottom, right), group = attrs["pads"], attrs["group"]
-    (down, along), (dh, dw) = attrs["strides"], attrs["dilations"]
-    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    out, _, kh, kw = w.shape
-    height = (x.shape[2] - (kh - 1) * dh - 1) // down + 1
-    width = (x.shape[3] - (kw - 1) * dw - 1) // along + 1
-    y = np.zeros((x.shape[0], group, out // group, height, width), np.int64)
-    maps = x.reshape(x.shape[0], group, -1, *x.shape[2:])
-    weights = w.reshape(group, out // group, *w.shape[1:])
-    for i in range(kh):
-        for j in range(kw):
-            rows = slice(i * dh, i * dh + down * height, down)
-            columns = slice(j * dw, j * dw + along * width, along)
-            tap = maps[:, :, :, rows, columns]
-            y += np.einsum("ngchw,goc->ngohw", tap, weights[..., i, j])
-    return y.reshape(x.shape[0], out, height, width)
+    """A convolution of any rank, in the type of x: a sum over the taps of the window."""
+    rank, group, (out, each, *window) = x.ndim - 2, attrs["group"], w.shape
+    pads, strides, dilations = (attrs[k] for k in ("pads", "strides", "dilations"))
+    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:])])
+    dims = list(zip(x.shape[2:], window, strides, dilations))
+    sizes = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in dims]
+    weights = w.reshape(group, out // group, each, *window)
+    y = np.zeros((x.shape[0], group, out // group, math.prod(sizes)), x.dtype)
+    for tap in np.ndindex(*window):
+        starts = [t * d for t, d in zip(tap, dilations)]
+        box = [slice(a, a + s * (n - 1) + 1, s) for a, s, n in zip(starts, strides, sizes)]
+        maps = x[(..., *box)].reshape(x.shape[0], group, each, -1)
+        y += weights[(..., *tap)] @ maps
+    return y.reshape(x.shape[0], out, *sizes)
 
 
 def qlinear_conv(r: Rng, kinds: tuple[type, type]) -> Case:

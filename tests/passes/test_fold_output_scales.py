@@ -38,7 +38,13 @@ class Sums:
     def number(self, array: float | np.ndarray) -> Value:
         return self.g.constant(np.asarray(array, F32))
 
-    def q(self, x: Value, scale: float = 0.37, zero: int = 0, dtype: type = np.uint8) -> Value:
+    def q(
+        self,
+        x: Value,
+        scale: float | np.ndarray = 0.37,
+        zero: int | np.ndarray = 0,
+        dtype: type = np.uint8,
+    ) -> Value:
         to = dtypes.from_numpy(np.dtype(dtype))
         params = [self.number(scale), self.g.constant(np.array(zero, dtype))]
         return self.g.add("quantize_linear", [x, *params], dtype=to)
@@ -86,6 +92,20 @@ def test_one_multiply_add(name: str, dtype: type) -> None:
     last = ["round", *(["add"] if zero - shift else []), "cast"]
     assert made[-len(last) :] == last  # the zero point comes after rounding: ties stay as they are
     assert sorted(made) == sorted(["conv", "cast", "mul", *more, *last])
+
+
+CHANNELS = RNG.uniform(0.2, 0.5, 8).astype(F32)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("zero", [0, 90, np.arange(8) * 20])
+def test_scales_of_channels(name: str, zero: int | np.ndarray) -> None:
+    """What NNCF writes before a depthwise convolution."""
+    s = Sums()
+    zeros = np.broadcast_to(np.asarray(zero), (8,))
+    made = ops(s.finish(s.q(FORMS[name][0](s), scale=CHANNELS, zero=zeros)))
+    assert "quantize_linear" not in made and "div" not in made
+    assert made.count("mul") == 1
 
 
 def test_other_functions_are_divided_by_no_scale() -> None:

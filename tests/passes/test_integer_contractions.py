@@ -35,6 +35,12 @@ class Quantised:
         params.append(None if zero is None else self.g.constant(np.full((1,) * rank, zero, dtype)))
         return self.g.add("dequantize_linear", [x, *params])
 
+    def channels(self, *shape: int, scale: np.ndarray, zero: int | np.ndarray = 0) -> Value:
+        """An activation with a scale of each channel."""
+        x = self.g.input(self.g.fresh("x"), tensor(dtypes.u8, *shape))
+        zeros = np.broadcast_to(np.asarray(zero, U8), scale.shape)
+        return self.g.add("dequantize_linear", [x, *map(self.g.constant, (scale, zeros))], axis=1)
+
     def w(
         self, *shape: int, axis: int | None = 0, zero: int | np.ndarray | None = 0,
         dtype: type = I8, low: int | None = None, high: int | None = None,
@@ -258,3 +264,40 @@ def test_floats_have_no_reason() -> None:
     x = q.g.input("x", tensor(dtypes.f32, 4, 7))
     _, after = q.finish(q.g.add("matmul", [x, real(q, 7, 5)]))
     assert sums(after)[0].attr("in_float") is None
+
+
+SIX = np.array([0.01, 0.02, 0.03, 0.04, 0.05, 0.06], F32)
+BY_GROUP = {
+    "depthwise": (SIX, 6, 6),
+    "two outputs of a channel": (SIX, 6, 12),
+    "groups of two channels": (np.repeat(SIX[:3], 2), 3, 9),
+}
+
+
+@pytest.mark.parametrize("name", BY_GROUP)
+@pytest.mark.parametrize("zero", [0, 117])
+def test_an_input_with_scales_of_channels(name: str, zero: int) -> None:
+    scale, group, outputs = BY_GROUP[name]
+    q = Quantised()
+    x = q.channels(2, 6, 9, 8, scale=scale, zero=zero)
+    w = q.w(outputs, 6 // group, 3, 3)
+    _, after = q.finish(q.g.add("conv", [x, w], pads=(1, 1, 1, 1), group=group))
+    (conv,) = sums(after)
+    assert conv.inputs[0].dtype is dtypes.u8 and conv.outputs[0].dtype is dtypes.i32
+
+
+@pytest.mark.parametrize(
+    "scale, zero, group",
+    [(SIX, 0, 1), (SIX, 0, 3), (SIX, np.arange(6), 6), (np.zeros(6, F32), 0, 6)],
+    ids=["one group", "two scales in a group", "several zero points", "scales of 0"],
+)
+def test_scales_of_channels_that_stay_in_float(
+    scale: np.ndarray, zero: int | np.ndarray, group: int
+) -> None:
+    q = Quantised()
+    x = q.channels(1, 6, 5, 5, scale=scale, zero=zero)
+    y = q.g.add("conv", [x, q.w(6, 6 // group, 3, 3)], pads=(1, 1, 1, 1), group=group)
+    before = q.g.finish([y])
+    after = integer_contractions(before, q.g.store)
+    (conv,) = [n for n in after.nodes if n.op == "conv"]
+    assert conv.inputs[0].dtype is dtypes.f32 and conv.attr("in_float")

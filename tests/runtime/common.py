@@ -129,7 +129,7 @@ def exe(name: str, threads: int = 2) -> ingot.Executable:
 
 
 def bits(arrays: list[np.ndarray]) -> list[bytes]:
-    return [a.tobytes() for a in arrays]
+    return [np.asarray(a).tobytes() for a in arrays]  # tensors too
 
 
 _PRELUDE = """

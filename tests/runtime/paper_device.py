@@ -5,7 +5,7 @@ The runtime knows nothing of it: test_devices.py makes an entry point that leads
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ingot.program import interp, text
 from ingot.runtime.package import Module, Package
 from ingot.runtime.profile import Counters, Peak
 from ingot.runtime.sizes import Shape, Sizes
+from ingot.runtime.trace import Events
 
 KIND = "program text"
 
@@ -82,8 +83,14 @@ class Loaded:
     def counters(self) -> Counters:
         return Counters([], 0, {}, Peak(1, 1.0, ()))
 
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
+        raise AssertionError("it has no counters")
+
     def close(self) -> None:
         self.is_closed = True
+
+    def trim(self) -> int:
+        return 0  # it keeps nothing between calls
 
 
 class PaperDevice:

@@ -12,6 +12,7 @@ from ingot.support import options
 from tests.native import legal_kernels
 from tests.schedule.equivalence import assert_everywhere
 from tests.schedule.instructions import packed_gemm
+from tests.schedule.matrix_instructions import MATRICES
 
 MNEMONICS = {"vpdpbusd": "vpdpbusd", "pmadd": "pmaddwd", "usdot": "usdot", "sdot": "sdot",
              "udot": "udot", "dpbf16ps": "vdpbf16ps", "bfdot": "bfdot"}  # fmt: skip
@@ -61,3 +62,13 @@ def test_the_widest_is_chosen():
         assert name("aarch64+bf16", "bf16", "bf16") == "dot_bf16_bf16_4x2"
     assert name("x86-64-v4+avx512bf16", "bf16", "bf16") == "", "only where it is asked for"
     assert name("x86-64-v3", "u8", "i8") == name("aarch64", "i8", "i8") == ""
+
+
+@pytest.mark.parametrize("matrix", MATRICES, ids=lambda m: m.word)
+def test_a_matrix_instruction_of_aarch64(matrix):
+    """By a schedule of one's own; tests/aarch64 runs it."""
+    kernel, sch = matrix.tensorized(6, 10, 3)
+    on = target.parse(f"aarch64+{matrix.feature}")
+    (legal,) = legal_kernels(sch.kernel, on).kernels
+    assert f"\t{matrix.word}\t" in kernel_assembly(legal, on)
+    assert_everywhere(kernel, sch)

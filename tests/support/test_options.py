@@ -6,11 +6,13 @@ import re
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ingot
 from ingot.support import options
 from tests.refusal import refused
+from tests.small import small_model
 
 
 def test_environment_is_parsed_by_type():
@@ -20,7 +22,7 @@ def test_environment_is_parsed_by_type():
     })  # fmt: skip
     assert (got.jobs, got.verify, got.dump_dir) == (2, False, "/tmp/x")
     assert (got.codegen_timeout_s, got.stack_limit_bytes) == (1.5, 256)
-    assert got.threads is None and options.from_environment({}) == options.Options()
+    assert got.threads is None and options.from_environment({}).jobs is None
     assert options.from_environment({"INGOT_THREADS": "none"}).threads is None
 
 
@@ -127,3 +129,46 @@ def test_python_and_the_command_line_use_the_same_names():
     assert options.Options.of(values) == options.changed(**values)
     with refused("bad-option", where="speed", hint="jobs"):
         options.from_text({"speed": "11"})
+
+
+# --- ingot.Options --------------------------------------------------------------------------------
+
+
+def test_options_as_a_value_are_checked_and_take_the_rest_from_the_environment(monkeypatch):
+    monkeypatch.setenv("INGOT_JOBS", "3")
+    options._from_process.cache_clear()
+    try:
+        given = ingot.Options(verify=False, off="winograd, attention")  # type: ignore[arg-type]
+        assert (given.jobs, given.verify) == (3, False)
+        assert given.off == {"winograd", "attention"} and not given.has("winograd")
+        assert ingot.Options(off={"prefetch"}).off == {"prefetch"}  # type: ignore[arg-type]
+        with options.override(jobs=2):
+            assert (
+                ingot.Options(verify=False).jobs == options.Options.of({"verify": False}).jobs == 2
+            )
+    finally:
+        monkeypatch.undo()
+        options._from_process.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "wrong, facts, hint",
+    [
+        ({"jobs": 0}, ("jobs", 0, 1), False),
+        ({"verify": 1}, (1, "on", "off"), False),
+        ({"off": "winogard"}, ("'winogard'",), ("winograd",)),
+    ],
+)
+def test_wrong_values_of_options_are_refused_when_they_are_made(wrong, facts, hint):
+    with refused("bad-option", *facts, hint=hint):
+        ingot.Options(**wrong)
+
+
+def test_options_apply_to_one_compilation():
+    exe = ingot.compile(
+        small_model(), options=ingot.Options(off="fast_path", cache_dir="off", jobs=1)
+    )
+    x = np.ones((2, 4), np.float32)
+    for _ in range(3):
+        exe(x)
+    assert not exe._loaded._fast_paths

@@ -122,6 +122,25 @@ def test_any_order_of_imports(order):
     assert done.returncode == 0, done.stderr
 
 
+ENTRY_POINT = """
+import sys, torch
+model, x = torch.nn.Linear(8, 8).eval(), torch.randn(4, 8)
+fast = torch.compile(model, backend="ingot")
+with torch.no_grad():
+    assert torch.allclose(fast(x), model(x), atol=1e-5)
+assert "ingot.torch.backend" in sys.modules
+"""
+
+
+def test_the_back_end_is_found_before_ingot_is_imported():
+    """By the entry point of the installed package."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY_POINT], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_seed_makes_runs_repeat():
     f = lambda x: x + torch.rand_like(x)  # noqa: E731
     exe = ingot.compile(f, (torch.zeros(100),))

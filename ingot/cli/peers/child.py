@@ -4,7 +4,7 @@ In: requests on stdin, one JSON object per line. Out: replies, one per line, on 
 what the runtime's library prints to stdout goes to stderr. A failure ends the process with a
 traceback, which process.py reads.
 
-    {"command": "load", …Task}               {"import_s": 0.1, "load_s": 0.3, "version": "1.31.1"}
+    {"command": "load", …Task}               {"import_s": 0.1, "load_s": 0.3, "first_s": 0.01, …}
     {"command": "outputs", "file": "a.npz"}  {}
     {"command": "run", "seconds": 0.3}       {"times_s": […]}, without the warm-up run
     {"command": "memory"}                    {"peak_bytes": …}
@@ -49,10 +49,15 @@ def main(name: str) -> None:
 def _load(name: str, task: Task) -> tuple[Any, dict[str, Any]]:
     start = time.perf_counter()
     runtime_class = lazy.load(f"peer.{name}")
+    if hasattr(runtime_class, "prepare"):  # imports, and what is done once per machine
+        runtime_class.prepare(task)
     imported = time.perf_counter()
     runtime = runtime_class(task)
-    times = {"import_s": imported - start, "load_s": time.perf_counter() - imported}
-    return runtime, {**times, "version": runtime.version}
+    loaded = time.perf_counter()
+    runtime.run()
+    times = {"import_s": imported - start, "load_s": loaded - imported,
+             "first_s": time.perf_counter() - loaded}  # fmt: skip
+    return runtime, {**times, "version": runtime.version, "uses": getattr(runtime, "uses", [])}
 
 
 def _times(runtime: Any, seconds: float) -> list[float]:

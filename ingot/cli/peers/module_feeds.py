@@ -1,6 +1,6 @@
-"""The arrays of a benchmark → the arguments of a PyTorch module. In: arrays by the name of Ingot's
-input. Out: positional and named arguments, nested as the module's. Called by the runtimes in the
-other process.
+"""The arrays of a benchmark → the arguments of a PyTorch module. In: a task, or arrays by the name
+of Ingot's input. Out: positional and named arguments, nested as the module's. Called by the
+runtimes in the other process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from ingot.cli.peers.task import Task
 from ingot.runtime.module_signature import ModuleSignature
 from ingot.runtime.trees import unflatten
+
+
+def call_arguments(
+    task: Task, signature: ModuleSignature, make: Callable[[np.ndarray], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of the task's torch.export file. If the model is another file, its inputs are in the order of
+    the module's positional arguments."""
+    if task.model == task.torch:
+        return arguments(signature, task.by_name(), make)
+    return tuple(map(make, task.arrays())), {}
 
 
 def arguments(
@@ -33,12 +44,13 @@ def arguments(
     return tuple(positional), dict(named)
 
 
-def arrays_of(results: Any) -> list[np.ndarray]:
-    """The arrays in nested results, numbers too, without what is neither."""
+def arrays_of(results: Any, plain: Callable[[Any], Any] = lambda leaf: leaf) -> list[np.ndarray]:
+    """The arrays in nested results, numbers too, without what is neither. `plain` makes an array of
+    a tensor."""
     found: list[np.ndarray] = []
     todo = [results]
     while todo:
-        x = todo.pop()
+        x = plain(todo.pop())
         if isinstance(x, Mapping):
             todo += reversed(list(x.values()))
         elif isinstance(x, tuple | list):

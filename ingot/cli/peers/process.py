@@ -24,6 +24,14 @@ class PeerError(Exception):
 CHILD = "ingot.cli.peers.child"  # the module that the process runs
 
 
+def _without_torch_caches(folder: Path) -> dict[str, str]:
+    """torch.compile keeps headers in a folder of the benchmark, and reads no graph that an earlier
+    process compiled."""
+    names = ("FX_GRAPH_CACHE", "AUTOGRAD_CACHE")
+    off = {f"TORCHINDUCTOR_{name}": "0" for name in names}
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), **off}
+
+
 class Peer:
     """A runtime's process; a context manager that ends it."""
 
@@ -32,8 +40,9 @@ class Peer:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         environment = options.child_environment(
-            PYTHONPATH=path, INGOT_CACHE_DIR=str(cache), OMP_NUM_THREADS=str(threads)
-        )
+            PYTHONPATH=path, INGOT_CACHE_DIR=str(cache), OMP_NUM_THREADS=str(threads),
+            **_without_torch_caches(cache.parent / "inductor"),
+        )  # fmt: skip
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", child, name],
             stdin=subprocess.PIPE,

@@ -3,7 +3,7 @@
 In: a `Task` and the names of runtimes. Out: an `Entry` each. Every runtime has a process of its own
 and the same number of threads. In each round every runtime runs repeatedly for `round_s`, one after
 the other, so that noise from other processes affects all of them alike. The reported time is the
-median over the rounds of the median within a round.
+median over the rounds of the median within a round; p99 is that of all calls, if there are enough.
 """
 
 from __future__ import annotations
@@ -13,16 +13,23 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 from ingot.cli.compare import TOLERANCE, distance
 from ingot.cli.peers.process import Peer, PeerError
+from ingot.cli.peers.runtimes import (
+    AGAIN,
+    OURS,
+    REFERENCE,
+    ROOFLINE_PROBES,
+    WITHOUT_WINOGRAD,
+    is_ours,
+    is_peer,
+)
 from ingot.cli.peers.task import Task, read_outputs
 
-OURS = "ingot"
-REFERENCE = "onnxruntime"  # its outputs are the reference, if it ran
-ROOFLINE_PROBES = ("gemm", "bandwidth")  # roofline_probes.py
 CACHE = "cache"  # folder of Ingot's cache, inside the benchmark's own folder
+CALLS_OF_P99 = 500  # with fewer calls, p99 is one of the five slowest
 # before each round: threads of the runtime before spin on, measured 0.11 s for OpenBLAS and 0.05 s
 # for ONNX Runtime
 PAUSE_S = 0.15
@@ -46,8 +53,12 @@ class Entry:
     version: str = ""
     failure: str = ""
     rounds_ms: tuple[float, ...] = ()  # the median of each round
+    calls: int = 0  # in all rounds
+    p99_ms: float | None = None  # of all calls; None if they are too few
+    uses: tuple[str, ...] = ()  # algorithms that a reader wants to know of: winograd
     import_s: float | None = None  # importing its Python package
     load_s: float | None = None  # loading the model in a new process, with an empty cache
+    first_s: float | None = None  # the first call; torch.compile compiles in it
     cached_s: float | None = None  # the same in another process, with a warm cache
     peak_bytes: int | None = None  # peak RSS of the process that ran
     load_peak_bytes: int | None = None  # peak RSS of the process that loaded with an empty cache
@@ -67,6 +78,7 @@ class Runner:
     peer: Peer
     entry: Entry
     rounds_ms: list[float] = field(default_factory=list)
+    calls_s: list[float] = field(default_factory=list)
 
 
 def benchmark(
@@ -77,6 +89,7 @@ def benchmark(
     out: list[Entry] = []
     with ExitStack() as stack:
         runners: list[Runner] = []
+        names = _applicable(names, cold)
         for name in names:
             step(f"loading {name}, {task.threads} threads")
             loaded = _load(name, task, options, cold, folder, stack)
@@ -89,6 +102,11 @@ def benchmark(
     exact = read_outputs(Path(options.exact)) if options.exact else []
     compared = compare_with_reference(entries, outputs, options.tolerance)
     return measure_errors(compared, outputs, exact)
+
+
+def _applicable(names: Sequence[str], cold: Entry) -> list[str]:
+    """Without a build that would be the same as Ingot's."""
+    return [name for name in names if name != WITHOUT_WINOGRAD or "winograd" in cold.uses]
 
 
 def time_rounds(
@@ -125,10 +143,11 @@ def _load(
     if entry.failure:
         return entry
     try:
-        peer = stack.enter_context(Peer(name, folder / CACHE, task.threads, options.limit_s))
+        peer = Peer(name, folder / _cache(name), task.threads, options.limit_s)
+        stack.enter_context(peer)
         loaded = peer.load(task)
         if name == OURS:
-            entry = replace(entry, cached_s=loaded["load_s"])
+            entry = replace(entry, cached_s=loaded["load_s"], first_s=loaded["first_s"])
         else:
             entry = _with_load_times(entry, loaded)
         if name not in ROOFLINE_PROBES:
@@ -138,8 +157,14 @@ def _load(
     return Runner(peer, entry)
 
 
+def _cache(name: str) -> str:
+    """Builds that differ have caches of their own, so that each is compiled once."""
+    return f"{CACHE}-{name}" if is_ours(name) and name not in (OURS, AGAIN) else CACHE
+
+
 def _with_load_times(entry: Entry, loaded: dict) -> Entry:
-    return replace(entry, **{key: loaded[key] for key in ("version", "import_s", "load_s")})
+    keys = ("version", "import_s", "load_s", "first_s")
+    return replace(entry, uses=tuple(loaded["uses"]), **{key: loaded[key] for key in keys})
 
 
 def _time_round(runner: Runner, seconds: float) -> None:
@@ -147,7 +172,9 @@ def _time_round(runner: Runner, seconds: float) -> None:
         return
     time.sleep(PAUSE_S)
     try:
-        runner.rounds_ms.append(1e3 * median(runner.peer.run(seconds)))
+        calls = runner.peer.run(seconds)
+        runner.calls_s += calls
+        runner.rounds_ms.append(1e3 * median(calls))
     except PeerError as why:
         runner.entry = replace(runner.entry, failure=str(why))
 
@@ -155,8 +182,19 @@ def _time_round(runner: Runner, seconds: float) -> None:
 def _finish(runner: Runner) -> Entry:
     if runner.entry.failure:
         return runner.entry
-    peak = runner.peer.peak_bytes()
-    return replace(runner.entry, rounds_ms=tuple(runner.rounds_ms), peak_bytes=peak)
+    return replace(
+        runner.entry,
+        rounds_ms=tuple(runner.rounds_ms),
+        calls=len(runner.calls_s),
+        p99_ms=p99_ms(runner.calls_s),
+        peak_bytes=runner.peer.peak_bytes(),
+    )
+
+
+def p99_ms(calls_s: Sequence[float]) -> float | None:
+    if len(calls_s) < CALLS_OF_P99:
+        return None
+    return 1e3 * quantiles(calls_s, n=100, method="inclusive")[98]
 
 
 # --- outputs --------------------------------------------------------------------------------------
@@ -175,7 +213,7 @@ def compare_with_reference(
     entries: Sequence[Entry], outputs: dict[str, list], tolerance: float
 ) -> list[Entry]:
     """Distances from the reference: ONNX Runtime, else the first other runtime that ran."""
-    peers = [name for name in (REFERENCE, *outputs) if name in outputs and name != OURS]
+    peers = [name for name in (REFERENCE, *outputs) if name in outputs and is_peer(name)]
     if not peers:
         return list(entries)
     expected = outputs[peers[0]]
@@ -203,6 +241,5 @@ def _worst_distance(found: list, expected: list) -> float:
 
 
 def best_peer(entries: Sequence[Entry]) -> Entry | None:
-    others = [e for e in entries if e.runtime not in (OURS, *ROOFLINE_PROBES)]
-    timed = [e for e in others if e.time_ms is not None]
+    timed = [e for e in entries if is_peer(e.runtime) and e.time_ms is not None]
     return min(timed, key=lambda e: e.time_ms or 0.0, default=None)

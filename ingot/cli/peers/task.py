@@ -15,9 +15,9 @@ import numpy as np
 
 from ingot import dtypes
 
-GEMM_SIZE = 1024  # M, N and K of the GEMM probe
+FMA_FLOPS = 1_536_000_000  # of a call of the FMA probe, all threads together
 READ_BYTES = 256 << 20  # of the bandwidth probe: larger than any cache
-WORK_PER_CALL = {"gemm": 2 * GEMM_SIZE**3, "bandwidth": READ_BYTES}  # FLOPs, bytes
+WORK_PER_CALL = {"fma": FMA_FLOPS, "bandwidth": READ_BYTES}  # FLOPs, bytes
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,8 @@ class ShapeValues:
     def _evaluate(self, node: Node) -> Arrays:
         match node.op:
             case "constant":
-                return [self.g.store.get(node.attr("value"))]
+                ref = node.attr("value")
+                return [None if ref.digest in self.g.store.lent else self.g.store.get(ref)]
             case "index_tensor":
                 return [object_array(list(node.attr("values")), node.attr("shape"))]
             case "bind":

@@ -13,7 +13,7 @@ stale, not wrong: `resolve` expresses a size by representatives, `resolve_graph`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace as with_changes
 from typing import Any
 
@@ -25,6 +25,7 @@ from ingot.graph.ir import Graph, Node, Value, make_attrs, replace
 from ingot.graph.opdef import SizeMismatch
 from ingot.graph.types import Dim, Symbol, Type
 from ingot.support.errors import IngotError
+from ingot.support.names import check_dimensions
 
 Range = tuple[int, int | None]  # lower and upper bound (None: unbounded), both inclusive
 MAX_SEARCHED_SIZE = 1 << 14  # largest size tried in the search for a range; heuristic
@@ -117,13 +118,10 @@ class SizeSolver:
         found = next((self.given[name] for name in names if name in self.given), default)
         return (found, found) if isinstance(found, int) else found
 
-    def check_given(self) -> None:
-        """An error for constraints on dimensions that the model does not have."""
-        unknown = sorted(set(self.given) - self._known_names)
-        if unknown:
-            hint = "its dynamic dimensions are: " + (", ".join(sorted(self._known_names)) or "none")
-            what = f"the model has no dynamic dimension {unknown[0]!r}"
-            raise IngotError("bad-option", what, where="shapes", hint=hint)
+    def check_given(self, inputs: Collection[str]) -> None:
+        """An error for constraints on dimensions that the model does not have, or whose name is an
+        input's too."""
+        check_dimensions(sorted(self.given), self._known_names, inputs)
 
     def share_with(self, table: dict[str, Symbol]) -> None:
         """A builder's symbols: they get the free ones now, and follow what is learnt."""

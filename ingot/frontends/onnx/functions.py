@@ -16,6 +16,7 @@ import onnx
 from onnx import defs
 
 from ingot.frontends.common.limits import check_count
+from ingot.frontends.common.unsupported import UnsupportedOperators
 from ingot.frontends.onnx import registry
 from ingot.frontends.onnx.hooks import Hooks, how_to_hook
 from ingot.frontends.onnx.loading import Source, opsets
@@ -165,13 +166,13 @@ class _Survey:
             self.active.remove(key)
         return self.counts[key]
 
-    def error(self) -> IngotError:
+    def error(self) -> UnsupportedOperators:
         rows = sorted(self.missing.items())
         total = len(rows)
         what = f"the model uses {total} operator{'s' * (total > 1)} that Ingot does not support"
         lines = [_row(domain, op, opset, names) for (domain, op, opset), names in rows]
-        return IngotError(
-            "unsupported-op",
+        return UnsupportedOperators(
+            {f"{domain or 'ai.onnx'}.{op}": names for (domain, op, _), names in rows},
             what,
             where=self.library.source.name,
             why="\n         ".join(lines),

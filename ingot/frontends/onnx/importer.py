@@ -4,7 +4,7 @@ ModelProto. Out: a graph. The library `onnx` is imported only when a model is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,9 @@ class OnnxImporter:
         inputs = lazy.load("onnx.loading").load(model).model.graph.input
         rows = [(info.name, info.type.tensor_type.shape.dim) for info in inputs]
         return {name: tuple(dim.dim_param for dim in dims) for name, dims in rows}
+
+    def with_outputs(self, model: Any, names: Sequence[str]) -> Any:
+        return lazy.load("onnx.outputs")(lazy.load("onnx.loading").load(model), names)
 
     def inputs_with_defaults(self, model: Any) -> list[str]:
         return lazy.load("onnx.loading").inputs_with_defaults(lazy.load("onnx.loading").load(model))

@@ -102,9 +102,11 @@ class Source:
         return path
 
 
-def load(model: str | Path | bytes | onnx.ModelProto) -> Source:
+def load(model: str | Path | bytes | onnx.ModelProto | Source) -> Source:
     """Parse a model; a bad-model error if that fails."""
     match model:
+        case Source():
+            return model
         case onnx.ModelProto():
             source = Source(model, model.graph.name or "model", None)
         case bytes() | bytearray() | memoryview():

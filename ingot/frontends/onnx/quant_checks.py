@@ -4,8 +4,9 @@ In: a node of `POINTS`. Out: nothing, or an error that names the node, the opera
 element. Called by the walker before a node is converted. A scale that is computed when the model
 runs follows IEEE arithmetic; of a constant, no arithmetic makes sense of 0, of a NaN or infinity,
 or of a subnormal number, by which a division overflows. A scale of 0 is left alone where it does
-not matter: all elements are the zero point, as a quantiser writes it for a block of zeros. A
-negative scale has a meaning, and is computed.
+not matter: all elements are the zero point, as a quantiser writes it for a block of zeros. So is a
+subnormal scale of an i32 bias, which only multiplies: quantisers write the product of two small
+scales there. A negative scale has a meaning, and is computed.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def _check_linear(ctx: Importer, node: OnnxNode) -> None:
     quantises = node.op == "QuantizeLinear"
     if quantises and zero is not None:
         _check_result_type(node, zero)
-    bad = _bad_scales(ctx, node, 1)
+    smallest = 0.0 if x.dtype is dtypes.i32 and not quantises else SMALLEST
+    bad = _bad_scales(ctx, node, 1, smallest=smallest)
     if bad is not None and bad.any() and not quantises and _is_meaningless(ctx, node, bad):
         return
     _refuse_scales(ctx, node, 1, bad)
@@ -221,7 +223,11 @@ def _bad_zero(node: OnnxNode, index: int, why: str, wanted: str) -> IngotError:
 
 
 def _bad_scales(
-    ctx: Importer, node: OnnxNode, index: int, may_be_zero: bool = False
+    ctx: Importer,
+    node: OnnxNode,
+    index: int,
+    may_be_zero: bool = False,
+    smallest: float = SMALLEST,
 ) -> np.ndarray | None:
     """Which elements of a constant scale are not numbers to divide by; None if none is known."""
     found = _constant(ctx, node, index)
@@ -230,7 +236,7 @@ def _bad_scales(
     with np.errstate(all="ignore"):
         size = np.abs(found.astype(np.float64))
     # powers of two in 8 bits (f8e8m0) have no zero, and the least is 2^-127
-    smallest = 0.0 if found.dtype.itemsize == 1 else SMALLEST
+    smallest = 0.0 if found.dtype.itemsize == 1 else smallest
     small = (size < smallest) | (size == 0)
     return ~np.isfinite(size) | (small & (size != 0) if may_be_zero else small)
 

@@ -73,17 +73,18 @@ def _import(
 ) -> Graph:
     """Walk the model with each choice in turn, until one fits."""
     first: IngotError | None = None
+    names = [info.name for info in library.source.model.graph.input]
     while True:
         solver = SizeSolver(value_names(library.source.model.graph), sizes, example)
         try:
             graph = _walk_solved(library, frame, store, solver)
-            solver.check_given()
+            solver.check_given(names)
             return graph
         except IngotError as error:
             first = first or error
             if not library.choices.backtrack():
                 if error.code != "bad-option":  # a misspelt name leaves a dimension dynamic
-                    solver.check_given()
+                    solver.check_given(names)
                 raise first from first.__cause__
 
 

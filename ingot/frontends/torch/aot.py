@@ -26,6 +26,7 @@ from ingot.frontends.torch.converters import FAMILIES
 from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.registry import has_converter
+from ingot.frontends.torch.views import lift_views
 
 assert FAMILIES  # importing them fills the table
 
@@ -40,7 +41,8 @@ def traced(
 
     def compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         with _disable_current_modes():  # tracing's: what is compiled are real tensors
-            run = compile(_fx_model(gm, inputs, _given(module)))
+            restored = lift_views(gm)
+            run = restored(compile(_fx_model(gm, inputs, _given(module))))
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 

@@ -24,10 +24,13 @@ def identity(model: FxModel) -> ModelIdentity | None:
         digest.update(repr(row).encode())
     for target in sorted(targets & LIBRARY.keys()):
         digest.update(repr((target, LIBRARY[target]({}))).encode())
+    tied = dict[int, str]()  # address → the first placeholder there
     for placeholder in model.placeholders:
         digest.update(repr((placeholder.name, placeholder.kind, placeholder.order)).encode())
         if placeholder.tensor is not None:
             _add(digest, placeholder.tensor)
+            first = tied.setdefault(placeholder.tensor.data_ptr(), placeholder.name)
+            digest.update(first.encode())
     call = model.signature.text() if model.signature else ""
     ranges = sorted((str(symbol), str(found)) for symbol, found in model.ranges.items())
     digest.update(repr((model.outputs, ranges, sorted(model.names.items()), call)).encode())

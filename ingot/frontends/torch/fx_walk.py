@@ -21,6 +21,7 @@ from ingot.arith.expr import Expr, Var
 from ingot.dtypes import DType
 from ingot.frontends.common.limits import check_count, check_size
 from ingot.frontends.common.shape_values import ShapeValues, Unknown
+from ingot.frontends.common.unsupported import UnsupportedOperators
 from ingot.frontends.torch import hooks
 from ingot.frontends.torch.model import FxModel, Output, Placeholder
 from ingot.frontends.torch.origins import where_of
@@ -247,7 +248,7 @@ class Walker:
             if value is REFUSED:
                 raise IngotError("unsupported-op", f"its operand {found.name!r} is PyTorch's own")
             if isinstance(value, torch.Tensor):
-                value = self.env[found] = self._constant(value, found.name)
+                value = self.env[found] = self._constant(value, found)
             return self._current(value)
         if isinstance(found, torch.SymInt):
             return self.sizes.number(found)
@@ -259,10 +260,14 @@ class Walker:
             return self.g.current(value)
         return [self._current(v) for v in value] if isinstance(value, list | tuple) else value
 
-    def _constant(self, found: torch.Tensor, name: str) -> Value:
+    def _constant(self, found: torch.Tensor, node: FxNode) -> Value:
+        name = node.name
         saved, self.g.origin = self.g.origin, f"tensor {name!r}"
         start = len(self.g.nodes)
-        value = self.g.constant(to_array(found, f"tensor {name!r}"), name)
+        array = to_array(found, f"tensor {name!r}")
+        value = self.g.constant(array, name)
+        if node.op == "placeholder" and found.is_floating_point():
+            self.g.store.lend(self.g.nodes[-1].attr("value"), array, name)
         self.known_values.observe(start)
         self.g.origin = saved
         return value
@@ -424,11 +429,14 @@ def check_operators(module: torch.fx.GraphModule, kernels: Mapping[str, Any]) ->
     """An error with all operators that have no converter."""
     missing = [node for node in module.graph.nodes if is_missing(node, kernels)]
     if missing:
-        names = ", ".join(sorted({_wanted(node) for node in missing}))
+        nodes: dict[str, list[str]] = {}
+        for node in missing:
+            nodes.setdefault(_wanted(node), []).append(node.name)
+        names = ", ".join(sorted(nodes))
         where = "\n         ".join(where_of(node) for node in missing)
         what = f"the model uses operators that Ingot does not have: {names}"
         hint = "fallback=True runs them in PyTorch"
-        raise IngotError("unsupported-op", what, where=where, hint=hint)
+        raise UnsupportedOperators(nodes, what, where=where, hint=hint)
 
 
 def _wanted(node: FxNode) -> str:

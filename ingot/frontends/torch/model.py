@@ -17,9 +17,9 @@ from ingot.runtime.module_signature import ModuleSignature, Order
 @dataclass(frozen=True)
 class Placeholder:
     """kind "input": the caller gives it; "constant": a tensor that the compiler may fold and pack;
-    "state": a tensor of the module that a run updates in place; "fixed": a number or None that
-    tracing assumed. `target` is the tensor's name in the module; `order` the axes of an input's
-    memory, outermost first (None: C order)."""
+    "state": a tensor of the module that a run updates in place, or returns; "fixed": a number or
+    None that tracing assumed. `target` is the tensor's name in the module; `order` the axes of an
+    input's memory, outermost first (None: C order)."""
 
     name: str
     kind: str
@@ -69,21 +69,34 @@ def results_of(module: torch.fx.GraphModule) -> tuple[Any, ...]:
 def memory_order(tensor: torch.Tensor) -> Order | None:
     """The axes of a traced tensor's memory, outermost first, if it is dense and not in C order:
     (0, 2, 3, 1) of a map in channels-last."""
-    sizes, strides = _hints(tensor.shape), _hints(tensor.stride())
+    order = _dense_order(tensor)
+    if order is None:
+        return None
+    sizes = hints(tensor.shape) or []
+    real = [axis for axis in order if sizes[axis] != 1]
+    parts = (len(order),) if tensor.is_complex() else ()  # the last axis, of two
+    return None if real == sorted(real) else (*order, *parts)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Has a traced tensor neither gaps nor repeated elements?"""
+    return _dense_order(tensor) is not None
+
+
+def _dense_order(tensor: torch.Tensor) -> Order | None:
+    sizes, strides = hints(tensor.shape), hints(tensor.stride())
     if sizes is None or strides is None or 0 in sizes:
         return None
     order = sorted(range(len(sizes)), key=lambda axis: (-strides[axis], -sizes[axis], axis))
     step = 1
     for axis in reversed(order):
         if sizes[axis] != 1 and strides[axis] != step:
-            return None  # with gaps, or expanded
+            return None
         step *= sizes[axis]
-    real = [axis for axis in order if sizes[axis] != 1]
-    parts = (len(sizes),) if tensor.is_complex() else ()  # the last axis, of two
-    return None if real == sorted(real) else (*order, *parts)
+    return tuple(order)
 
 
-def _hints(sizes: Any) -> list[int] | None:
+def hints(sizes: Any) -> list[int] | None:
     """Sizes as numbers, dynamic ones as those of the example; None if there is none."""
     found = [s if isinstance(s, int) else s.node.hint for s in sizes]
     return None if any(not isinstance(n, int) for n in found) else found

@@ -5,7 +5,7 @@ and by ingot/torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from os import PathLike, fspath
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from ingot.frontends.torch.converters import FAMILIES
+from ingot.frontends.torch.inference_form import inference_form
 from ingot.frontends.torch.library_ops import bodies
 from ingot.frontends.torch.model import FxModel, Output, Placeholder, memory_order, results_of
 from ingot.frontends.torch.pytrees import torch_text, tree_of
@@ -42,13 +43,15 @@ def read(path: str | PathLike) -> torch.export.ExportedProgram:
         raise IngotError("bad-model", what, where=str(path), why=why, hint=hint) from error
 
 
-def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in operators that have converters. Operators of the table are functional, so a
-    program of nothing else is taken as it is: torch takes a second to decompose any."""
-    if all(_is_known(node) for node in program.graph.nodes):
-        return program
+def decomposed(program: torch.export.ExportedProgram) -> tuple[Any, torch.fx.GraphModule]:
+    """The program, and its graph in operators that have converters. If the functional form has no
+    others it is taken: torch takes seconds to decompose a program."""
+    module = inference_form(program.graph_module)
+    if all(_is_known(node) for node in module.graph.nodes):
+        return program, module
     with torch.no_grad():
-        return program.run_decompositions(dict(decompositions()))
+        program = program.run_decompositions(dict(decompositions()))
+    return program, program.graph_module
 
 
 def _is_known(node: torch.fx.Node) -> bool:
@@ -74,15 +77,15 @@ def of_program(
     name: str = "module",
 ) -> FxModel:
     """`names`: names of the program's symbols, which its author gave."""
-    program = decomposed(program)
+    program, graph_module = decomposed(program)
     signature = program.graph_signature
-    nodes = {n.name: n for n in program.graph.nodes}
+    nodes = {n.name: n for n in graph_module.graph.nodes}
     tensors = {**program.state_dict, **program.constants}
-    updates = _updates(signature)
+    updates, held = _updates(signature), _held(signature)
     return FxModel(
-        program.graph_module,
-        tuple(_placeholder(spec, nodes, tensors, updates) for spec in signature.input_specs),
-        _outputs(program.graph_module, signature, updates),
+        graph_module,
+        tuple(_placeholder(spec, nodes, tensors, held) for spec in signature.input_specs),
+        _outputs(graph_module, signature, updates),
         program.range_constraints,
         names or {},
         name,
@@ -100,8 +103,15 @@ def _updates(signature: Any) -> dict[str, str]:
     return found
 
 
+def _held(signature: Any) -> set[str]:
+    """Placeholders of the module's own tensors that a run updates or returns as they are."""
+    results = {spec.arg.name for spec in signature.output_specs}
+    names = {spec.arg.name for spec in signature.input_specs if spec.kind in CONSTANTS}
+    return names & (results | _updates(signature).keys())
+
+
 def _placeholder(
-    spec: InputSpec, nodes: Nodes, tensors: Mapping[str, Any], updates: Mapping[str, str]
+    spec: InputSpec, nodes: Nodes, tensors: Mapping[str, Any], held: Container[str]
 ) -> Placeholder:
     name = spec.arg.name
     if isinstance(spec.arg, ConstantArgument):
@@ -111,7 +121,7 @@ def _placeholder(
     if spec.kind not in CONSTANTS:
         what = f"the exported program has an input of kind {spec.kind.name}"
         raise IngotError("unsupported-op", what, where=f"input {name!r}")
-    kind = "state" if name in updates else "constant"
+    kind = "state" if name in held else "constant"
     order = _order(nodes, name) if kind == "state" else None
     return Placeholder(name, kind, str(spec.target), tensors[str(spec.target)], order)
 
@@ -157,10 +167,12 @@ def call_signature(program: torch.export.ExportedProgram) -> ModuleSignature:
         for s, output in pairs
         if s.kind is OutputKind.USER_OUTPUT
     )
+    names = _held(signature)
     held = tuple(
-        Held(s.arg.name, str(s.target), _order(nodes, s.arg.name)) for s in signature.input_specs
-        if s.kind in CONSTANTS and s.arg.name in updates
-    )  # fmt: skip
+        Held(s.arg.name, str(s.target), _order(nodes, s.arg.name))
+        for s in signature.input_specs
+        if s.arg.name in names
+    )
     assert spec.in_spec is not None and spec.out_spec is not None
     return ModuleSignature(
         _parameters(program),
@@ -187,7 +199,8 @@ def _leaf(spec: InputSpec, nodes: Nodes, updates: Mapping[str, str]) -> Leaf:
         return Leaf("fixed", value=value) if isinstance(value, PLAIN) else Leaf("any")
     value = nodes[name].meta.get("val")
     if isinstance(value, torch.Tensor):
-        return Leaf("tensor", name, order=memory_order(value), state=name in updates)
+        parts = value.is_complex()
+        return Leaf("tensor", name, None, memory_order(value), name in updates, parts)
     return Leaf("number", name)
 
 
@@ -200,7 +213,8 @@ def _result(
     if name in index:
         return Result("leaf", leaf=index[name])
     if nodes[name].op == "placeholder":
-        return Result("state", port=name)
+        return Result("state", port=name, is_complex=nodes[name].meta["val"].is_complex())
     value = nodes[name].meta.get("val")
-    kind = "tensor" if isinstance(value, torch.Tensor) else "number"
-    return Result(kind, output.name, order=output.order)
+    if not isinstance(value, torch.Tensor):
+        return Result("number", output.name)
+    return Result("tensor", output.name, order=output.order, is_complex=value.is_complex())

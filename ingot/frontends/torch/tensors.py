@@ -29,6 +29,16 @@ def to_array(tensor: torch.Tensor, where: str = "") -> np.ndarray:
     return tensor.numpy()
 
 
+def parts(given: torch.Tensor, name: str) -> torch.Tensor:
+    """The parts of a complex argument, as the last axis."""
+    _check(given, name)
+    return torch.view_as_real(given.detach().resolve_conj().resolve_neg())
+
+
+def of_parts(given: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(given)
+
+
 def argument(given: Any, name: str) -> np.ndarray:
     """What a caller gives for an input: a dense CPU tensor, without a copy, or a number."""
     try:
@@ -37,24 +47,29 @@ def argument(given: Any, name: str) -> np.ndarray:
         pass  # one of bf16, one that requires a gradient, or none at all
     if isinstance(given, bool | int | float | list | tuple | np.generic):
         return np.asarray(given)
-    _check(given, name)
-    return to_array(given, f"input {name!r}")
+    return shared(given, f"input {name!r}")
 
 
-def _check(given: Any, name: str) -> None:
+def shared(given: Any, where: str) -> np.ndarray:
+    """A dense CPU tensor's memory as an array; else an error that begins with `where`."""
+    _check(given, where)
+    return to_array(given, where)
+
+
+def _check(given: Any, where: str) -> None:
     what, hint = "", "give a dense tensor in the memory of the CPU"
     if not isinstance(given, torch.Tensor):
-        what, hint = f"input {name!r} is a {type(given).__name__}", "give a tensor or an array"
+        what, hint = f"is a {type(given).__name__}", "give a tensor or an array"
     elif given.device.type != "cpu":
-        what, hint = f"input {name!r} is on the device {given.device}", f"give {name}.cpu()"
+        what, hint = f"is on the device {given.device}", "give its .cpu()"
     elif given.layout is not torch.strided:
-        what, hint = f"input {name!r} is a tensor of {given.layout}", f"give {name}.to_dense()"
+        what, hint = f"is a tensor of {given.layout}", "give its .to_dense()"
     elif given.is_quantized:
-        what, hint = f"input {name!r} is a quantised tensor", f"give {name}.dequantize()"
+        what, hint = "is a quantised tensor", "give its .dequantize()"
     elif isinstance(given, torch._subclasses.FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(given):  # fmt: skip  # noqa: E501
-        what = f"input {name!r} is a tensor of tracing or of torch.func, which has no memory"
+        what = "is a tensor of tracing or of torch.func, which has no memory"
     if what:
-        raise IngotError("bad-input", what, hint=hint)
+        raise IngotError("bad-input", f"{where} {what}", hint=hint)
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
@@ -64,6 +79,11 @@ def to_tensor(array: np.ndarray) -> torch.Tensor:
     except TypeError:
         kind = _BY_NUMPY[array.dtype]
         return torch.from_numpy(array.view(_FOREIGN[kind])).view(kind)
+
+
+def to_tensor_if_any(array: np.ndarray) -> Any:
+    """The same, or the array itself if torch has no such element type."""
+    return to_tensor(array) if array.dtype in _BY_NUMPY else array
 
 
 def random_key() -> np.ndarray:

@@ -44,7 +44,7 @@ def import_model(
     check_operators(found.module, kernels or {})
     solver = SizeSolver([n.name for n in found.module.graph.nodes], sizes, example)
     graph = _walker(found, solver, store, kernels or {}).walk_model(found)
-    solver.check_given()
+    solver.check_given([p.name for p in found.placeholders])
     if not found.is_part:
         hooks.refuse_unused(kernels or {}, (str(n.target) for n in found.module.graph.nodes))
     if found.signature is not None:

@@ -8,7 +8,7 @@ operation on `.data` leaves it as it is: then the caller says so, exe.refresh().
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +18,14 @@ from ingot.frontends.torch.model import FxModel, Placeholder
 from ingot.support.errors import IngotError
 
 Table = Mapping[str, Any]  # of a module: its parameters or buffers by name
-Row = tuple[Table, str, torch.Tensor, int, int]  # … version, address
+Row = tuple[Table, str, torch.Tensor, int, int]  # … version (-1: it does not matter), address
 
 
 class ModuleWeights:
     def __init__(self, model: FxModel):
-        self._model = model
+        self._model, self._free = model, frozenset[str]()
         self._places = [_place(model.owner, p) for p in model.placeholders if p.tensor is not None]
+        self._ties = _ties(model.owner, self._places)
         self._kinds = {
             p.target: _kind(p.tensor) for p in model.placeholders if p.tensor is not None
         }
@@ -34,12 +35,24 @@ class ModuleWeights:
         """What the tensors are now is what is compiled, or about to be."""
         self._is_stale = False
         given = [p for p in self._model.placeholders if p.tensor is not None]
-        self._rows: list[Row] = []
+        self._taken: list[tuple[str, Row]] = []
         self._states: list[Row] = []
         for about, (table, key) in zip(given, self._places):
             tensor = table[key]
             row = (table, key, tensor, version_of(tensor), tensor.data_ptr())
-            (self._states if about.kind == "state" else self._rows).append(row)
+            if about.kind == "state":
+                self._states.append(row)
+            else:
+                self._taken.append((about.name, row))
+        self.free(self._free)
+
+    def free(self, names: frozenset[str]) -> None:
+        """Placeholders of tensors that the compiled code reads where they are, in each call."""
+        self._free = names
+        self._rows = [
+            (table, key, tensor, -1 if name in names else version, address)
+            for name, (table, key, tensor, version, address) in self._taken
+        ]
 
     def forget(self) -> None:
         """What was taken could not be compiled: the next call tries again."""
@@ -54,7 +67,7 @@ class ModuleWeights:
                 return True
             if version >= 0 and tensor._version != version:
                 return True
-        return False
+        return any(a[key] is not b[other] for (a, key), (b, other) in self._ties)
 
     def moved(self) -> bool:
         """A buffer that calls update has other memory."""
@@ -75,6 +88,7 @@ class ModuleWeights:
 
     def model(self) -> FxModel:
         """The model with the tensors that the module has now."""
+        self._check_ties()
         places = iter(self._places)
         made = []
         for p in self._model.placeholders:
@@ -86,6 +100,12 @@ class ModuleWeights:
             _check_kind(p.target, found, self._kinds[p.target])
             made.append(replace(p, tensor=found))
         return replace(self._model, placeholders=tuple(made))
+
+    def _check_ties(self) -> None:
+        for (table, key), (other, name) in self._ties:
+            if table[key] is not other[name]:
+                what = f"the parameters {key!r} and {name!r} were one tensor, and are two now"
+                raise IngotError("bad-model", what, hint="compile the module again")
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -109,6 +129,20 @@ def _check_kind(name: str, found: Any, wanted: Kind) -> None:
         was, now = (f"{k} {list(shape)} on {device}" for k, shape, device in (wanted, _kind(found)))
         what = f"{name!r} is {now} now; the module was compiled with {was}"
         raise IngotError("bad-model", what, hint="compile the module again")
+
+
+Place = tuple[Table, str]
+
+
+def _ties(owner: torch.nn.Module | None, places: Sequence[Place]) -> list[tuple[Place, Place]]:
+    """Places of a module that have the tensor of one of `places`, with the latter: torch.export has
+    one placeholder for all."""
+    if owner is None:
+        return []
+    known = {id(table[key]): (table, key) for table, key in places}
+    tables: list[Table] = [t for m in owner.modules() for t in (m._parameters, m._buffers)]
+    pairs = [((t, key), known.get(id(tensor))) for t in tables for key, tensor in t.items()]
+    return [(a, b) for a, b in pairs if b is not None and (a[0] is not b[0] or a[1] != b[1])]
 
 
 def _place(owner: torch.nn.Module | None, about: Placeholder) -> tuple[Table, str]:

@@ -7,7 +7,7 @@ device.py, called by executable.py. The structures are those of codegen/c_head.p
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,10 +17,12 @@ from ingot.arith import expr as arith
 from ingot.runtime.arrays import address_of
 from ingot.runtime.c import compiler
 from ingot.runtime.c.module import CModule, read
-from ingot.runtime.failure import run_error
+from ingot.runtime.contexts import Contexts
+from ingot.runtime.failure import closed, run_error
 from ingot.runtime.package import Package, Port
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Sizes
+from ingot.runtime.trace import Events
 from ingot.support.errors import IngotError
 
 _pointer, _i64 = ctypes.c_void_p, ctypes.c_int64
@@ -74,15 +76,19 @@ class LoadedCModule:
         self._run.argtypes, self._run.restype = [_pointer], ctypes.c_int32
         self._arena_bytes.argtypes, self._arena_bytes.restype = [_pointer], _i64
         self._numbers = (*self._module.inputs, *self._module.outputs)
-        self._idle: list[_Context] = []
+        self._contexts = Contexts[_Context]()
 
     def context(self) -> LoadedCModule:
         own = object.__new__(LoadedCModule)
-        own.__dict__.update(self.__dict__, _idle=[])
+        own.__dict__.update(self.__dict__, _contexts=Contexts())
         return own
 
     def close(self) -> None:
-        self._library, self._idle = None, []
+        self._library = None  # `run` is an error from here on
+        self._contexts.wait(self._contexts.take_idle)
+
+    def trim(self) -> int:
+        return sum(context.arena.nbytes for context in self._contexts.take_idle())
 
     def repeat(self, inputs: Sequence[Any]) -> None:
         """There is no faster path."""
@@ -95,25 +101,33 @@ class LoadedCModule:
         threads: int | None,
         is_plain: bool,
     ) -> list[np.ndarray]:
-        if self._library is None:
-            raise IngotError("bad-option", "the executable is closed", hint="load it again")
+        context = self._context()
         try:
-            context = self._idle.pop()
-        except IndexError:
-            context = _Context(self._package, self._module)
-        self._prepare(context, sizes)
-        for number, array in zip(self._numbers, (*inputs, *outputs)):
-            if array is not None:
-                context.buffers[number] = address_of(array)
-        failed = self._run(ctypes.addressof(context.call))
-        if failed:
-            error = context.call.error
-            record = (error.launch, error.reason, error.values[0], error.values[1])
-            self._idle.append(context)
-            raise run_error(self._package, [record])
-        finished = self._finish(context, outputs)
-        self._idle.append(context)
+            if self._library is None:
+                raise closed()
+            self._prepare(context, sizes)
+            for number, array in zip(self._numbers, (*inputs, *outputs)):
+                if array is not None:
+                    context.buffers[number] = address_of(array)
+            if self._run(ctypes.addressof(context.call)):
+                error = context.call.error
+                record = (error.launch, error.reason, error.values[0], error.values[1])
+                raise run_error(self._package, [record])
+            finished = self._finish(context, outputs)
+        except IngotError:
+            self._contexts.idle.append(context)
+            raise
+        except BaseException:
+            self._contexts.forget(context)
+            raise
+        self._contexts.idle.append(context)
         return finished
+
+    def _context(self) -> _Context:
+        try:
+            return self._contexts.idle.pop()
+        except IndexError:
+            return self._contexts.add(_Context(self._package, self._module))
 
     def _prepare(self, context: _Context, sizes: Sizes) -> None:
         context.sizes[: len(sizes.symbols)] = list(sizes.symbols)
@@ -137,6 +151,9 @@ class LoadedCModule:
         raise IngotError("bad-option", "C code has no cycle counters")
 
     def counters(self) -> Counters:
+        self.start_counters()
+
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
         self.start_counters()
 
 

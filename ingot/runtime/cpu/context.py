@@ -16,6 +16,7 @@ from ingot.runtime.cpu.module import CpuModule
 from ingot.runtime.cpu.services import aligned_alloc, free
 from ingot.runtime.package import Package
 from ingot.runtime.sizes import Sizes
+from ingot.runtime.trace import Event
 from ingot.support import abi
 
 _LINE = 64  # bytes of a cache line
@@ -51,6 +52,7 @@ class Context:
             "symbols": _round(8 * symbols) * threads,
             "pool_run": abi.POOL_RUN["workers"] + 8 * threads,
             "profile": self._profile_stride * threads,
+            "trace": abi.TRACE_BYTES * threads if counted else 0,
         }
         self._memory = ctypes.create_string_buffer(sum(map(_round, sizes.values())) + _LINE)
         at: dict[str, int] = {}
@@ -85,6 +87,7 @@ class Context:
                 "error": at["error"] + i * abi.ERROR_BYTES,
                 "symbols": ctypes.addressof(self._symbols[i]),
                 "profile": at["profile"] + i * self._profile_stride,
+                "trace": at["trace"] + i * abi.TRACE_BYTES,
             }
             for name, value in {**fields, **own}.items():
                 ctx[abi.CTX[name] // 8] = value
@@ -127,6 +130,12 @@ class Context:
         """The symbol table of thread 0 after a run, data-dependent sizes included."""
         return list(self._symbols[0])
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Arenas and scratch; what a run reserved for sizes that depend on data is not counted."""
+        count = len(self._package.arenas)
+        return sum(self._arenas[count:]) + self._scratch_bytes * self.threads
+
     def arena(self, number: int) -> int:
         return self._arenas[number]
 
@@ -140,6 +149,34 @@ class Context:
             counts = list(_words(self._at["profile"] + i * self._profile_stride, words))
             found.append(list(zip(counts[0::2], counts[1::2])))
         ctypes.memset(self._at["profile"], 0, self._profile_stride * self.threads)
+        return found
+
+    def start_trace(self, capacity: int) -> None:
+        """Clear the traces; each thread keeps its first `capacity` events, and counts all."""
+        self._events = ctypes.create_string_buffer(abi.EVENT_BYTES * capacity * self.threads)
+        for i in range(self.threads):
+            events = ctypes.addressof(self._events) + i * abi.EVENT_BYTES * capacity
+            record = {"count": 0, "capacity": capacity, "events": events}
+            for name, value in record.items():
+                self._trace(i)[abi.TRACE[name] // 8] = value
+
+    def _trace(self, thread: int) -> Any:
+        return _words(self._at["trace"] + thread * abi.TRACE_BYTES, len(abi.TRACE))
+
+    def event_counts(self) -> list[int]:
+        """Events of each thread since the last start_trace, those without room included."""
+        return [self._trace(i)[abi.TRACE["count"] // 8] for i in range(self.threads)]
+
+    def events(self) -> list[list[Event]]:
+        """The events that were kept, in order: of each thread that has run, and of the caller's."""
+        found, width = [], len(abi.EVENT)
+        for i, count in enumerate(self.event_counts()):
+            _, capacity, address = self._trace(i)
+            kept = min(count, capacity)
+            words = list(_words(address, width * kept))
+            found.append([Event(*words[n : n + width]) for n in range(0, width * kept, width)])
+        while len(found) > 1 and not found[-1]:
+            found.pop()
         return found
 
     def take_errors(self) -> list[Record]:

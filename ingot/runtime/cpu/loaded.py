@@ -8,7 +8,7 @@ Made by device.py, called by executable.py.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,16 +18,18 @@ from ingot import dtypes
 from ingot.arith import expr as arith
 from ingot.arith.tape import definitions
 from ingot.runtime.arrays import address_of
+from ingot.runtime.contexts import Contexts
 from ingot.runtime.cpu import module
 from ingot.runtime.cpu.code import Code
 from ingot.runtime.cpu.context import Context
 from ingot.runtime.cpu.fast_path import FastPath, is_supported
 from ingot.runtime.cpu.peak import measure
 from ingot.runtime.cpu.pool import Pool, pool
-from ingot.runtime.failure import run_error
+from ingot.runtime.failure import closed, run_error
 from ingot.runtime.package import Package, Port
 from ingot.runtime.profile import Counters
 from ingot.runtime.sizes import Sizes
+from ingot.runtime.trace import Clock, Events
 from ingot.support import options
 from ingot.support.errors import IngotError
 
@@ -39,7 +41,8 @@ class LoadedCpuModule:
         self._package, self._module = package, module.read(package)
         self._code: Code | None = Code(self._module)
         self._threads = 1
-        self._idle: list[Context] = []
+        self._contexts = Contexts[Context]()
+        self._idle = self._contexts.idle
         self._fast_paths: list[FastPath] = []  # mostly one; a call pops it and so owns it
         self._slots = [port.storage.number for port in (*package.inputs, *package.outputs)]
         self._in_dtypes = [dtypes.of(port.dtype).numpy for port in package.inputs]
@@ -66,17 +69,30 @@ class LoadedCpuModule:
         self._threads = count
         # a fast path that a call is using now is returned to the old list
         old, self._fast_paths = self._fast_paths, []
-        while old:
-            with suppress(IndexError):  # another thread was faster
-                self._idle.append(old.pop().context)
+        self._drop_fast_paths(old)
 
     def context(self) -> LoadedCpuModule:
         own = object.__new__(LoadedCpuModule)
-        own.__dict__.update(self.__dict__, _idle=[], _fast_paths=[])
+        contexts = Contexts[Context]()
+        own.__dict__.update(self.__dict__, _contexts=contexts, _idle=contexts.idle, _fast_paths=[])
         return own
 
     def close(self) -> None:
-        self._code, self._idle, self._fast_paths = None, [], []
+        self._code = None  # `run` is an error from here on
+        self._contexts.wait(self._take_free)
+
+    def trim(self) -> int:
+        return sum(context.reserved_bytes for context in self._take_free())
+
+    def _take_free(self) -> list[Context]:
+        """All contexts that no call is using; the caller has them now."""
+        self._drop_fast_paths(self._fast_paths)
+        return self._contexts.take_idle()
+
+    def _drop_fast_paths(self, paths: list[FastPath]) -> None:
+        while paths:
+            with suppress(IndexError):  # another thread was faster
+                self._idle.append(paths.pop().context)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -89,7 +105,11 @@ class LoadedCpuModule:
             fast_path = fast_paths.pop()
         except IndexError:
             return None  # another thread has it
-        outputs = fast_path.call(*inputs)
+        try:
+            outputs = fast_path.call(*inputs)
+        except BaseException:  # an interrupt, or no memory for the outputs
+            self._contexts.forget(fast_path.context)
+            raise
         if outputs is None:
             self._idle.append(fast_path.context)
             return None
@@ -111,7 +131,7 @@ class LoadedCpuModule:
         # read the list before the thread count: the setter of `threads` replaces the list
         fast_paths, code = self._fast_paths, self._code
         if code is None:
-            raise IngotError("bad-option", "the executable is closed", hint="load it again")
+            raise closed()
         workers = pool()
         useful, count = sizes.useful_threads, threads or self._threads
         wanted = (count if useful is None or count < useful else useful) - 1
@@ -120,25 +140,39 @@ class LoadedCpuModule:
         if wanted > workers.count:
             workers.grow(wanted, code.services)
         context = self._context(code, wanted)
+        try:
+            failed = self._run(context, workers, sizes, (*inputs, *outputs), wanted)
+            if wanted and context.threads_used <= wanted:  # other calls have the workers: add some
+                workers.grow(workers.count + wanted + 1 - context.threads_used, code.services)
+            if failed:
+                raise run_error(self._package, context.take_errors())
+            finished = outputs if self._is_plain else self._finish(context, outputs)
+            is_repeated, self._last = sizes is self._last, sizes
+            is_usual = is_plain and self._allows_fast_path and not fast_paths and not threads
+            if is_repeated and is_usual:
+                fast_paths.append(self._make_fast_path(workers, context, sizes, inputs))
+                return finished  # type: ignore[return-value]
+        except IngotError:
+            self._idle.append(context)
+            raise
+        except BaseException:
+            self._contexts.forget(context)
+            raise
+        self._idle.append(context)
+        return finished  # type: ignore[return-value]
+
+    def _run(
+        self, context: Context, workers: Pool, sizes: Sizes, arrays: Iterable[Any], wanted: int
+    ) -> int:
+        """The foreign call; 0 if all went well."""
+        if self._code is None:  # closed since this call has looked: `close` waits for contexts
+            raise closed()
         context.prepare(sizes, workers.address, wanted)
         buffers = context.buffers
-        for slot, array in zip(self._slots, (*inputs, *outputs)):
+        for slot, array in zip(self._slots, arrays):
             if array is not None:
                 buffers[slot] = address_of(array)
-        failed = code.services.pool_run(context.pool_run)
-        if wanted and context.threads_used <= wanted:  # other calls have the workers: add some
-            workers.grow(workers.count + wanted + 1 - context.threads_used, code.services)
-        if failed:
-            error = run_error(self._package, context.take_errors())
-            self._idle.append(context)
-            raise error
-        finished = outputs if self._is_plain else self._finish(context, outputs)
-        is_repeated, self._last = sizes is self._last, sizes
-        if is_repeated and is_plain and self._allows_fast_path and not fast_paths and not threads:
-            fast_paths.append(self._make_fast_path(workers, context, sizes, inputs))
-        else:
-            self._idle.append(context)
-        return finished  # type: ignore[return-value]
+        return context.code.services.pool_run(context.pool_run)
 
     def _context(self, code: Code, wanted: int) -> Context:
         """A free context with room for the threads, or a new one; smaller ones are dropped."""
@@ -146,7 +180,8 @@ class LoadedCpuModule:
             try:
                 context = self._idle.pop()
             except IndexError:
-                return Context(self._package, self._module, code, wanted + 1)
+                made = Context(self._package, self._module, code, wanted + 1)
+                return self._contexts.add(made)
             if context.threads > wanted:
                 return context
 
@@ -195,6 +230,25 @@ class LoadedCpuModule:
         counts = context.take_counts()
         peak = measure(self._module.probe, len(counts))
         return Counters(counts, cycles, self._sizes_of(context), peak)
+
+    def trace(self, call: Callable[[], None], calls: int) -> Events:
+        assert self._module.probe is not None, "compiled without counters"
+        context = self._idle[-1]
+        cycles = context.code.services.cycles
+        clock = Clock(cycles)
+        context.start_trace(0)
+        call()
+        # work stealing may give one thread the events of all
+        context.start_trace(calls * (sum(context.event_counts()) + 1))
+        spans = []
+        for _ in range(calls):
+            start = cycles()
+            call()
+            spans.append((start, cycles()))
+        threads, lost = context.events(), sum(context.event_counts())
+        lost -= sum(map(len, threads))
+        context.start_trace(0)
+        return Events(threads, spans, clock.us_per_tick(), self._sizes_of(context), lost)
 
 
 def _copy_out(context: Context, port: Port, dtype: np.dtype, known: dict[str, int]) -> np.ndarray:

@@ -47,7 +47,7 @@ from ingot.support import options
 from ingot.target import Target
 
 TILE_VECTORS = 4  # vectors of the last axis per row tile, at most; heuristic
-# Accumulators of a row, at most, to hide the latency of add; docs/performance.md, "Row reductions".
+# Accumulators of a row, at most, to hide the latency of add; measured.
 PARTIAL_VECTORS = 4
 MIN_ROW_LANES = 8  # lanes of a vector along a short row; heuristic
 MIN_VECTORS_PER_PARTIAL = 4  # vectors of a row per accumulator; heuristic

@@ -28,7 +28,8 @@ class Interpreted:
     def __init__(self, model: FxModel) -> None:
         self.store = ConstantStore()
         self.graph = import_model(model, self.store)
-        self.package = SimpleNamespace(inputs=self.graph.inputs, outputs=self.graph.outputs)
+        ports = {"inputs": self.graph.inputs, "outputs": self.graph.outputs}
+        self.package = SimpleNamespace(**ports, borrowed=())
 
     def _run(self, arrays: list[np.ndarray], outputs: None) -> list[np.ndarray]:
         found = interp.run(self.graph, self.store, arrays)

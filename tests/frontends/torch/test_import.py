@@ -8,6 +8,8 @@ import torch
 from torch.testing import assert_close
 
 import ingot
+import ingot.api
+from ingot.support import options
 
 
 class Dense(torch.nn.Module):
@@ -113,3 +115,93 @@ def test_channels_last_in_and_out():
     assert y.stride() == (x + 1).stride()
     assert_close(y, x + 1)
     assert_close(exe(x.contiguous()), x + 1)
+
+
+def test_complex_arguments_and_results():
+    def f(z, w):
+        w.mul_(2)
+        return z * 2 + w, torch.view_as_real(z * w)
+
+    z, w = (torch.randn(3, 4, dtype=torch.complex64) for _ in range(2))
+    exe = ingot.compile(f, (z.t(), w.t().clone()))
+    for a in (z.t(), z.t().contiguous(), z.t().conj()):
+        b, c = w.t().clone(), w.t().clone()
+        assert_close(exe(a, b), f(a, c))
+        assert_close(b, c)
+    found = exe(z.t().numpy(), w.t().clone().numpy())
+    wanted = f(z.t(), w.t().clone())
+    assert found[0].dtype == np.complex64
+    for array, tensor in zip(found, wanted):
+        assert_close(torch.from_numpy(array), tensor)
+    for wrong in (z.t().real, z.t().to(torch.complex128), 1.0):
+        with pytest.raises(ingot.IngotError, match="expected complex64"):
+            exe(wrong, w.t())
+    with pytest.raises(ingot.IngotError, match="conjugate"):
+        exe(z.t(), w.t().conj())
+
+
+class Parts(torch.nn.Module):
+    """Gives back what it has and what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(3))
+
+    def forward(self, x):
+        return self.table, x, {"y": None}
+
+
+def test_results_that_are_not_computed():
+    model = Parts()
+    exe = ingot.compile(model, (torch.randn(2),))
+    x = torch.randn(2)
+    table, same, rest = exe(x)
+    assert same is x and rest == {"y": None}
+    assert table.data_ptr() == model.table.data_ptr()
+
+
+def test_a_result_that_an_argument_is_updated_with():
+    def f(x):
+        v = x.view(-1)
+        v.neg_()
+        return v
+
+    x = torch.randn(3, 4)
+    y = x.clone()
+    assert_close(ingot.compile(f, (x.clone(),))(x), f(y))
+    assert_close(x, y)
+
+
+def test_one_export_serves_all_sizes(monkeypatch):
+    """Without another compilation, the ends of the ranges and 1 included."""
+    compiled = []
+    real = ingot.api._compile
+    monkeypatch.setattr("ingot.api._compile", lambda *a, **k: compiled.append(1) or real(*a, **k))
+    model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    batch, length = torch.export.Dim("batch", min=1, max=9), torch.export.Dim("length", max=33)
+    shapes = {"src": {0: batch, 1: length}}
+    exe = ingot.compile(model, (torch.randn(3, 5, 16),), dynamic_shapes=shapes)
+    with torch.no_grad():
+        for rows in (1, 2, 8, 9):
+            for columns in (1, 2, 16, 17, 33):
+                x = torch.randn(rows, columns, 16)
+                assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
+    assert compiled == [1]
+
+
+def test_options_that_need_a_file_or_names(tmp_path):
+    model, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    rows = ({0: torch.export.Dim("rows", max=64)},)
+    for given in ({"state": {"a": "b"}}, {"state": {"a": "b"}, "capacity": 4}):
+        with pytest.raises(ingot.IngotError, match="register the cache as a buffer"):
+            ingot.compile(model, (x,), **given)
+    with pytest.raises(ingot.IngotError, match="not a file"):
+        ingot.compile(model, (x,), dynamic_shapes=rows, specialise=True)
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(model, (x,), dynamic_shapes=rows), path)
+    with options.override(cache_dir=str(tmp_path / "cache"), cache_models=True):
+        exe = ingot.compile(path, specialise={"calls": 2})
+        for _ in range(4):
+            assert_close(exe(x), model(x))
+        assert exe.wait_for_builds(120) and list(exe.specialised.values()) == ["ready"]
+        assert_close(exe(x), model(x))

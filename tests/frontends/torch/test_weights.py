@@ -7,7 +7,6 @@ import torch
 from torch.testing import assert_close
 
 import ingot
-from ingot.support import lazy
 
 
 @pytest.fixture
@@ -16,21 +15,6 @@ def model():
     return torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)
     ).eval()
-
-
-@pytest.fixture
-def remakes(monkeypatch):
-    """Counts the refreshes of each kind: with the old code, or compiled."""
-    seen = []
-    real = lazy.load("refresh")
-
-    def counting(package, model, session):
-        made = real(package, model, session)
-        seen.append("same code" if made.modules is package.modules else "compiled")
-        return made
-
-    monkeypatch.setattr("ingot.refresh.refreshed", counting)
-    return seen
 
 
 X = torch.randn(3, 8)

@@ -68,12 +68,13 @@ def run_once(exe: Executable, data: bytes, seed: int, folder: Path, note: Note) 
     rng = np.random.default_rng(abs(seed))
     signal.setitimer(signal.ITIMER_PROF, RUN_SECONDS)
     sizes = {s.name: max(1, s.low, s.divisor) for s in exe.package.symbols}
-    shapes = [tuple(arith.evaluate(d, sizes) for d in port.shape) for port in exe.inputs]
+    ports = [info.port for info in exe.inputs]
+    shapes = [tuple(arith.evaluate(d, sizes) for d in port.shape) for port in ports]
     if sum(int(np.prod(shape, dtype=object)) for shape in shapes) > RUN_ELEMENTS:
         return
     feeds = {
         port.name: _numbers(rng, shape, dtype, port.dtype == "str")
-        for port, shape, dtype in zip(exe.inputs, shapes, exe._in_dtypes)
+        for port, shape, dtype in zip(ports, shapes, exe._in_dtypes)
     }
     answers = exe.run(None, feeds)
     note(outcome="ran")
