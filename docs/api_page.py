@@ -14,6 +14,7 @@ from typing import Any
 import ingot
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from ingot.inspect.verify import Report
 from ingot.runtime.module_call import ModuleExecutable
 from ingot.runtime.ports import PortInfo
 from ingot.runtime.profile import Profile
@@ -27,6 +28,8 @@ ENTRIES: dict[str, Any] = {
     "exe.inputs, exe.outputs": PortInfo,
     "exe of a PyTorch module": ModuleExecutable,
     "exe.profile(…)": Profile,
+    "ingot.verify": ingot.verify,
+    "report of ingot.verify": Report,
     "ingot.State": ingot.State,
     "ingot.Options": ingot.Options,
     "ingot.kernel": ingot.kernel,

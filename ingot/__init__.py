@@ -16,6 +16,7 @@ from ingot.support.identity import VERSION as __version__
 if TYPE_CHECKING:
     from ingot import kernels
     from ingot.api import compile, load
+    from ingot.inspect.verify import verify
     from ingot.kernels import KernelFunction, Schedule, kernel
     from ingot.runtime.executable import Executable
     from ingot.runtime.state import State
@@ -34,6 +35,7 @@ __all__ = [
     "kernel",
     "kernels",
     "load",
+    "verify",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -80,16 +81,25 @@ def print_entries(
             click.echo(f"{entry.runtime}, {entry.threads} threads: failed: {entry.failure}")
     for name, why in skipped.items():
         click.echo(f"{name}: skipped: {why}")
-    click.echo(_verdict(entries))
+    click.echo(_verdict(task, entries))
 
 
-def _verdict(entries: Sequence[Entry]) -> str:
+def _verdict(task: Task, entries: Sequence[Entry]) -> str:
     compared = [entry for entry in entries if entry.runtime == OURS and entry.agrees is not None]
     if not compared:
         return "No other runtime to compare Ingot's outputs with."
     worst = max(entry.distance or 0.0 for entry in compared)
-    verb = "match" if all(entry.agrees for entry in compared) else "DIFFER"
-    return f"Ingot's outputs {verb}: max|a-b|/max|b| = {worst:.1e}"
+    agrees = all(entry.agrees for entry in compared)
+    verb = "match" if agrees else "DIFFER"
+    line = f"Ingot's outputs {verb}: max|a-b|/max|b| = {worst:.1e}"
+    return line if agrees else f"{line}\nto find the node and the stage: {verify_line(task)}"
+
+
+def verify_line(task: Task) -> str:
+    """The command that looks into it, for the same sizes."""
+    sizes = {} if task.is_dynamic else task.sizes
+    words = ["ingot", "verify", task.model, *(f"--shape={n}={size}" for n, size in sizes.items())]
+    return shlex.join(words)
 
 
 def _cells(entry: Entry, entries: Sequence[Entry]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "check": "Check a model without compiling it: operators, sizes, memory, what is missing.",
     "run": "Run a model once, on inputs from files or random inputs.",
     "bench": "Benchmark a model in Ingot versus every other installed runtime.",
+    "verify": "Compare a model's outputs with exact ones; find the node and stage at fault.",
     "profile": "Profile a model: time, FLOP/s and roofline of each kernel.",
     "show": "Print the IR of a model after a compiler stage, or one of its kernels.",
     "cache": "Show or clear the caches, or explain a cache miss.",

@@ -74,8 +74,9 @@ def ports(items: Iterable[Port]) -> list[dict[str, Any]]:
     return [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in items]
 
 
-def steps(total: int, what: str) -> AbstractContextManager[Any]:
-    """A function to call with the name of each step; on a terminal it drives a progress bar."""
+def steps(total: int | None, what: str) -> AbstractContextManager[Any]:
+    """A function to call with the name of each step; on a terminal it drives a progress bar.
+    `total`: the number of steps; None: unknown."""
     if progress.is_terminal() and options.current().progress:
         return lazy.load("cli.terminal").step_bar(total, what)
     return nullcontext(lambda name: None)

@@ -25,7 +25,7 @@ def print_table(
 
 
 @contextmanager
-def step_bar(total: int, what: str) -> Iterator[Callable[[str], None]]:
+def step_bar(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
     with new_bar() as bar:
         task = bar.add_task(what, total=total)
 

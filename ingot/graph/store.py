@@ -142,6 +142,13 @@ class ConstantStore:
             found = self._arrays[ref.digest] = _read_only(found.materialize())
         return found
 
+    def copy(self) -> ConstantStore:
+        """A store with these constants and strings, of which another compilation may add and free
+        its own. How the model is called stays behind."""
+        made = ConstantStore()
+        made._arrays, made.strings = dict(self._arrays), self.strings
+        return made
+
     def retain(self, refs: Iterable[ConstRef]) -> None:
         """Free every constant but these, if the store drops unused ones."""
         if self.drops_unused:

@@ -2,6 +2,7 @@
 loops/interp.
 
     outputs = run(program, store, {"x": array})      length=: rows in use of states that grow
+                                                     observe=: gets each launch when it has run
 
 A planned program uses its allocations, so a plan that overlaps two live buffers gives wrong
 outputs here too. Threads are not modelled: barriers do nothing.
@@ -9,7 +10,7 @@ outputs here too. Threads are not modelled: barriers do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 import numpy as np
@@ -23,13 +24,16 @@ from ingot.program.tables import CONSTANTS, walk
 from ingot.runtime.host_calls import HostCall
 from ingot.support.errors import IngotError
 
+Observer = Callable[[ir.Launch, Mapping[str, np.ndarray]], None]  # with the buffers it was given
 _MAX_ITERATIONS = 1_000_000  # heuristic: a longer loop is reported as endless
 
 
 def run(
-    program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray], length: int = 0
-) -> list[np.ndarray]:
+    program: ir.Program, store: ConstantStore, feeds: Mapping[str, np.ndarray], length: int = 0,
+    observe: Observer | None = None,
+) -> list[np.ndarray]:  # fmt: skip
     machine = _Machine(program, store, feeds, length)
+    machine.observe = observe
     machine.stmt(program.body)
     return [machine.array(name).copy() for name in program.outputs]
 
@@ -48,6 +52,7 @@ class _Machine:
         self.grown: dict[str, list[np.ndarray]] = {}
         self.assigned: dict[str, np.ndarray] = {}
         self.host: HostCall | None = None  # made by the first host step
+        self.observe: Observer | None = None
         for name in program.inputs:
             self.bind_shape(self.buffers[name], feeds[name])
         if program.growth is not None:
@@ -153,6 +158,8 @@ class _Machine:
             if error.where or not s.origin:
                 raise
             raise IngotError(error.code, error.what, where=s.origin, why=error.why) from error
+        if self.observe is not None:
+            self.observe(s, {name: self.array(name) for name in s.args})
 
     def host_step(self, s: ir.HostStep) -> None:
         inputs = [None if name is None else self.array(name) for name in s.args]

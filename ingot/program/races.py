@@ -52,4 +52,6 @@ def _race(before: ir.Stmt, after: ir.Stmt, earlier: ByteAccess, later: ByteAcces
 
 
 def _name(s: ir.Stmt) -> str:
-    return f"launch of {s.kernel}" if isinstance(s, ir.Launch) else type(s).__name__
+    if not isinstance(s, ir.Launch):
+        return type(s).__name__
+    return f"launch of {s.kernel}" + (f" for {s.origin}" if s.origin else "")

@@ -15,6 +15,7 @@ from ingot.support.system import require_linux
 TABLE: dict[str, str] = {
     "ingot.compile": "ingot.api:compile",  # the public names: ingot/__init__.py
     "ingot.load": "ingot.api:load",
+    "ingot.verify": "ingot.inspect.verify:verify",
     "ingot.Executable": "ingot.runtime.executable:Executable",
     "ingot.State": "ingot.runtime.state:State",
     "ingot.IngotError": "ingot.support.errors:IngotError",
@@ -53,6 +54,7 @@ TABLE: dict[str, str] = {
     "cli.facts": "ingot.cli.facts",
     "cli.run": "ingot.cli.run:run_command",
     "cli.bench": "ingot.cli.bench:bench_command",
+    "cli.verify": "ingot.cli.verify:verify_command",
     "cli.profile": "ingot.cli.profile:profile_command",
     "cli.show": "ingot.cli.show:show_command",
     "cli.doctor": "ingot.cli.doctor:doctor_command",
@@ -61,6 +63,9 @@ TABLE: dict[str, str] = {
     "cli.measure": "ingot.cli.measure",
     "support.bar": "ingot.support.bar",
     "cli.terminal": "ingot.cli.terminal",
+    "oracle.onnxruntime": "ingot.inspect.onnx_oracle:values",
+    "oracle.torch": "ingot.inspect.torch_oracle:values",
+    "oracle.one_node": "ingot.inspect.onnx_oracle:one_node",
     "peer.ingot": "ingot.cli.peers.with_ingot:Runtime",
     "peer.ingot-again": "ingot.cli.peers.with_ingot:Runtime",
     "peer.ingot-module": "ingot.cli.peers.with_ingot:Module",

@@ -184,6 +184,13 @@ def changed(**values: Any) -> Options:
     return replace(current(), **values)
 
 
+def differing(options: Options) -> dict[str, Any]:
+    """The options that are not the defaults, as `changed` takes them."""
+    values = ((f.name, getattr(options, f.name), f.default) for f in _FIELDS.values())
+    found = {name: value for name, value, default in values if value != default}
+    return {n: ",".join(sorted(v)) if isinstance(v, frozenset) else v for n, v in found.items()}
+
+
 @contextmanager
 def using(options: Options) -> Iterator[Options]:
     """These options inside the `with`, in this context."""

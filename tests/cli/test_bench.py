@@ -77,6 +77,7 @@ def test_disagreement_has_its_exit_code(small: Path):
     done = ingot("bench", small, "--peers", "onnxruntime", "--threads", 1, *QUICK,
                  "--tolerance", "-1")  # fmt: skip
     assert done.exit_code == 3 and "Ingot's outputs DIFFER" in done.stdout
+    assert f"ingot verify {small} --shape=batch=1" in done.stdout
     assert "runtime" in done.stdout and f"onnxruntime {onnxruntime.__version__}" in done.stdout
 
 

@@ -22,7 +22,8 @@ LEVELS: dict[str, int] = {
     "cache": 6, "shapes": 6, "lower": 6, "schedule": 6,
     "legalize": 7, "plan": 7, "codegen": 7, "build_requests": 7,
     "backends": 8,
-    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "build_worker": 10, "torch": 10, "refresh": 10,
+    "pipeline": 9, "cli": 9, "api": 9, "kernels": 9, "inspect": 9,
+    "build_worker": 10, "torch": 10, "refresh": 10,
     "": 10,
     "onnx_backend": 11,
 }  # fmt: skip
@@ -31,6 +32,8 @@ LEVELS: dict[str, int] = {
 ALLOWED = {
     ("loops", "cost"): "a kernel carries the plans of its contractions",
     ("cli", "pipeline"): "the command line drives the stage table",
+    ("inspect", "pipeline"): "it runs the stages one by one",
+    ("cli", "inspect"): "the command `ingot verify`",
     ("cli", "api"): "the command line uses the same entry points",
 }
 

@@ -64,6 +64,8 @@ BOUNDED: dict[str, dict[str, tuple[int, str]]] = {
         "_is_attr": ATTRIBUTES,
         "attr_dims": ATTRIBUTES,
     },
+    "inspect/exact.py": {"widened": SUBGRAPHS},
+    "inspect/stages.py": {"_with_barriers": SUBGRAPHS},
     "legalize/expand_calls.py": {"_meaning": MEANINGS},
     "legalize/expand_math.py": {"_Expand.cast": (3, "each time a wider type")},
     "legalize/widen.py": {"Widen.scatter": (2, "the mask has a name then")},
