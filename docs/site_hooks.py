@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -28,25 +27,6 @@ _SITE_NAMES = {path: name for name, path in ROOT_PAGES.items()}
 _TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _LINK = re.compile(r"\[(?P<text>[^]]+)\]\((?P<target>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
-# pages that another change brings: their places in the navigation wait for them
-COMING = ("api.md", "verify.md")
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    config.nav = without_missing(config.nav or [])
-    return config
-
-
-def without_missing(entries: list[Any]) -> list[Any]:
-    """The navigation without those pages of COMING that are not there yet."""
-    kept = []
-    for entry in entries:
-        ((title, value),) = entry.items() if isinstance(entry, dict) else (("", entry),)
-        if isinstance(value, list):
-            kept.append({title: without_missing(value)})
-        elif value not in COMING or (ROOT / "docs" / value).exists():
-            kept.append(entry)
-    return kept
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -115,11 +115,8 @@ def _is_unseen(node: Node, order: dict[Node, int]) -> bool:
 
 def _is_fresh(node: Node) -> bool:
     """Whether a node's result is memory that no other value shares."""
-    if node.op != "call_function":
-        return False
-    if node.target is operator.getitem:  # of what `_split_batch_norm` made
-        source = node.args[0]
-        return isinstance(source, Node) and _is_fresh(source)
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        node = node.args[0]  # one of several results, as `_split_batch_norm` makes them
     op = node.target
     if not isinstance(op, torch._ops.OpOverload):
         return False
