@@ -1,5 +1,5 @@
 """Words of the kernel language under other names. In: a function's syntax, the Python names around
-it. Out: the same syntax with the plain words, which is all that the parser knows.
+it. Out: the syntax, changed in place, with the plain words, which is all that the parser knows.
 
     import ingot.script as T                  T.grid(n, m) → grid(n, m)
     from ingot.script import grid as loops    loops(n, m) → grid(n, m)
@@ -8,7 +8,6 @@ it. Out: the same syntax with the plain words, which is all that the parser know
 from __future__ import annotations
 
 import ast
-import copy
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -24,35 +23,43 @@ def plain_words(node: Syntax, outside: Mapping[str, Any]) -> Syntax:
         return node
     bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _is_bound(n)}
     bound |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
-    return _PlainWords(script, outside, bound).visit(copy.deepcopy(node))
+    words = _PlainWords(script, outside, bound)
+    for parent in list(ast.walk(node)):  # no recursion: expressions are as deep as users write them
+        words.replace_children(parent)
+    return words.plain(node)
 
 
 def _is_bound(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
 
-class _PlainWords(ast.NodeTransformer):
+class _PlainWords:
     def __init__(self, script: Any, outside: Mapping[str, Any], bound: set[str]):
         self.script, self.outside, self.bound = script, outside, bound
         values = {name: getattr(script, name) for name in script.__all__}
         self.words = {id(v): n for n, v in values.items() if not isinstance(v, float)}
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        owner = MISSING if self._root(node) in self.bound else look_up(node.value, self.outside)
-        if owner is self.script and node.attr in self.script.__all__:
-            return self._word(node, node.attr)
-        return self.generic_visit(node)
+    def replace_children(self, parent: ast.AST) -> None:
+        """Write the plain words in place of the nodes that mean them."""
+        for name, value in ast.iter_fields(parent):
+            if isinstance(value, list):
+                value[:] = [self.plain(item) for item in value]
+            else:
+                setattr(parent, name, self.plain(value))
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in self.bound:
-            return node
-        word = self.words.get(id(self.outside.get(node.id)), node.id)
-        return node if word == node.id else self._word(node, word)
+    def plain(self, node: Any) -> Any:
+        word = None
+        if isinstance(node, ast.Attribute):
+            word = self._of_attribute(node)
+        elif isinstance(node, ast.Name) and node.id not in self.bound:
+            word = self.words.get(id(self.outside.get(node.id)))
+        return node if word is None else ast.copy_location(ast.Name(word, ast.Load()), node)
+
+    def _of_attribute(self, node: ast.Attribute) -> str | None:
+        owner = MISSING if self._root(node) in self.bound else look_up(node.value, self.outside)
+        return node.attr if owner is self.script and node.attr in self.script.__all__ else None
 
     def _root(self, node: ast.expr) -> str:
         while isinstance(node, ast.Attribute):
             node = node.value
         return node.id if isinstance(node, ast.Name) else ""
-
-    def _word(self, node: ast.expr, word: str) -> ast.AST:
-        return ast.copy_location(ast.Name(word, ast.Load()), node)

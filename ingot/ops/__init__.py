@@ -44,6 +44,7 @@ from ingot.ops import (
     tensor_scatter,
     topk,
     trees,
+    window_dot,
     winograd,
     write_rows,
 )

@@ -253,6 +253,11 @@ class Executable:
         """What a context does not share."""
         return {"_loaded": self._loaded.context(), "_submissions": Submissions()}
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return isinstance(self._loaded, Closed)
+
     def close(self) -> None:
         """Free code and memory, when submitted and running calls have ended; calls after it are an
         error. Otherwise they are freed with the executable. Closing twice does nothing."""

@@ -25,7 +25,7 @@ def executable_html(exe: Executable) -> str:
     made = {"cache": "from the cache", "load": "loaded"}.get(how, how)
     about = [
         f"{len(package.kernel_names)} kernels, {len(package.report)} launches",
-        f"up to {exe.threads} thread{'s' * (exe.threads > 1)}",
+        "closed" if exe.is_closed else f"up to {exe.threads} thread{'s' * (exe.threads > 1)}",
         f"weights {with_unit(package.constants.nbytes, 'B')}",
         *([f"{made} in {seconds:.2f} s"] if seconds else []),
         *package.notes,

@@ -39,6 +39,6 @@ def test_small_models(name: str, tmp_path: Path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*models.DEFAULT, *models.DEFAULT_BATCHES])
+@pytest.mark.parametrize("name", [*models.SINGLE, *models.BATCHES])
 def test_every_model_that_is_timed(name: str, tmp_path: Path):
     check(planned(name, tmp_path))

@@ -40,6 +40,7 @@ KNOWN: dict[str, Mapping[int, Sequence[int]]] = {
     "crop_resize": {1: (-1,)},
     "deform_columns": {0: (1,), 1: (1, 2), 2: (1, 2)},
     "conv_transpose": CONV,
+    "window_dot": {0: (1, 2, 3), 1: ALL, 2: ALL},
     "winograd_conv": {1: (2,)},
     "byte_lookup": {1: (0,)},
     "interleave": dict.fromkeys(range(9), ALL),
