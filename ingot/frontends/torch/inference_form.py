@@ -3,6 +3,9 @@
     add_(x, y)                              →  add(x, y)            where nothing else sees x change
     batch_norm(x, …, training=False)        →  _native_batch_norm_legit_no_training(x, …)[0]
     dropout(x, p, False), dropout_(…)       →  alias(x)
+    to(x, dtype=…)                          →  _to_copy(x, dtype=…), or alias(x)
+    x & y                                   →  bitwise_and(x, y)
+    _assert_tensor_metadata(x, …)           →  (what the types of the graph say already)
 
 `run_decompositions` does the same by tracing the whole program, which takes torch seconds. In: the
 graph module of an ExportedProgram. Out: a copy; nodes keep their names, which the program's
@@ -20,6 +23,11 @@ from torch.fx import Graph, GraphModule, Node
 
 aten = torch.ops.aten
 DROPOUTS = (aten.dropout.default, aten.dropout_.default)
+CONVERSIONS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device)
+SPELLINGS = {
+    getattr(aten, f"__{word}__").Tensor: getattr(aten, f"bitwise_{word}").Tensor
+    for word in ("and", "or", "xor")
+}
 # operators of a CompositeImplicitAutograd kernel may return an argument; these never do
 FRESH = (
     aten.batch_norm.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
@@ -42,9 +50,15 @@ def inference_form(module: GraphModule) -> GraphModule:
 
 
 def _rewrite(graph: Graph, node: Node, order: dict[Node, int]) -> None:
-    if node.target in DROPOUTS:
-        if len(node.args) == 3 and not node.args[2] and _keeps(node, order):
-            node.target, node.args, node.kwargs = aten.alias.default, (node.args[0],), {}
+    if node.target is aten._assert_tensor_metadata.default and not node.users:
+        graph.erase_node(node)
+    elif node.target in DROPOUTS:
+        if len(node.args) == 3 and not node.args[2]:
+            _be_alias(node)
+    elif node.target in CONVERSIONS:
+        _convert(node)
+    elif node.target in SPELLINGS:
+        node.target = SPELLINGS[node.target]
     elif node.target is aten.batch_norm.default:
         _split_batch_norm(graph, node)
     elif (twin := _functional(node)) is not None and _is_unseen(node, order):
@@ -55,9 +69,36 @@ def _argument(node: Node, index: int) -> Any:
     return node.args[index] if len(node.args) > index else None
 
 
-def _keeps(dropout: Node, order: dict[Node, int]) -> bool:
-    """Is it not the in-place form, or of a value that nothing else may change?"""
-    return dropout.target is aten.dropout.default or _is_unseen(dropout, order)
+def _be_alias(node: Node) -> None:
+    if any(user.op == "output" for user in node.users):
+        return  # the result may be an argument itself, which tracing finds out
+    node.target, node.args, node.kwargs = aten.alias.default, (node.args[0],), {}
+
+
+def _convert(node: Node) -> None:
+    """A conversion of the element type alone, to memory of the same order; on one device."""
+    x = node.args[0]
+    before = x.meta.get("val") if isinstance(x, Node) else None
+    after = node.meta.get("val")
+    if not (isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor)):
+        return
+    if before.device != after.device or before.stride() != after.stride():
+        return
+    if _argument_of(node, "copy"):
+        return
+    if before.dtype == after.dtype:
+        _be_alias(node)
+    else:
+        node.target, node.args = aten._to_copy.default, (x,)
+        node.kwargs = {"dtype": after.dtype}
+
+
+def _argument_of(node: Node, name: str) -> Any:
+    """An argument by its name in the schema."""
+    if name in node.kwargs:
+        return node.kwargs[name]
+    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+    return _argument(node, names.index(name)) if name in names else None
 
 
 def _split_batch_norm(graph: Graph, node: Node) -> None:

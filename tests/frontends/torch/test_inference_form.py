@@ -60,6 +60,36 @@ def test_a_residual_block_is_not_traced_again() -> None:
     agrees(program, X)
 
 
+class Conversions(nn.Module):
+    """What exported models of transformers have besides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = (x > 0) & (x.to(torch.int32) < 2) | (x.to("cpu") < -1)
+        rows = nn.functional.dropout(x.flatten(1), 0.5, self.training, inplace=True)
+        return rows.to(torch.float64).to(torch.float32) * mask.flatten(1).to(x.dtype)
+
+
+def test_conversions_are_not_traced_again() -> None:
+    program = exported(Conversions().eval(), X)
+    same, module = decomposed(program)
+    assert same is program
+    assert not any(str(n.target).startswith("aten.to.") for n in module.graph.nodes)
+    agrees(program, X)
+
+
+def test_a_result_that_is_the_argument_is_traced() -> None:
+    program = exported(lambda x: nn.functional.dropout(x, 0.5, False), X)
+    same, _ = decomposed(program)
+    assert same is not program
+
+
+def written_after_a_conversion(x: Tensor) -> Tensor:
+    y = x * 2
+    same = y.to(torch.float32)
+    same.add_(1)
+    return y + same
+
+
 def late_reader(x: Tensor) -> Tensor:
     y = x * 2
     z = y.add_(1)
@@ -102,7 +132,7 @@ def test_what_nothing_else_sees_is_not(function: Callable) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [through_a_view, of_a_view, of_itself],
+    "function", [through_a_view, of_a_view, of_itself, written_after_a_conversion],
     ids=lambda f: f.__name__,
 )  # fmt: skip
 def test_what_others_see_is_decomposed(function: Callable) -> None:
