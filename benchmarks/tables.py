@@ -163,12 +163,10 @@ def torch_line(rows: Sequence[Row]) -> str:
 
 def about_line(results: dict[str, Any]) -> str:
     about = results["about"]
-    versions = {
-        entry["runtime"].partition("-")[0]: entry["version"]
-        for model in results["models"]
-        for entry in model.get("entries", ())
-        if entry["version"]
-    }
+    versions: dict[str, str] = {}
+    for entry in (e for model in results["models"] for e in model.get("entries", ())):
+        if entry["version"]:
+            versions.setdefault(entry["runtime"].partition("-")[0], entry["version"])
     made = " ".join(filter(None, (about["date"], about["commit"])))
     made += f", {about['minutes']:.0f} minutes" if "minutes" in about else ""
     return (
@@ -247,10 +245,11 @@ def fill(text: str, name: str, table: str) -> str:
 
 
 def filled(page: str, folder: Path = files.FOLDER) -> str:
-    """The page with all its blocks made from the published results."""
+    """The page with the blocks made of which there are published results; others stay."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name in PAGES[page]:
-        text = fill(text, name, block(name, folder))
+        if files.published(BLOCKS[name][0], folder):
+            text = fill(text, name, block(name, folder))
     return text
 
 

@@ -9,6 +9,7 @@ before the clock starts, with a function of one operator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,8 @@ class Frozen(Compiled):
 
 
 class IngotBackend(Eager):
+    version = metadata.version("ingot")
+
     def _function(self, module: torch.nn.Module, task: Task) -> Callable[..., Any]:
         options: dict[str, Any] = {"threads": task.threads}
         return torch.compile(module, backend="ingot", dynamic=task.is_dynamic, options=options)
