@@ -40,10 +40,10 @@ _TORCH = {
 
 def compile(
     model: str | PathLike | bytes | Any,
-    target: str | Any = "cpu",
+    example_inputs: Any = None,
     threads: int | None = None,
     *,
-    example_inputs: Any = None,
+    target: str = "cpu",
     example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     fallback: bool = False,
@@ -64,8 +64,8 @@ def compile(
 
     model    an ONNX file, its bytes, an onnx.ModelProto, or an Ingot graph; a torch.nn.Module with
              example inputs, a torch.export.ExportedProgram or its .pt2 file: docs/torch.md
-    example_inputs, example_kwargs, dynamic_shapes  of a module, as torch.export takes them; the
-             examples may come second: ingot.compile(module, (x,))
+    example_inputs, example_kwargs, dynamic_shapes  of a module, as torch.export takes them:
+             ingot.compile(module, (x,)); a model that needs none may have its target there
     fallback  nodes of a module that Ingot lacks run in PyTorch: exe.fallback has them
     target   "cpu" (this machine), a named CPU: "x86-64-v2", "x86-64-v3", …, or "c" (C99)
     threads  number per call; None: one per core that this process may use
@@ -86,8 +86,8 @@ def compile(
              {"calls": 100, "max_builds": 4, "max_bytes": 1 << 30}; docs/runtime.md
     options  of this compilation: ingot.Options(off="winograd", jobs=2), or a dict; docs/api.md
     """
-    if not isinstance(target, str):
-        example_inputs, target = target, "cpu"
+    if isinstance(example_inputs, str):
+        target, example_inputs = example_inputs, None
     _check_count("threads", threads)
     limits = _limits(time_limit_s, memory_limit_bytes)
     _check_sizes(shapes)

@@ -26,6 +26,7 @@ from ingot.graph.store import ConstantStore
 from ingot.passes.edit import Editor, map_subgraphs
 from ingot.passes.integer_sums import Weights, as_weights, integer_conv, integer_matmul
 from ingot.passes.quantised import (
+    EIGHT_BITS,
     SCALES,
     QuantisedArray,
     along_axis,
@@ -119,7 +120,9 @@ def _grouped_input(edit: Editor, conv: Node) -> Input | None:
         return None
     x, _, zero = (*producer.inputs, None)[:3]
     channels = None if x is None else arith.as_int(x.shape[1])
-    if x is None or not channels or np.unique(found.zero).size != 1:
+    if x is None or x.dtype not in EIGHT_BITS or not channels:
+        return None
+    if np.unique(found.zero).size != 1:
         return None
     scale = along_axis(found.scale, x.tensor.rank, 1, channels)
     if scale is None:

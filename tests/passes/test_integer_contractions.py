@@ -35,10 +35,13 @@ class Quantised:
         params.append(None if zero is None else self.g.constant(np.full((1,) * rank, zero, dtype)))
         return self.g.add("dequantize_linear", [x, *params])
 
-    def channels(self, *shape: int, scale: np.ndarray, zero: int | np.ndarray = 0) -> Value:
+    def channels(
+        self, *shape: int, scale: np.ndarray, zero: int | np.ndarray = 0, dtype: type = U8
+    ) -> Value:
         """An activation with a scale of each channel."""
-        x = self.g.input(self.g.fresh("x"), tensor(dtypes.u8, *shape))
-        zeros = np.broadcast_to(np.asarray(zero, U8), scale.shape)
+        of = dtypes.from_numpy(np.dtype(dtype))
+        x = self.g.input(self.g.fresh("x"), tensor(of, *shape))
+        zeros = np.broadcast_to(np.asarray(zero, dtype), scale.shape)
         return self.g.add("dequantize_linear", [x, *map(self.g.constant, (scale, zeros))], axis=1)
 
     def w(
@@ -299,5 +302,14 @@ def test_scales_of_channels_that_stay_in_float(
     y = q.g.add("conv", [x, q.w(6, 6 // group, 3, 3)], pads=(1, 1, 1, 1), group=group)
     before = q.g.finish([y])
     after = integer_contractions(before, q.g.store)
+    (conv,) = [n for n in after.nodes if n.op == "conv"]
+    assert conv.inputs[0].dtype is dtypes.f32 and conv.attr("in_float")
+
+
+@pytest.mark.parametrize("scale", [SIX, SIX[:1]], ids=["of channels", "of the tensor"])
+def test_activations_of_16_bits_stay_in_float(scale: np.ndarray) -> None:
+    q = Quantised()
+    x = q.channels(1, 6, 5, 5, scale=scale, zero=32768, dtype=np.uint16)
+    _, after = q.finish(q.g.add("conv", [x, q.w(6, 1, 3, 3)], pads=(1, 1, 1, 1), group=6))
     (conv,) = [n for n in after.nodes if n.op == "conv"]
     assert conv.inputs[0].dtype is dtypes.f32 and conv.attr("in_float")

@@ -115,7 +115,7 @@ def load(model: str | Path | bytes | onnx.ModelProto | Source) -> Source:
             source = _open(Path(model))
         case _:
             what = f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
-            hint = "export a PyTorch module first: torch.onnx.export(module, args, path)"
+            hint = "a PyTorch module goes through torch.export.export: docs/torch.md"
             raise IngotError("bad-model", what, hint=hint)
     _check_header(source)
     check_count(len(source.model.graph.node), source.name)  # before visiting each of them

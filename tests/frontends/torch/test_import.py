@@ -189,6 +189,17 @@ def test_one_export_serves_all_sizes(monkeypatch):
     assert compiled == [1]
 
 
+def test_examples_and_a_target():
+    model, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    for exe in (
+        ingot.compile(model, (x,), target="x86-64-v2"),
+        ingot.compile(model, example_inputs=(x,), target="x86-64-v2", threads=1),
+    ):
+        assert_close(exe(x), model(x))
+    with pytest.raises(ingot.IngotError, match="bad-target"):
+        ingot.compile(model, (x,), target="cuda")
+
+
 def test_options_that_need_a_file_or_names(tmp_path):
     model, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
     rows = ({0: torch.export.Dim("rows", max=64)},)
