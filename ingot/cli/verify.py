@@ -10,16 +10,20 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingot.cli.feeds import FeedSpec, make_feeds
 from ingot.cli.options import OUTPUTS_DIFFER, Shapes, command, feed_options
 from ingot.cli.output import print_json, steps
-from ingot.inspect.verify import AGAINST, Report, verify
+from ingot.inspect import AGAINST
 from ingot.shapes import ports, read_graph, with_sizes
+from ingot.support import lazy
 from ingot.support.errors import IngotError
+
+if TYPE_CHECKING:
+    from ingot.inspect.verify import Report
 
 
 @command("verify")
@@ -51,7 +55,7 @@ def verify_command(
     arrays = _feeds(model, shapes, FeedSpec(inputs, feeds, ranges, seed))
     folder = save or Path(f"{model.stem}-reproducer")
     with steps(None, model.name) as step:
-        report = verify(
+        report = lazy.load("ingot.verify")(
             model, arrays, target, threads, shapes=shapes, jobs=jobs,
             against=against, save=folder, step=step,
         )  # fmt: skip

@@ -7,3 +7,7 @@ marked), launches.py and kernels.py the kernel; reproducer.py writes and replays
 imported.py compares what import made of each node with what onnx_oracle.py or torch_oracle.py
 computes.
 """
+
+INTERPRETER = "interpreter"
+READS = {"onnxruntime": "onnx", "torch": "torch"}  # runtime → the importer of what it reads
+AGAINST = (INTERPRETER, *READS)  # what compiled code may be compared with

@@ -49,14 +49,15 @@ def values(model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 def _loaded(model: Any) -> tuple[onnx.ModelProto, str]:
     """A copy of the model, and the folder of its external data."""
+    copy, folder = onnx.ModelProto(), ""
     if isinstance(model, str | PathLike):
         path = Path(fspath(model))
-        return onnx.load(path, load_external_data=False), str(path.parent.absolute())
+        model, folder = path.read_bytes(), str(path.parent.absolute())
     if isinstance(model, bytes | bytearray | memoryview):
-        return onnx.load_from_string(bytes(model)), ""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy, ""
+        copy.ParseFromString(bytes(model))
+    else:
+        copy.CopyFrom(model)
+    return copy, folder
 
 
 def one_node(model: Any, name: str, known: Mapping[str, np.ndarray]) -> onnx.ModelProto | None:

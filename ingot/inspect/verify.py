@@ -18,6 +18,7 @@ import numpy as np
 from ingot import frontends, pipeline
 from ingot.graph.ir import Graph, Node
 from ingot.graph.verify import describe
+from ingot.inspect import AGAINST, INTERPRETER, READS
 from ingot.inspect.case import Case, Outcome, Setting, examine, plain
 from ingot.inspect.difference import Difference
 from ingot.inspect.imported import ImportCheck, check_import
@@ -31,9 +32,7 @@ from ingot.support.abi import RANDOM_KEY
 from ingot.support.errors import IngotError
 from ingot.support.options import Options, using
 
-INTERPRETER, IMPORT = "interpreter", "import"
-_READS = {"onnxruntime": "onnx", "torch": "torch"}  # runtime → the importer of what it reads
-AGAINST = (INTERPRETER, *_READS)
+IMPORT = "import"
 Step = Callable[[str], None]  # is told what happens now
 _PLAIN_KEY = "random_key"  # the key of random numbers as an input that a caller gives
 _ATTEMPTS = 3  # to see an error that does not show in each run
@@ -158,10 +157,10 @@ def _verify(
 
 
 def _check_format(model: Any, against: str) -> None:
-    if against not in _READS:
+    if against not in READS:
         what = f"against={against!r}"
         raise IngotError("bad-option", what, hint=f"one of {', '.join(AGAINST)}")
-    if frontends.find(model).name != _READS[against]:
+    if frontends.find(model).name != READS[against]:
         what = f"{against} cannot read this model"
         raise IngotError("bad-option", what, hint=f"--against {INTERPRETER}")
 

@@ -85,7 +85,7 @@ def test_not_a_model_at_all(tmp_path: Path) -> None:
     for path, reason in zip((absent, tmp_path), reasons):
         fact = os.strerror(reason)  # the system's own words
         check(refusal(load, path), "bad-model", fact, where=str(path), hint=False)
-    check(refusal(load, 3), "bad-model", "onnx.ModelProto", "int", hint="torch.onnx.export")
+    check(refusal(load, 3), "bad-model", "onnx.ModelProto", "int", hint="torch.export.export")
 
 
 def test_versions_are_checked() -> None:

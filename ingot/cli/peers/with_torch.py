@@ -24,7 +24,7 @@ from ingot.frontends.torch.tensors import to_array, to_tensor
 
 
 class Eager:
-    version = torch.__version__
+    version: str = torch.__version__
 
     def __init__(self, task: Task):
         torch.set_num_threads(task.threads)
