@@ -234,6 +234,11 @@ def test_dropped_while_another_thread_is_in_a_call():
     np.testing.assert_allclose(others[0], wanted[1][0], atol=1e-5)
 
 
+# a call that began before the last build of its size was there counts as a first one: then the
+# request finds a build that was used since, and the size is counted again
+ATTEMPTS = 3
+
+
 def test_threads_that_call_while_builds_come_and_go():
     counts = (5, 6, 7)
     cached(*counts)
@@ -246,12 +251,15 @@ def test_threads_that_call_while_builds_come_and_go():
         try:
             own = exe.context()
             for count in counts * 3:
-                together.wait()  # the size before is not in use: its build may go
-                x = rows(count)
-                for e in (exe, own) * 50:
-                    np.testing.assert_allclose(e(x)[0], wanted[count], atol=1e-5, rtol=0)
-                assert exe.wait_for_builds(300)
-                together.wait()
+                for _ in range(ATTEMPTS):
+                    together.wait()  # the size before is not in use: its build may go
+                    x = rows(count)
+                    for e in (exe, own) * 50:
+                        np.testing.assert_allclose(e(x)[0], wanted[count], atol=1e-5, rtol=0)
+                    assert exe.wait_for_builds(300)
+                    together.wait()  # nobody calls: all threads see the same
+                    if ready(exe) == {f"n={count}"}:
+                        break
                 assert ready(exe) == {f"n={count}"}
         except BaseException as error:
             errors.append(error)
